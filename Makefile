@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo migrate-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo migrate-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-all test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets attacks mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -56,10 +56,13 @@ spark-cluster: .venv/dev ## Start a master of Spark and three workers on this ma
 	@scripts/system java
 	@$(BIN)/python -m cluster spark
 
-test: ## What must hold: style, types, layers, tests but the long ones (what is missing is listed first)
+test: ## Run what must hold for each commit: style, types, layers, every law, one real part of each kind (SEED=1 for an order)
 	@scripts/test
 
-test-long: ## What takes long: guides line by line, long kills, generated days against oracles, a cluster with kills
+test-all: ## Run `make test`, and all that takes processes, browsers, kills, clusters and Spark jobs (REQUIRE=all: nothing may be missing)
+	@scripts/test all
+
+test-long: ## Run what `make test-all` adds to `make test`
 	@scripts/test long
 
 console: .venv/core ## Build the console, the pages that the service serves at /console/, anew from console/
@@ -122,10 +125,13 @@ power-loss: .venv/dev ## Let power and calls fail under the log in N scenarios, 
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))
-	@FUZZ_EXAMPLES=200 $(BIN)/pytest -q -n 2 tests/http/test_openapi.py
+	@FUZZ_EXAMPLES=200 $(BIN)/pytest -q -n 2 tests/http/test_described_answers.py
 
 fuzz-packets: .venv/dev ## Cut requests into packets at every byte, and send them in a row; same answers (SECONDS=600)
 	@$(BIN)/python -m tests.fuzz.packets --seconds $(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
+
+attacks: .venv/dev ## Attack each port without a token, for as long each, while a neighbour works and is timed (SECONDS=1800)
+	@$(BIN)/python -m tests.faults.attacks --seconds $(if $(filter file,$(origin SECONDS)),1800,$(SECONDS))
 
 mutants: .venv/dev ## Change the program N times, each time alone, and see that the tests notice (N=100)
 	@$(BIN)/python -m tests.contract.mutants --sample $(if $(filter file,$(origin N)),100,$(N))

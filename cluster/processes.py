@@ -143,7 +143,7 @@ class Process:
         self.send(signal.SIGSTOP)  # so that it has no more children while they are counted
         family = [self.pid, *descendants(self.pid)]
         for pid in family:
-            _kill(pid)
+            _signal(pid, signal.SIGKILL)
         self._wait()
         wait_gone(family)
 
@@ -154,13 +154,13 @@ class Process:
         """
         family = [self.pid, *descendants(self.pid)]
         for pid in family:
-            os.kill(pid, signal.SIGSTOP)
+            _signal(pid, signal.SIGSTOP)
         wait_stopped(family)
 
     def thaw(self) -> None:
         """Let it and its children go on."""
         for pid in [self.pid, *descendants(self.pid)]:
-            os.kill(pid, signal.SIGCONT)
+            _signal(pid, signal.SIGCONT)
 
     def stop(self, seconds: float = 15.0) -> int | None:
         """Ask it to end and wait; kill it when it takes longer. Return its exit code, None when it did not run."""
@@ -235,9 +235,10 @@ def runs(pid: int) -> bool:
     return _state(f"/proc/{pid}/stat") not in "ZX"
 
 
-def _kill(pid: int) -> None:
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal, unless the process has just ended."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 class _Reaper:

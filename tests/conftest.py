@@ -5,7 +5,6 @@ import gc
 import os
 import sys
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 import structlog
@@ -42,7 +41,9 @@ class Printing(structlog.PrintLogger):
 def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(logger_factory=lambda *_: Printing())
     shape.choose(config.getoption("shape"))
-    os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "support" / "spark")
+    # Each Java lives for seconds, so what the best compiler would make of its code comes too late. Not in a file of
+    # settings: with one, Java could not keep an archive of its classes.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     marks.watch_processes()
     quick_stops.plant()
 
@@ -71,6 +72,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     assert isinstance(item, pytest.Function)
     for fixture in MARKS.keys() & set(item.fixturenames):
         item.add_marker(MARKS[fixture])
+    if item.get_closest_marker("go"):  # Go compiles its programs and the S3 server for a minute
+        item.add_marker("long")
     assert not item.get_closest_marker("spark") or item.nodeid.startswith(SPARK), f"{item.nodeid} is not in {SPARK}"
 
 

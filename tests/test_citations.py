@@ -27,9 +27,7 @@ BETWEEN = rf"(?:[,;]?{GAP}and{GAP}|,?{GAP}to{GAP}|[,;][ #]*|{GAP})"
 LIST = rf"{ITEM}(?:{BETWEEN}(?:(?:steps? )?{ITEM}))*"
 
 OF_THE_CONTRACT = re.compile(rf"[Cc]ontracts?,?(?:{GAP}(?:sections?|part))*{GAP}(?P<list>{LIST})")
-OF_CLIENTS = re.compile(
-    rf"[Cc]lients(?:\.md)?,?{GAP}(?=part{GAP}[AB]|[ARB]\d)(?P<part>part{GAP})?(?P<list>{LIST})",
-)
+OF_CLIENTS = re.compile(rf"[Cc]lients(?:\.md)?,?{GAP}(?=part{GAP}[AB]|[ARB]\d)(?P<part>part{GAP})?(?P<list>{LIST})")
 OF_CERTIFICATES = re.compile(rf"authn{GAP}(?P<list>A\d{{1,2}}){AFTER}")
 OF_ROWS = re.compile(rf"[AMPUORB](?<![\w.%$/#@+-].)(?<![^=][\"'].)\d{{1,2}}{AFTER}(?:{BETWEEN}{ITEM})*")
 """Begins with a letter, and looks back from there: all files are searched for it."""
@@ -217,22 +215,14 @@ def test_every_law_is_in_the_contract() -> None:
 @pytest.mark.parametrize(
     ("path", "text", "what"),
     [
-        ("src/ams/x.py", "# (contract 99.9)", "99.9 is not in docs/contract/api.md"),
-        ("src/ams/x.py", "# (contract 12.2; 14, 15.9)", "15.9 is not in docs/contract/api.md"),
         ("src/ams/x.py", "# as it says (contract\n    # 3.9)", "3.9 is not in docs/contract/api.md"),
         ("src/ams/x.py", "the contract has a text for it (10.9)", "10.9 is not in docs/contract/api.md"),
         ("src/ams/x.py", "gone (17.2, A15)", "A15 is not in section 17.2 in docs/contract/api.md"),
-        ("src/ams/x.py", "gone (17.1, A5)", "A5 is not in section 17.1 in docs/contract/api.md"),
-        ("src/ams/x.py", "gone (A20)", "A20 is not in docs/contract/api.md"),
         ("src/ams/x.py", "gone (M13, O2)", "M13 is not in docs/contract/api.md"),
-        ("src/ams/x.py", "gone (P35)", "P35 is not in docs/contract/push.md"),
         ("src/ams/x.py", "push contract 17", "17 is not in docs/contract/push.md"),
-        ("src/ams/x.py", "push contract 8.5", "8.5 is not in docs/contract/push.md"),
         ("src/ams/x.py", "authn contract 9.4", "9.4 is not in docs/contract/certificates.md"),
         ("src/ams/x.py", "clients.md, A25", "A25 is not in docs/contract/clients.md"),
-        ("src/ams/x.py", "clients part A9", "A9 is not in docs/contract/clients.md"),
         ("src/ams/authn/x.py", "(15, A27)", "A27 is not in section 15 in docs/contract/certificates.md"),
-        ("src/ams/client/wire/authn.py", "(A27)", "A27 is not in docs/contract/certificates.md"),
         ("tests/acceptance/clients/x.py", 'why="R15"', "R15 is not in docs/contract/clients.md"),
         ("tests/push/x.py", "def test_p35_it_is_so", "P35 is not in docs/contract/push.md"),
         ("tests/x.py", "broken (law 9)", "there is no law 9"),

@@ -18,16 +18,8 @@ DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = ("ams", "pyspark_ams")
 WITHOUT_A_SERVICE = ("", "arrow", "postgres", "spark", "tables")
 OF_THE_SERVICE = {
-    "alembic",
-    "httptools",
-    "prometheus-client",
-    "pyjwt",
-    "pyopenssl",
-    "sqlalchemy",
-    "starlette",
-    "uvicorn",
-    "uvloop",
-}
+    "alembic", "httptools", "prometheus-client", "pyjwt", "pyopenssl", "sqlalchemy", "starlette", "uvicorn", "uvloop",
+}  # fmt: skip
 CALLED_OTHERWISE = {
     "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "jsonpath": "python-jsonpath",
     "bson": "pymongo", "markupsafe": "jinja2",
@@ -35,13 +27,8 @@ CALLED_OTHERWISE = {
 }  # fmt: skip
 """Packages whose modules have another name, or that one of the declared ones brings and shows in its own interface."""
 ONLY_WITH_A_SERVICE = (
-    "ams.app",
-    "ams.authn",
-    "ams.cli.serve",
-    "ams.core.observing",
-    "ams.core.supervisor",
-    "ams.storage",
-)
+    "ams.app", "ams.authn", "ams.cli.serve", "ams.core.observing", "ams.core.supervisor", "ams.storage",
+)  # fmt: skip
 """What commands load after `need("service")`."""
 OWN_EXTRA = ("ams.migrate", "ams.pipeline", "ams.tables")
 

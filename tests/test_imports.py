@@ -32,3 +32,8 @@ def test_the_wire_may_import_nothing_of_ours() -> None:
 
     assert contract["source_modules"] == ["ams.wire"]
     assert set(contract["forbidden_modules"]) == PACKAGES - {"ams.wire"}
+
+
+def test_nobody_looks_for_a_module_among_those_that_are_loaded() -> None:
+    """There a module stands before it is whole, while another thread loads it; an import waits for that."""
+    assert [each for each in AMS.rglob("*.py") if "sys.modules" in each.read_text()] == []

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS = "sh make sed awk df dirname basename head grep ls seq mktemp sleep rm find touch"
+TOOLS = "sh make sed awk df dirname basename head grep ls seq mktemp sleep rm find touch env"
 """What every Debian has, besides what is looked for."""
+NEEDING_NOTHING = """
+run demo certificates-demo identity-demo work-demo pubsub-demo openapi client proto faults faults-push fuzz fuzz-packets
+attacks power-loss mutants soak
+"""
 JAVA, CLUSTER = "default-jre-headless", "default-jre-headless maven postgresql haproxy"
-NEEDS = {
-    "run": "",
-    "demo": "",
-    "certificates-demo": "",
-    "identity-demo": "",
-    "work-demo": "",
-    "pubsub-demo": "",
+NEEDS = dict.fromkeys(NEEDING_NOTHING.split(), "") | {
     "migrate-demo": f"{JAVA} maven haproxy curl",
     "pipeline-demo": JAVA,
     "kafka": f"{JAVA} maven",
@@ -25,24 +23,15 @@ NEEDS = {
     "cluster-demo": CLUSTER,
     "spark-cluster": JAVA,
     "console-pictures": "chromium",
-    "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd bash zsh fish strace gcc libc6-dev",
-    "openapi": "",
-    "client": "",
-    "proto": "",
+    "system": f"python3-venv curl openssl {CLUSTER} "
+    "pgbouncer nginx prometheus systemd bash zsh fish strace gcc libc6-dev chromium",
     "docs": "curl openssl",
-    "faults": "",
     "faults-cluster": CLUSTER,
-    "faults-push": "",
     "faults-pipeline": f"{JAVA} postgresql",
-    "fuzz": "",
-    "fuzz-packets": "",
-    "power-loss": "",
-    "mutants": "",
     "bench": f"{JAVA} maven postgresql",
-    "soak": "",
 }
 """Debian packages by the target that needs them."""
-WITHOUT_PARTS = {"help", "test", "test-long", "setup", "console", "check", "fmt", "pins", "dist", "clean"}
+WITHOUT_PARTS = {"help", "test", "test-all", "test-long", "setup", "console", "check", "fmt", "pins", "dist", "clean"}
 """Targets that need nothing but Python, or, for `test`, list by themselves what is missing."""
 
 
@@ -130,10 +119,7 @@ def test_root_gets_what_a_target_needs_and_the_target_runs(target: str, tmp_path
     ran = machine.run("make", target)
 
     assert ran.returncode == 0
-    assert machine.called("apt-get") == [
-        "-qq update",
-        f"-qq install -y --no-install-recommends {NEEDS[target]}",
-    ]
+    assert machine.called("apt-get") == ["-qq update", f"-qq install -y --no-install-recommends {NEEDS[target]}"]
 
 
 def test_a_bench_chosen_by_name_needs_nothing_more(tmp_path: Path) -> None:
@@ -200,21 +186,55 @@ def test_a_jre_is_no_jdk(tmp_path: Path) -> None:
     assert machine.run("scripts/preflight", "jdk").returncode == 0
 
 
-def test_make_test_names_the_clients_it_did_not_find_and_leaves_their_tests_out(tmp_path: Path) -> None:
+@pytest.fixture
+def tested(tmp_path: Path) -> Machine:
+    """A machine with all that tests need but a new Node, Go's and Java's compilers, Chromium and nginx."""
     machine = Machine(tmp_path, user=1000)
     machine.has_environment()
-    machine.has("timeout", "")
-    for name in ("curl", "openssl", "mvn", "haproxy", "nginx", "initdb", "promtool", "systemd-analyze", "go"):
-        machine.has(name, "")
-    for name in ("strace", "cc", "bash", "zsh", "fish", "mount", "umount", "rmdir"):
+    there = (
+        "curl openssl mvn haproxy pgbouncer initdb promtool systemd-analyze strace cc bash zsh fish mount umount rmdir"
+    )
+    for name in f"{there} timeout make python3 date".split():
         machine.has(name, "")
     machine.has("java", "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2")
     machine.has("node", "echo v18.20.4")
-    machine.has("make", "")
-    machine.has("python3", "")
+    machine.has("cat", "case $1 in *.status) echo 0 ;; esac")
+    return machine
 
-    ran = machine.run("scripts/test")
 
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[-1] == "Left out, as this machine does not have them: node jdk chromium"
-    assert "not node and not jdk and not chromium and not spark" in machine.called("timeout")[0]
+def test_tests_of_missing_parts_are_left_out_and_named_last(tested: Machine) -> None:
+    ran = tested.run("scripts/test")
+
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines()[-1] == "Left out, as this machine lacks them: nginx chromium node go jdk"
+    for arguments in tested.called("timeout"):
+        assert "and not nginx and not chromium and not node and not go and not jdk" in arguments
+
+
+def test_a_missing_part_that_is_required_is_an_error(tested: Machine) -> None:
+    ran = tested.run("env", "REQUIRE=go zsh", "scripts/test")
+
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == "Required, and missing: go"
+
+
+@pytest.mark.parametrize(
+    ("tier", "chosen"),
+    [
+        ("short", ["both_shapes", "not long and not spark and not alone", "not long and spark"]),
+        ("long", ["long and alone", "long and not spark and not alone", "long and spark", "not spark"]),
+        ("all", ["alone", "not spark", "not spark and not alone", "spark"]),
+    ],
+)
+def test_each_tier_chooses_tests_by_their_marks(tested: Machine, tier: str, chosen: list[str]) -> None:
+    tested.run("scripts/test", tier)
+
+    marks = [re.search(r" -m (.*?) and not nginx", call) for call in tested.called("timeout")]
+    assert sorted(each[1] for each in marks if each) == chosen
+
+
+def test_every_part_that_a_machine_may_lack_is_a_mark(pytestconfig: pytest.Config) -> None:
+    known = {line.partition(":")[0] for line in pytestconfig.getini("markers")}
+    parts = set(re.findall(r"^needs_(\w+)", (ROOT / "scripts" / "preflight").read_text(), re.MULTILINE))
+
+    assert parts - known == {"python", "venv", "java", "maven", "postgresql", "disk", "memory"}

@@ -10,8 +10,7 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,16 +23,12 @@ from ams.app.push_server.condition import OK, Condition
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.authn import assembly
-from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.tls import AskingContext
 from ams.authn.settings import AuthnSettings
-from ams.authn.values import Presented
 from ams.client.transport import trust as client_trust
 from ams.core.clock import ManualClock
-from ams.core.errors import CertificateRefused, Unavailable
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
-from ams.outgoing.guard import Guard, networks
 from ams.outgoing.guard import trust as outgoing_trust
 from ams.pipeline.jobs.accounting import envelope
 from ams.provisioning.gocdb import _trust as feed_trust
@@ -46,8 +41,7 @@ from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_service import _Told
 from tests.push.rpc.test_client import secure
 from tests.support import certificates
-from tests.support.authorities import DAY, HOUR, NOW, YEARS, Authority
-from tests.support.publishing import Publishing
+from tests.support.authorities import DAY, NOW, Authority
 
 CHECK_TIME = 0x2
 """OpenSSL's flag of a context that judges at a time it was given once (X509_V_FLAG_USE_CHECK_TIME)."""
@@ -56,74 +50,6 @@ NOW_MS = int(NOW.timestamp()) * 1000
 
 def milliseconds(span: datetime.timedelta) -> int:
     return span // datetime.timedelta(milliseconds=1)
-
-
-class Judge:
-    """Checks of certificates by a folder that trusts one CA, at a clock that can be moved."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = Authority.make()
-        (folder / "ca.pem").write_bytes(self.authority.pem)
-        self.folder = folder
-        self.clock = ManualClock(NOW_MS)
-        guard = Guard(networks("127.0.0.0/8", "fetch_allow"))
-        self.checks = CertificateChecks(AuthnSettings(client_ca=str(folder)), guard, self.clock)
-
-    async def check(self, leaf: x509.Certificate) -> None:
-        await self.checks.check(Presented(leaf, ()), "127.0.0.1", verify_host=False)
-
-
-@pytest.fixture
-async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
-    async with AsyncExitStack() as stack:
-        made = Judge(tmp_path)
-        stack.push_async_callback(made.checks.close)
-        yield made
-
-
-async def test_a_certificate_that_passed_is_looked_at_again_when_the_clock_was_put_back(judge: Judge) -> None:
-    (judge.folder / "ca.r0").write_bytes(judge.authority.crl(this_update=NOW - YEARS, next_update=NOW + YEARS))
-    judge.checks.reload()
-    leaf = judge.authority.signs(not_before=NOW - HOUR).certificate
-
-    await judge.check(leaf)
-    judge.clock.step(-milliseconds(2 * HOUR))
-    with pytest.raises(CertificateRefused, match="not active yet"):
-        await judge.check(leaf)
-
-
-async def test_a_list_that_was_not_there_is_asked_for_again_when_the_clock_was_put_back(
-    judge: Judge, publishing: Publishing
-) -> None:
-    """Else a machine that starts with a clock of tomorrow refuses everybody until tomorrow."""
-    leaf = judge.authority.signs(crl_urls=[publishing.url("/root.crl")]).certificate
-    judge.clock.step(milliseconds(DAY))
-    with pytest.raises(Unavailable):
-        await judge.check(leaf)
-
-    judge.clock.step(-milliseconds(DAY))
-    publishing.puts("/root.crl", judge.authority.crl())
-    await judge.check(leaf)
-
-
-async def test_the_upkeep_of_lists_goes_on_when_the_clock_was_put_back(judge: Judge, publishing: Publishing) -> None:
-    leaf = judge.authority.signs(crl_urls=[publishing.url("/root.crl")]).certificate
-    publishing.puts("/root.crl", judge.authority.crl(this_update=NOW - 2 * DAY, next_update=NOW + 2 * DAY))
-    await judge.check(leaf)
-
-    judge.clock.step(-milliseconds(DAY))
-    await judge.checks._fetched.refresh_due()
-    assert publishing.asked["/root.crl"] == 2
-
-
-async def test_a_responder_is_asked_again_when_the_clock_was_put_back(judge: Judge, publishing: Publishing) -> None:
-    leaf = judge.authority.signs(ocsp_urls=[publishing.url("/ocsp")]).certificate
-    publishing.puts("/ocsp", judge.authority.ocsp(leaf, this_update=NOW - 2 * DAY))
-    await judge.check(leaf)
-
-    judge.clock.step(-milliseconds(DAY))
-    await judge.check(leaf)
-    assert publishing.asked["/ocsp"] == 2
 
 
 def days_left(certificate: Certificate, clock: ManualClock) -> int:
@@ -302,9 +228,7 @@ def test_authorities_of_usage_records_are_read_again(tmp_path: Path, monkeypatch
     ],
     ids=["outgoing", "client", "feed", "kafka", "server", "asking"],
 )
-def test_a_context_of_tls_judges_at_the_time_of_each_handshake(
-    made: Callable[[str], ssl.SSLContext], tmp_path: Path
-) -> None:
+def test_tls_judges_at_the_time_of_each_handshake(made: Callable[[str], ssl.SSLContext], tmp_path: Path) -> None:
     ca = certificates.Authority.make(tmp_path).pair.chain
 
     assert not made(ca).verify_flags & CHECK_TIME

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, beforeEach, test } from "node:test";
-import { ApiError, call, post, session, tokenWanted, waiting } from "./api";
+import { ApiError, asShown, call, post, put, session, tokenWanted, waiting } from "./api";
 
 type Answer = (request: IncomingMessage, answer: ServerResponse) => void;
 let server: Server;
@@ -58,6 +58,30 @@ test("after a 429 it waits as long as it is asked to, says so, and asks again", 
   stop();
   assert.ok(Date.now() - started >= 990);
   assert.deepEqual(said, ["", "The service asks to wait 1 s: Too many", ""]);
+});
+
+test("a change of what was read is meant for the version that was read", async () => {
+  const matched: (string | undefined)[] = [];
+  answers = (request, answer) => {
+    matched.push(request.headers["if-match"]);
+    if (request.method === "GET") say(answer, 200, { roles: ["publisher"] }, { ETag: '"7"' });
+    else say(answer, 412, refused("It was changed meanwhile"));
+  };
+  const read = await call<{ roles: string[] }>("/x");
+  await assert.rejects(put("/x", { roles: [] }, read), /changed meanwhile/);
+  await assert.rejects(put("/x", { roles: [] }), /changed meanwhile/);
+  await assert.rejects(post("/x:verb", {}, read), /changed meanwhile/);
+  assert.deepEqual(matched, [undefined, '"7"', undefined, '"7"']);
+});
+
+test("what a list showed is changed while it is so, for the version that it has then", async () => {
+  answers = (_, answer) => say(answer, 200, { roles: ["publisher"] }, { ETag: '"7"' });
+  const now = await asShown<{ roles: string[] }>("/x", ({ roles }) => roles.join() === "publisher");
+  assert.deepEqual(now, { roles: ["publisher"] });
+  await assert.rejects(
+    asShown<{ roles: string[] }>("/x", ({ roles }) => roles.length === 0),
+    /changed meanwhile/,
+  );
 });
 
 test("a change that was answered 503 is not sent again by itself", async () => {

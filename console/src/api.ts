@@ -35,6 +35,8 @@ export const session = signal<Session | null>(null);
 export const tokenWanted = signal<{ reason: string; answer: (token: string | null) => void } | null>(null);
 /** What is being waited for, in a sentence; empty for nothing. */
 export const waiting = signal("");
+/** Since when the service does not answer, in milliseconds since 1970; 0 while it does. */
+export const awaySince = signal(0);
 /** How much later the service's clock is than ours, in milliseconds. */
 export const clockSkew = signal(0);
 
@@ -51,19 +53,42 @@ const LONGEST_WAIT = 30;
 /** Names and a verb: whatever somebody typed as a name, it leads nowhere else. */
 const PATH = /^(\/[\w-]+)+(:\w+)?$/;
 
+/** Of what was read: the version that a change of it is meant for. */
+const versions = new WeakMap<object, string>();
+
 /** Ask the API; return what it answers, or raise `ApiError`. */
 export async function call<T>(path: string, request: Request = {}): Promise<T> {
   const answer = await open(path, request);
+  const version = answer.headers.get("ETag");
   const text = await answer.text().catch(() => {
     throw unreachable("the answer ended in the middle");
   });
-  return (text ? JSON.parse(text) : {}) as T;
+  const read = text ? JSON.parse(text) : {};
+  if (version) versions.set(read, version);
+  return read as T;
 }
 
-/** What is asked for most: something made, something put in a place or deleted. */
-export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "POST", body });
-export const put = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "PUT", body });
+/**
+ * What is asked for most: something made, something put in a place or deleted. With `read`, what `call` gave of the thing
+ * that is changed, the service refuses the change when somebody else has changed it since.
+ */
+export const post = <T>(path: string, body: object = {}, read?: object): Promise<T> =>
+  call<T>(path, { method: "POST", body, headers: ifMatch(read) });
+export const put = <T>(path: string, body: object = {}, read?: object): Promise<T> =>
+  call<T>(path, { method: "PUT", body, headers: ifMatch(read) });
 export const remove = (path: string): Promise<unknown> => call(path, { method: "DELETE" });
+
+function ifMatch(read?: object): Record<string, string> {
+  const version = read && versions.get(read);
+  return version ? { "If-Match": version } : {};
+}
+
+/** Read what a list showed once more, to change it; raise when it is not any more as it was shown. */
+export async function asShown<T extends object>(path: string, isSame: (now: T) => boolean): Promise<T> {
+  const now = await call<T>(path);
+  if (!isSame(now)) throw new ApiError(412, "It was changed meanwhile: read it again, nothing was done");
+  return now;
+}
 
 /** The path of something by its name, whatever was typed as one. */
 export const named = (path: string, name = "") => `${path}/${encodeURIComponent(name)}`;
@@ -127,8 +152,11 @@ export async function send(service: string, token: string, path: string, request
   const asked = { method, headers, body: JSON.stringify(body) ?? null, signal } as const;
   const address = `${service}/v1${path}${text && `?${text}`}`;
   const answer = await fetch(address, { ...asked, credentials: "omit", cache: "no-store" }).catch((error: Error) => {
-    throw error.name === "AbortError" ? error : unreachable(error.message);
+    if (error.name === "AbortError") throw error;
+    awaySince.value ||= Date.now();
+    throw unreachable(error.message);
   });
+  awaySince.value = 0;
   const date = Date.parse(answer.headers.get("Date") ?? "");
   if (!Number.isNaN(date)) clockSkew.value = date - Date.now();
   if (!answer.ok) throw await refusal(answer);

@@ -1,7 +1,8 @@
 /** The frame of all pages: who is logged in, which project, where to go, and what is being waited for. */
 import { useEffect, useRef } from "preact/hooks";
-import { clockSkew, session, tokenWanted, waiting } from "./api";
-import { span } from "./format";
+import { awaySince, clockSkew, session, tokenWanted, waiting } from "./api";
+import { localTime, span } from "./format";
+import { useGet } from "./load";
 import { type Config, logOut } from "./login";
 import { PAGES, type PageEntry, pageAt } from "./pages";
 import { Login, Logo } from "./pages/login";
@@ -13,6 +14,8 @@ import { visible } from "./text";
 import type { User } from "./wire";
 
 const SKEW_TO_NAME = 60_000;
+/** Seconds after which the service is asked whether it is there, on pages that ask for nothing else. */
+const HEARTBEAT = 10;
 
 export function App(props: { config: Config; problem: Error | null }) {
   const now = session.value;
@@ -56,7 +59,7 @@ function Frame(props: { user: User; version: string | undefined }) {
         <Button label="Log out" onClick={logOut} />
       </header>
       <Navigation user={props.user} project={project} place={found?.entry.path ?? ""} />
-      <main id="main" ref={main} tabIndex={-1}>
+      <main id="main" ref={main} tabIndex={-1} class={awaySince.value ? "stale" : ""}>
         <Notices />
         {Shown ? (
           <Guarded key={place}>
@@ -102,10 +105,17 @@ function Navigation(props: { user: User; project: string; place: string }) {
 }
 
 function Notices() {
+  useGet("/version", HEARTBEAT);
+  const away = awaySince.value;
   const wait = waiting.value;
   const skew = clockSkew.value;
   return (
     <>
+      {away > 0 && (
+        <Note tone="bad">
+          The service does not answer since {localTime(new Date(away))}: what is shown is what it said before.
+        </Note>
+      )}
       {wait && <Note tone="warn">{wait}</Note>}
       {Math.abs(skew) > SKEW_TO_NAME && (
         <Note tone="warn">

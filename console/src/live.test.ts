@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { sampleOf } from "./live";
+import { partsOf, sampleOf } from "./live";
 import type { Counts } from "./wire";
 
 const START = Date.parse("2026-01-01T00:00:00Z");
@@ -18,9 +18,39 @@ test("a rate is of the last ten seconds, and falls to nothing when nothing comes
   assert.equal(rateAt([...seen], 30), 0);
 });
 
+test("of the first moments there is no rate, as they say nothing", () => {
+  assert.equal(rateAt([at(0, 100)], 0), undefined);
+  assert.equal(rateAt([at(0, 100), at(1, 200)], 1), undefined);
+  assert.equal(rateAt([at(0, 100), at(1, 200)], 4), 25);
+});
+
+test("what is told in rounds is measured from one to the other, however long they take", () => {
+  assert.equal(sampleOf([at(0, 100), at(25, 200)], START + 25_000, Number.POSITIVE_INFINITY)?.rates.a, 4);
+});
+
+test("many names are asked for in parts of a hundred, all of them", () => {
+  const names = Array.from({ length: 159 }, (_, at) => `n${at}`);
+  const parts = partsOf(names.slice(0, 100), names.slice(100));
+  assert.deepEqual(
+    parts.map(({ topics, subscriptions }) =>
+      [topics, subscriptions].map((each) => each.split(",").filter(Boolean).length),
+    ),
+    [
+      [100, 0],
+      [0, 59],
+    ],
+  );
+  assert.deepEqual(
+    parts
+      .flatMap(({ topics, subscriptions }) => [topics, subscriptions].join(",").split(",").filter(Boolean))
+      .toSorted(),
+    names.toSorted(),
+  );
+  assert.deepEqual(partsOf([], []), []);
+});
+
 test("a topic that was made again counts from nothing", () => {
-  assert.equal(rateAt([at(0, 100), at(1, 3)], 1), 0);
-  assert.equal(rateAt([at(0, 100)], 0), 0);
+  assert.equal(rateAt([at(0, 100), at(5, 3)], 5), 0);
   assert.equal(sampleOf([], START), null);
 });
 

@@ -31,8 +31,11 @@ function useEvents(path: string, query: Record<string, string> | null, on: OnEve
       for (let pause = 1; !leaving.signal.aborted; pause = Math.min(LONGEST_PAUSE, pause * 2)) {
         setLive((last) => ({ ...last, state: "connecting" }));
         try {
+          let begun = false;
           await follow(path, query, leaving.signal, (event, data) => {
             pause = 1;
+            if (!begun) handler.current("begin", null);
+            begun = true;
             setLive((last) => (last.state === "live" ? last : { state: "live", error: null }));
             handler.current(event, data);
           });
@@ -58,41 +61,118 @@ export interface Sample {
 }
 
 const WINDOW = 10;
+/** Seconds that have to be seen before they say anything of a rate. */
+const LEAST = 2;
 /** Topics and subscriptions that one stream may be of. */
 export const MOST_WATCHED = 100;
+/** Seconds between two rounds where there are more. */
+const ROUND_PAUSE = 5;
 
-/** The counts of some topics and subscriptions, at most 100 in all, as they change. */
+type Watched = Record<"topics" | "subscriptions", string>;
+
+/** What streams are asked for, each of as many names as one may be of. */
+export function partsOf(topics: string[], subscriptions: string[]): Watched[] {
+  const named = (kind: keyof Watched) => (name: string) => ({ kind, name });
+  const all = [...topics.toSorted().map(named("topics")), ...subscriptions.toSorted().map(named("subscriptions"))];
+  const parts = Array.from({ length: Math.ceil(all.length / MOST_WATCHED) }, (_, at) =>
+    all.slice(at * MOST_WATCHED, (at + 1) * MOST_WATCHED),
+  );
+  const of = (part: typeof all, kind: keyof Watched) =>
+    part.filter((each) => each.kind === kind).map(({ name }) => name);
+  return parts.map((part) => ({
+    topics: of(part, "topics").join(","),
+    subscriptions: of(part, "subscriptions").join(","),
+  }));
+}
+
+/** The counts of topics and subscriptions as they change; of more than 100 in all, one stream after the other says them. */
 export function useCounts(project: string, topics: string[], subscriptions: string[]) {
   const [sample, setSample] = useState<Sample | null>(null);
   const seen = useRef<Counts[]>([]);
-  const names = { topics: topics.toSorted().join(","), subscriptions: subscriptions.toSorted().join(",") };
-  const tell = () => setSample(sampleOf(seen.current, serviceNow()));
-  const query = names.topics || names.subscriptions ? names : null;
-  const live = useEvents(`/projects/${project}:watch`, query, (event, data) => {
-    if (event !== "counts") return;
-    seen.current.push(data as Counts);
+  const path = `/projects/${project}:watch`;
+  const parts = partsOf(topics, subscriptions);
+  const key = JSON.stringify([path, parts]);
+  const many = parts.length > 1;
+  const live = useEvents(path, many ? null : (parts[0] ?? null), (event, data) => {
+    if (event === "begin") seen.current.splice(0);
+    if (event === "counts") seen.current.push(data as Counts);
     tell();
   });
-  // Nothing is sent while nothing changes: rates fall and ages grow by themselves.
+  const [rounds, setRounds] = useState<Live>({ state: "connecting", error: null });
+  const tell = () => {
+    if (many) seen.current.splice(0, seen.current.length - 2);
+    const newest = seen.current.at(-1)?.time ?? "";
+    setSample(many ? sampleOf(seen.current, Date.parse(newest), Infinity) : sampleOf(seen.current, serviceNow()));
+  };
   useEffect(() => {
-    const timer = setInterval(tell, 2000);
-    return () => clearInterval(timer);
-  }, []);
-  useEffect(() => void seen.current.splice(0), [names.topics, names.subscriptions]);
-  return { ...live, sample };
+    seen.current.splice(0);
+    setSample(null);
+    if (!many) {
+      // Nothing is sent while nothing changes: rates fall and ages grow by themselves.
+      const timer = setInterval(tell, 2000);
+      return () => clearInterval(timer);
+    }
+    const leaving = new AbortController();
+    const run = async () => {
+      while (!leaving.signal.aborted) {
+        try {
+          seen.current.push(await round(path, parts, leaving.signal));
+          setRounds({ state: "live", error: null });
+          tell();
+        } catch (error) {
+          if (leaving.signal.aborted) return;
+          seen.current.splice(0);
+          setRounds({ state: "off", error: error as Error });
+          if (isFinal(error)) return;
+        }
+        await new Promise((done) => setTimeout(done, ROUND_PAUSE * 1000));
+      }
+    };
+    void run();
+    return () => leaving.abort();
+  }, [key]);
+  return { ...(many ? rounds : live), sample };
 }
 
-/** What the counts seen so far say at a time, in milliseconds since 1970; forgets those that are of no use any more. */
-export function sampleOf(seen: Counts[], now: number): Sample | null {
+/** The counts of all parts, as the first event of a stream of each says them. */
+async function round(path: string, parts: Watched[], leaving: AbortSignal): Promise<Counts> {
+  const all: Counts = { time: "", topics: {}, subscriptions: {} };
+  for (const part of parts) {
+    const enough = new AbortController();
+    const left = () => enough.abort();
+    leaving.addEventListener("abort", left);
+    let found: Counts | null = null;
+    await follow(path, part, enough.signal, (event, data) => {
+      if (event === "counts") found ??= data as Counts;
+      enough.abort();
+    }).catch((error: Error) => {
+      if (!found) throw error;
+    });
+    leaving.removeEventListener("abort", left);
+    const { time = all.time, topics = {}, subscriptions = {} } = (found ?? {}) as Partial<Counts>;
+    Object.assign(all.topics, topics);
+    Object.assign(all.subscriptions, subscriptions);
+    all.time = time;
+  }
+  return all;
+}
+
+/**
+ * What the counts seen so far say at a time, in milliseconds since 1970; forgets those that are of no use any more. Of a
+ * shorter time than `LEAST` there are no rates.
+ */
+export function sampleOf(seen: Counts[], now: number, span = WINDOW): Sample | null {
   const newest = seen.at(-1);
   if (!newest) return null;
-  const before = (counts: Counts) => now - Date.parse(counts.time) >= WINDOW * 1000;
+  const before = (counts: Counts) => now - Date.parse(counts.time) >= span * 1000;
   seen.splice(0, Math.max(0, seen.findLastIndex(before)));
   const [base = newest] = seen;
-  const seconds = Math.min(WINDOW, Math.max(1, (now - Date.parse(base.time)) / 1000));
+  const seconds = Math.min(span, (now - Date.parse(base.time)) / 1000);
   const rates = <T>(now: Record<string, T>, before: Record<string, T>, count: (of: T) => number) =>
     Object.fromEntries(
-      Object.entries(now).map(([name, of]) => [name, Math.max(0, count(of) - count(before[name] ?? of)) / seconds]),
+      Object.entries(now)
+        .filter(() => seconds >= LEAST)
+        .map(([name, of]) => [name, Math.max(0, count(of) - count(before[name] ?? of)) / seconds]),
     );
   const since = Math.max(0, (now - Date.parse(newest.time)) / 1000);
   const older = (age?: number) => (age === undefined ? {} : { oldestUnackedSeconds: age + since });

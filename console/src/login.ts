@@ -42,6 +42,11 @@ export async function resume(config: Config, hash: string): Promise<void> {
   });
 }
 
+/** Whether somebody is logged in here, or was and wanted to stay so. */
+export function isLoggedIn(): boolean {
+  return session.peek() !== null || localStorage.getItem(KEPT) !== null;
+}
+
 export async function logIn(service: string, token: string, more: Partial<Session> = {}) {
   session.value = { service, token, user: await profile(service, token), ...more };
 }

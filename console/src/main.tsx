@@ -2,17 +2,22 @@
 import { render } from "preact";
 import { session, tokenWanted } from "./api";
 import { App } from "./app";
-import { loadConfig, resume } from "./login";
+import { isLoggedIn, loadConfig, resume } from "./login";
 import { bringsToken, replace } from "./router";
 import "./style.css";
+
+const REPLACED = "This link logs you in with another token, in the place of the one you are logged in with. Go on?";
 
 async function start(): Promise<void> {
   const place = document.getElementById("app");
   if (!place) return;
   // The token is taken out of the address before anything is waited for.
-  const early = bringsToken() ? location.hash : "";
+  const given = bringsToken() ? location.hash : "";
+  if (given) replace(location.pathname + location.search);
+  // Any page may lead here with a token of its own.
+  const early = given && (!isLoggedIn() || confirm(REPLACED)) ? given : "";
+  if (given && !early && session.peek()) return;
   if (early) {
-    replace(location.pathname + location.search);
     tokenWanted.peek()?.answer(null);
     session.value = null;
   }

@@ -1,5 +1,6 @@
 /** Reading ranges of a topic (docs/reference/reading.md), as much of it as a page can hold. */
-import { call, open, pieces } from "./api";
+import { ApiError, call, isFinal, open, pieces } from "./api";
+import { shortName } from "./format";
 import type { Offsets, PulledMessage, ReadMessage } from "./wire";
 
 /** Of the bodies that are read for one page; the rest is a page of its own. */
@@ -100,15 +101,60 @@ export function attributeFilter(text: string): Wanted | null {
 const GIVEN =
   /^(deadLetter(Subscription|SourceTopic|MessageId|PublishTime|Reason|Attempts|Status)|CloudPubSubDeadLetterSource(DeliveryCount|Subscription|SubscriptionProject|TopicPublishTime))$/;
 
+/** A message without what makes it a dead letter. */
+function original({ data = "", attributes = {}, orderingKey = "" }: Partial<ReadMessage>) {
+  const own = Object.entries(attributes).filter(([name]) => !GIVEN.test(name));
+  return { data, attributes: Object.fromEntries(own.toSorted()), orderingKey };
+}
+
+/**
+ * Whether a dead letter is the message that it says it was: whoever may publish to its topic can write one. Null where that
+ * message is gone, or is not told, so that nobody can say.
+ */
+export async function isGenuine(letter: ReadMessage, source: string, signal?: AbortSignal): Promise<boolean | null> {
+  const { deadLetterSourceTopic: topic, deadLetterMessageId: id = "" } = letter.attributes ?? {};
+  // By the name alone: a project may have been renamed since.
+  if (topic !== undefined && shortName(topic) !== shortName(source)) return false;
+  if (!/^\d+$/.test(id)) return null;
+  const asked = readRange(source, Number(id), Number(id) + 1, 1, signal);
+  const [found] = await asked.then(
+    ({ messages }) => messages,
+    (error) => {
+      if (error instanceof ApiError && isFinal(error)) return []; // the topic itself is gone
+      throw error;
+    },
+  );
+  if (found?.offset !== Number(id)) return null;
+  return JSON.stringify(original(found)) === JSON.stringify(original(letter));
+}
+
+const REDRIVEN = "ams-redriven";
+const MOST_REMEMBERED = 1000;
+
+/** What was published again from this browser: ids by topic, message and time. */
+function remembered(): Record<string, string> {
+  return JSON.parse(localStorage.getItem(REDRIVEN) ?? "{}") as Record<string, string>;
+}
+
+const nameOf = (project: string, source: string, { messageId, publishTime }: ReadMessage) =>
+  `${project}/${source}/${messageId} ${publishTime}`;
+
+/** The id under which a dead letter was published again from this browser, if it was. */
+export function redrivenAs(project: string, source: string, letter: ReadMessage): string | undefined {
+  return remembered()[nameOf(project, source, letter)];
+}
+
 /** Publish a dead letter as it was. Asked again, it is still published once: the key is that of `ams dead redrive`. */
-export async function redrive(project: string, source: string, target: string, letter: ReadMessage): Promise<unknown> {
+export async function redrive(project: string, source: string, target: string, letter: ReadMessage): Promise<void> {
   const words = new TextEncoder().encode(`${source} ${letter.messageId} ${letter.publishTime}`);
   const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", words));
   const key = `redrive-${[...sum].map((each) => each.toString(16).padStart(2, "0")).join("")}`;
-  const attributes = Object.fromEntries(Object.entries(letter.attributes ?? {}).filter(([name]) => !GIVEN.test(name)));
-  return call(`/projects/${project}/topics/${target}:publish`, {
+  const { data, attributes, orderingKey } = original(letter);
+  const { messageIds } = await call<{ messageIds: string[] }>(`/projects/${project}/topics/${target}:publish`, {
     method: "POST",
-    body: { messages: [{ data: letter.data, attributes, orderingKey: letter.orderingKey || undefined }] },
+    body: { messages: [{ data, attributes, orderingKey: orderingKey || undefined }] },
     headers: { "Idempotency-Key": key },
   });
+  const all = Object.entries({ ...remembered(), [nameOf(project, source, letter)]: messageIds[0] ?? "" });
+  localStorage.setItem(REDRIVEN, JSON.stringify(Object.fromEntries(all.slice(-MOST_REMEMBERED))));
 }

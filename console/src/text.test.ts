@@ -27,10 +27,15 @@ test("only what is JSON is laid out as JSON", () => {
   assert.equal(asJson("plain text"), null);
 });
 
-test("what would be another by being laid out stays as it is", () => {
+test("JSON is laid out in its own text, as other languages write it", () => {
   assert.equal(asJson(' {"a b": "c \\" d"} '), '{\n  "a b": "c \\" d"\n}');
-  const others = ['{"id":12345678901234567890}', '{"a":1,"a":2}', "[1.10]", "[1e400]", '{"2":0,"1":0}', "[-0]"];
-  for (const text of [...others, "1", '"a"', "true", "null"]) assert.equal(asJson(text), null, text);
+  assert.equal(asJson('{"a":{},"b":[],"c":[{"d":null}]}'), JSON.stringify({ a: {}, b: [], c: [{ d: null }] }, null, 2));
+  const values = ["12345678901234567890", "57.0", "1e3", "1.10", "1e400", "-0", '"\\u00fc"', '"[{,:}]"', '"\\\\"'];
+  for (const value of values) assert.equal(asJson(`[${value}, ${value}]`), `[\n  ${value},\n  ${value}\n]`);
+  assert.equal(asJson('{"a":1,"a":2}'), '{\n  "a": 1,\n  "a": 2\n}');
+  assert.equal(asJson('{"2":0,"1":0}'), '{\n  "2": 0,\n  "1": 0\n}');
+  for (const text of ["1", '"a"', "true", "null", "[1,]", "[1 2]", "[01]", "{a:1}"])
+    assert.equal(asJson(text), null, text);
 });
 
 test("hexadecimal lines say where they are and what is printable, and are cut", () => {

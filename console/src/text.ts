@@ -14,8 +14,7 @@ export function fromBase64(data: string): Uint8Array {
   try {
     return Uint8Array.from(atob(data), (each) => each.charCodeAt(0));
   } catch {
-    // The service may be set to take any text (`lenient_data`).
-    return new TextEncoder().encode(data);
+    return new TextEncoder().encode(data); // the service takes any text without `strict_data`
   }
 }
 
@@ -34,15 +33,32 @@ export function asText(data: Uint8Array): string | null {
   }
 }
 
-/** An object or array laid out; null for what is none, or would be another: `1.10`, a number too big, a name twice. */
+/** Strings, numbers and words, or a sign; blanks between them are left out. */
+const TOKENS = /"(?:[^"\\]|\\.)*"|[^\s"[\]{},:]+|[[\]{},:]/g;
+
+/** An object or array laid out, null for what is none: its own text, whatever numbers, escapes and names are in it. */
 export function asJson(text: string): string | null {
   if (!/^\s*[[{]/.test(text)) return null;
   try {
-    const laid = JSON.stringify(JSON.parse(text), null, 2);
-    return laid.replace(/\s/g, "") === text.replace(/\s/g, "") ? laid : null;
+    JSON.parse(text);
   } catch {
     return null;
   }
+  let deep = 0;
+  let last = "";
+  const parts: string[] = [];
+  const line = () => `\n${"  ".repeat(deep)}`;
+  for (const [token] of text.matchAll(TOKENS)) {
+    const opens = last === "[" || last === "{";
+    if (token === "]" || token === "}") {
+      deep--;
+      if (!opens) parts.push(line());
+    } else if (opens || last === ",") parts.push(line());
+    parts.push(token === ":" ? ": " : token);
+    if (token === "[" || token === "{") deep++;
+    last = token;
+  }
+  return parts.join("");
 }
 
 /** Bytes as a table of 16 a line: place, hexadecimal digits, and what is printable. */

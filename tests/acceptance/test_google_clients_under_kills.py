@@ -7,31 +7,32 @@ import asyncio
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from cluster.ports import free_port
 from tests.acceptance.clients.google import HERE, OTHER_LANGUAGES, Language
 from tests.faults import scene
 from tests.faults.attempts import Publish
-from tests.faults.history import History
-from tests.faults.http_client import PROJECT, HttpClient, Traffic
+from tests.faults.http_client import PROJECT
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.google import free_port, kinds_of
+from tests.faults.parallel.google import kinds_of
 from tests.faults.payload import ordering_key
 from tests.faults.target import SMALL, Target
 from tests.faults.workload import Publisher
 from tests.support.documents import environment
+from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.faults, pytest.mark.long]
 
 TOPIC = "google"
 _, ONCE, KEYED = kinds_of(TOPIC)
 KILLS = 5
-ANSWERED_SECONDS = 60.0
+ANSWERED_SECONDS = 120.0
 """For a client to get on after a kill: some pause for long before they connect again."""
 
 DRAIN_SECONDS = 120.0
@@ -87,17 +88,14 @@ def working(language: Language, folder: Path, address: str) -> Iterator[Program]
         process.wait()
 
 
-async def until(there: Callable[[], bool]) -> None:
-    async with asyncio.timeout(ANSWERED_SECONDS):
-        while not there():
-            await asyncio.sleep(0.2)
-
-
 async def kill_while_used(target: Target, program: Program, chance: random.Random) -> None:
     """Kill the service and start it again, each time while both subscriptions are worked on."""
     for _ in range(KILLS):
         before = len(program.said())
-        await until(lambda: {each.subscription for each in program.said()[before:]} == {KEYED.name, ONCE.name})  # noqa: B023  # called at once
+        await wait_until_async(
+            lambda: {each.subscription for each in program.said()[before:]} == {KEYED.name, ONCE.name},  # noqa: B023  # called at once
+            ANSWERED_SECONDS,
+        )
         await asyncio.sleep(chance.uniform(0.5, 2))
         await target.kill()
         await target.start()
@@ -131,28 +129,22 @@ def in_order(said: list[Said]) -> bool:
 
 @pytest.mark.parametrize("language", OTHER_LANGUAGES)
 async def test_nothing_is_lost_while_the_service_is_killed(language: Language, tmp_path: Path) -> None:
-    port, traffic, chance = free_port(), Traffic(), random.Random(1)
-    target = Target(tmp_path / "data", {**SMALL, "AMS_PUBSUB_PORT": str(port), "AMS_PUBSUB_EMULATOR": "true"})
-    history = History({f"{TOPIC}-steady": TOPIC}, restarts=target.restarts)
-    admin, publishing = (HttpClient(name, target, traffic) for name in ("admin", "p"))
-    publisher = Publisher(publishing, history, chance, (TOPIC,), ((1, 10),), 0.2, ordered=True)
-    await target.start()
-    try:
-        await scene.prepare(admin, history.subscriptions)
+    port, chance = free_port(), random.Random(1)
+    environment = {**SMALL, "AMS_PUBSUB_PORT": str(port), "AMS_PUBSUB_EMULATOR": "true"}
+    async with scene.Stage(tmp_path / "data", {f"{TOPIC}-steady": TOPIC}, environment) as stage:
+        admin, history = stage.admin, stage.history
+        publisher = Publisher(stage.client("p"), history, chance, (TOPIC,), ((1, 10),), 0.2, ordered=True)
+        await stage.prepare()
         await parallel.prepare(admin, (KEYED, ONCE))
         with working(language, tmp_path, f"127.0.0.1:{port}") as program:
             async with asyncio.TaskGroup() as group:
                 group.create_task(publisher.run())
-                await kill_while_used(target, program, chance)
-                traffic.stopping = True
+                await kill_while_used(stage.target, program, chance)
+                stage.traffic.stopping = True
             await parallel.wait_for_end(admin, (KEYED, ONCE), DRAIN_SECONDS)
             said = program.said()
-        ending = await scene.ending(admin, history.subscriptions)
+        ending = await stage.ending()
         left = await parallel.ending(admin, (KEYED, ONCE))
-    finally:
-        for client in (admin, publishing):
-            client.close()
-        await target.stop()
     held = ending.topics[TOPIC]
     published = sum(len(each.ids) for each in history.attempts if isinstance(each, Publish))
     confirmed = sum(each.what == "confirmed" for each in said)

@@ -3,18 +3,17 @@ import runpy
 import shlex
 import shutil
 import signal
-import socket
-import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from ams.push.delivery import key, new_secret, signatures
+from cluster.ports import free_port, listening
+from tests.support.dead_letters import dead_letter
 from tests.support.documents import (
     ROOT,
     Step,
@@ -28,12 +27,12 @@ from tests.support.documents import (
     steps,
     write_programs,
 )
-from tests.support.service import live_service
+from tests.support.service import LiveService, live_service
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.curl, pytest.mark.openssl]
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
-PYTHON = ROOT / "docs" / "tutorial" / "python.md"
 CLIENT = ROOT / "docs" / "reference" / "client.md"
 PUSH = ROOT / "docs" / "tutorial" / "push.md"
 RECEIVING = ROOT / "docs" / "how-to" / "receive-push.md"
@@ -41,14 +40,51 @@ APART = ROOT / "docs" / "how-to" / "run-push-apart.md"
 BOTH = ROOT / "docs" / "how-to" / "run-ams-and-the-certificate-service.md"
 CERTIFICATES = ROOT / "docs" / "how-to" / "log-in-with-certificates.md"
 IDENTITY = ROOT / "docs" / "how-to" / "log-in-with-openid-connect.md"
-ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
-WORK = ROOT / "docs" / "how-to" / "work-on-a-backlog.md"
-GUIDES = ("back-up", "check-messages", "declare-resources", "keep-messages", "least-privilege-tokens", "replay")
-NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
+DEAD_LETTERS = ROOT / "docs" / "how-to" / "dead-letters.md"
+PAGES = (
+    *(f"how-to/{each}" for each in ("back-up", "check-messages", "control-access", "declare-resources")),
+    *(f"how-to/{each}" for each in ("keep-messages", "least-privilege-tokens", "replay", "work-on-a-backlog")),
+    "tutorial/python",
+)
+WORKER = "the-token-of-the-push-worker"
+GARDEN = ".venv/bin/ams projects create garden\n"
+BEGUN = (
+    GARDEN
+    + """
+.venv/bin/ams topics create readings
+printf soil | .venv/bin/ams publish readings --file -
+printf soil | .venv/bin/ams publish readings --file -
+"""
+)
+WATERED = (
+    GARDEN
+    + """
+export AMS_PROJECT=garden
+.venv/bin/ams topics create readings
+.venv/bin/ams topics create readings-dead
+.venv/bin/ams subs create watering --topic readings
+.venv/bin/ams subs push-config watering --url https://pump.example/in --dead-letter-topic readings-dead
+printf one | .venv/bin/ams publish readings --file -
+printf two | .venv/bin/ams publish readings --file - --attr pump=7
+printf three | .venv/bin/ams publish readings --file -
+"""
+)
 
 
-SECONDS = 30.0
-"""Until something that takes moments has surely failed."""
+def succeed(script: str, clone: Path, **variables: str) -> str:
+    """Run commands that must not fail, and return what they print."""
+    done = run(script, clone, **variables)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@contextlib.contextmanager
+def furnished(clone: Path, *flags: str, before: str = GARDEN) -> Iterator[LiveService]:
+    """Serve a clone after these commands."""
+    make_clone(clone)
+    with live_service(clone / "ams-data", "--tls-self-signed", *flags) as service:
+        succeed(before, clone, AMS_ENDPOINT=service.base_url)
+        yield service
 
 
 @contextlib.contextmanager
@@ -56,13 +92,9 @@ def served(command: str, clone: Path) -> Iterator[str]:
     """Start a server as a document says, the service on a free port; yields where it is when it is ready."""
     ports = ("AMS_PORT", "AMS_OPS_PORT", "AMS_AUTHN_PORT", "AMS_AUTHN_OPS_PORT")
     free_ports = environment(**dict.fromkeys(ports, "0"), no_proxy="localhost")
+    words = shlex.split(command.replace("\\\n", ""))
     with subprocess.Popen(
-        shlex.split(command.replace("\\\n", "")),
-        cwd=clone,
-        env=free_ports,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+        words, cwd=clone, env=free_ports, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
         try:
             assert server.stdout is not None
@@ -78,8 +110,7 @@ class Receiver:
         self._command = shlex.split(block(document, "sh receiver"))
         self._clone = clone
         self._shown = clone / "receiver.shown"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -89,31 +120,23 @@ class Receiver:
             subprocess.Popen(self._command, cwd=self._clone, stdout=shown, stderr=subprocess.DEVNULL) as process,
         ):
             try:
-                self._until_it_listens()
+                wait_until(lambda: listening(self.port))
                 yield
             finally:
                 process.kill()
 
-    def shows(self, text: str) -> bool:
-        """Whether it shows this, now or in a while."""
-        return _soon(lambda: is_shown(text, self._shown.read_text()))
-
-    def _until_it_listens(self) -> None:
-        def listens() -> bool:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return True
-            return False
-
-        assert _soon(listens)
+    def wait_shown(self, text: str) -> None:
+        """Return when it shows this."""
+        wait_until(lambda: is_shown(text, self._shown.read_text()))
 
 
-def _soon(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + SECONDS
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
+def carry_out(todo: list[Step], clone: Path, instead: dict[str, str], **variables: str) -> None:
+    """Run steps in one shell, and compare all that they show."""
+    commands = "\n".join(each.commands for each in todo)
+    for named, here in instead.items():
+        commands = commands.replace(named, here)
+    shown = "...".join(["", *(each.shown for each in todo if each.shown)])
+    assert is_shown(shown, succeed(commands, clone, **variables))
 
 
 def places(endpoint: str, receiver: Receiver) -> dict[str, str]:
@@ -121,6 +144,7 @@ def places(endpoint: str, receiver: Receiver) -> dict[str, str]:
     return {"localhost:8080": urlsplit(endpoint).netloc, "8443": str(receiver.port)}
 
 
+@pytest.mark.long
 def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
     make_clone(tmp_path)
     with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
@@ -133,19 +157,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = tmp_path_factory.mktemp("begun")
     make_clone(clone)
     with served(block(TUTORIAL, "sh service"), clone) as endpoint:
-        token = (clone / "ams-data" / "admin.token").read_text().strip()
-        trust = ssl.create_default_context(cafile=clone / "ams-data" / "ca.pem")
-        with httpx.Client(
-            base_url=endpoint, headers={"x-api-key": token}, verify=trust, trust_env=False, timeout=SECONDS
-        ) as client:
-            topic = "/v1/projects/garden/topics/readings"
-            before = {"messages": [{"data": "c29pbA=="}, {"data": "c29pbA=="}]}
-            for method, path, body in (
-                ("POST", "/v1/projects/garden", {}),
-                ("PUT", topic, {}),
-                ("POST", f"{topic}:publish", before),
-            ):
-                assert client.request(method, path, json=body).status_code == 200
+        succeed(BEGUN, clone, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
     return clone
 
 
@@ -162,13 +174,12 @@ def test_the_tutorial_of_push_works_line_by_line(garden: Path) -> None:
         write_programs(PUSH, garden, endpoint, places(endpoint, receiver))
         with receiver.running():
             follow(PUSH, garden, endpoint, instead=places(endpoint, receiver))
-            assert receiver.shows(block(PUSH, "text receiver"))
-        away = run(block(PUSH, "sh away"), garden, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
+            receiver.wait_shown(block(PUSH, "text receiver"))
+        away = succeed(block(PUSH, "sh away"), garden, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
         with receiver.running():
-            assert receiver.shows(2 * block(PUSH, "text receiver"))
+            receiver.wait_shown(2 * block(PUSH, "text receiver"))
 
-    assert away.returncode == 0, away.stdout
-    assert is_shown(block(PUSH, "text away"), away.stdout)
+    assert is_shown(block(PUSH, "text away"), away)
 
 
 @pytest.mark.long
@@ -176,69 +187,51 @@ def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
     receiver = Receiver(PUSH, garden)
     with served(block(APART, "sh service"), garden) as endpoint:
         write_programs(PUSH, garden, endpoint, places(endpoint, receiver))
-        token = run(block(APART, "sh token"), garden, AMS_ENDPOINT=endpoint)
-        assert token.returncode == 0, token.stdout
+        succeed(block(APART, "sh token"), garden, AMS_ENDPOINT=endpoint)
         workers = block(APART, "sh push").replace("https://localhost:8080", endpoint)
         with served(workers, garden), served(workers, garden), receiver.running():
             follow(APART, garden, endpoint, instead=places(endpoint, receiver))
-            assert receiver.shows("0 tonight")
+            receiver.wait_shown("0 tonight")
 
 
 @pytest.mark.long
 def test_a_certificate_publishes_as_its_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
     authorities, *rest = steps(CERTIFICATES)
-    made = run(authorities.commands, tmp_path)
-    assert made.returncode == 0, made.stdout
+    succeed(authorities.commands, tmp_path)
     with (
         served(block(CERTIFICATES, "sh service"), tmp_path) as endpoint,
         served(block(CERTIFICATES, "sh certificates"), tmp_path) as certificates,
     ):
-        commands = "\n".join(each.commands for each in rest).replace("8080", endpoint.rpartition(":")[2])
-        done = run(commands, tmp_path, AMS_ENDPOINT=endpoint, AMS_AUTHN_ENDPOINT=certificates)
-
-    assert done.returncode == 0, done.stdout
-    assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
+        instead = {"8080": endpoint.rpartition(":")[2]}
+        carry_out(rest, tmp_path, instead, AMS_ENDPOINT=endpoint, AMS_AUTHN_ENDPOINT=certificates)
 
 
 @pytest.mark.long
 def test_a_client_of_both_services_needs_one_ca_as_the_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
     authority, lists, *rest = steps(BOTH)
-    made = run(authority.commands + lists.commands, tmp_path)
-    assert made.returncode == 0, made.stdout
+    succeed(authority.commands + lists.commands, tmp_path)
     with (
         served(block(BOTH, "sh service"), tmp_path) as endpoint,
         served(block(BOTH, "sh certificates"), tmp_path) as certificates,
     ):
         ports = {named: place.rpartition(":")[2] for named, place in (("8080", endpoint), ("8443", certificates))}
         write_programs(BOTH, tmp_path, endpoint, ports)
-        commands = "\n".join(each.commands for each in rest)
-        for named, port in ports.items():
-            commands = commands.replace(named, port)
-        done = run(commands, tmp_path)  # the page itself says where both are
-
-    assert done.returncode == 0, done.stdout
-    assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
+        carry_out(rest, tmp_path, ports)  # the page itself says where both are
 
 
 @pytest.mark.long
 def test_a_token_of_an_issuer_publishes_as_its_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     file, *rest = [Step(each.commands.replace("9400", port), each.shown) for each in steps(IDENTITY)]
-    made = run(file.commands, tmp_path)
-    assert made.returncode == 0, made.stdout
+    succeed(file.commands, tmp_path)
     with (
         served(block(IDENTITY, "sh issuer").replace("9400", port), tmp_path),
         served(block(IDENTITY, "sh service"), tmp_path) as endpoint,
     ):
-        commands = "\n".join(each.commands for each in rest).replace("https://localhost:8080", endpoint)
-        done = run(commands, tmp_path, AMS_ENDPOINT=endpoint)
-
-    assert done.returncode == 0, done.stdout
-    assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
+        carry_out(rest, tmp_path, {"https://localhost:8080": endpoint}, AMS_ENDPOINT=endpoint)
 
 
 @pytest.mark.long
@@ -266,54 +259,31 @@ def test_the_ten_lines_that_verify_a_signature_take_what_was_signed_and_nothing_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guide", NEEDS_A_PROJECT, ids=lambda guide: guide.stem)
-def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
-        assert made.returncode == 0, made.stdout
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_and_programs_of_a_page_work(page: str, tmp_path: Path) -> None:
+    document, roles = ROOT / "docs" / f"{page}.md", tmp_path / "roles.toml"
+    flags: tuple[str, ...] = ()
+    if page == "how-to/control-access":
+        roles.write_text(block(document, "toml"))
+        flags = "--roles-file", str(roles)
+    with furnished(tmp_path, *flags) as service:
+        write_programs(document, tmp_path, service.base_url)
+        follow(document, tmp_path, service.base_url)
+
+
+@pytest.mark.long
+def test_the_commands_of_the_guide_to_dead_letters_work(tmp_path: Path) -> None:
+    with furnished(tmp_path, "--push-enabled", "--push-worker-token", WORKER, before=WATERED) as service:
+        for offset, (reason, status) in enumerate([("Bad Request", 400), ("no such pump", 422)]):
+            subscription = "projects/garden/subscriptions/watering"
+            dead_letter(service.base_url, service.ca, WORKER, subscription, offset, reason, status)
+        guide = tmp_path / DEAD_LETTERS.name
+        guide.write_text(DEAD_LETTERS.read_text().replace(".venv/bin/ams topics create readings-dead\n", ""))
 
         follow(guide, tmp_path, service.base_url)
 
 
 @pytest.mark.long
-def test_the_commands_of_the_guide_to_access_work_with_its_roles_file(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    roles = tmp_path / "roles.toml"
-    roles.write_text(block(ACCESS, "toml"))
-    with live_service(tmp_path / "ams-data", "--tls-self-signed", "--roles-file", str(roles)) as service:
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
-        assert made.returncode == 0, made.stdout
-
-        follow(ACCESS, tmp_path, service.base_url)
-
-
-@pytest.mark.long
-def test_the_programs_of_the_python_tutorial_work(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        write_programs(PYTHON, tmp_path, service.base_url)
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
-        assert made.returncode == 0, made.stdout
-
-        follow(PYTHON, tmp_path, service.base_url)
-
-
-@pytest.mark.long
-def test_the_programs_of_the_guide_to_work_do_it(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        write_programs(WORK, tmp_path, service.base_url)
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
-        assert made.returncode == 0, made.stdout
-
-        follow(WORK, tmp_path, service.base_url)
-
-
 def test_the_examples_of_the_client_run(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
-        assert made.returncode == 0, made.stdout
-
+    with furnished(tmp_path) as service:
         run_examples(CLIENT, tmp_path, service.base_url)

@@ -107,21 +107,14 @@ def test_users(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
         as_user(ams, made).get_user_profile(**tls),
     ):
         assert (found.uuid, found.token, found.email) == (made.uuid, made.token, "first@site.example")
-    assert refused(ams.create_user, wanted, **tls).code == 409
-
     page = ams.list_users(**tls)  # asks with details=True and nextPageToken=, which are not what the service reads
-    assert (page.users[0].name, page.next_page_token) == (name, "")
-    assert page.total_size == len(page.users)
+    assert (page.users[0].name, page.next_page_token, page.total_size) == (name, "", len(page.users))
 
     projects = [AmsUserProject(project=ams.project, roles=["consumer"])]
     changed = ams.update_user(name, first_name="New", service_roles=["metrics_viewer"], projects=projects, **tls)
     assert (changed.firstname, changed.lastname, changed.service_roles) == ("New", "Last", ["metrics_viewer"])
     assert changed.projects[0].roles == ["consumer"]
-
-    refreshed = ams.refresh_user_token(name, **tls)
-    assert refreshed.token != made.token
-    assert refused(as_user(ams, made).get_user_profile, **tls).code == 401
-
+    assert ams.refresh_user_token(name, **tls).token != made.token
     ams.delete_user(name, **tls)
     assert refused(ams.get_user, name, **tls).code == 404
 
@@ -144,16 +137,13 @@ def test_topics_and_their_access_lists(ams: ArgoMessagingService, tls: dict[str,
     full_name = f"/projects/{ams.project}/topics/T"
     assert not ams.has_topic("T", **tls)
 
-    assert ams.create_topic("T", **tls)["name"] == full_name
+    assert ams.create_topic("T", **tls)["name"] == ams.get_topic("T", **tls)["name"] == full_name
     assert ams.has_topic("T", **tls)
-    assert ams.get_topic("T", **tls)["name"] == full_name
     assert ams.topic("T", **tls).fullname == ams.get_topic("T", retobj=True, **tls).fullname == full_name
-    assert ams.topic("other", **tls).name == "other"
+    assert ams.topic("other", **tls).name == "other"  # is made
     assert [each["name"] for each in ams.list_topics(**tls)["topics"]][-1] == full_name
     assert {each.name for each in ams.iter_topics(**tls)} == {"T", "other"}
 
-    assert ams.getacl_topic("T", **tls) == {"authorized_users": []}
-    assert as_user(ams, publisher).topic("T", **tls).name == "T"
     assert refused(as_user(ams, publisher).publish, "T", AmsMessage(data="x"), **tls).code == 403
     ams.modifyacl_topic("T", [publisher.name], **tls)
     assert ams.getacl_topic("T", **tls) == {"authorized_users": [publisher.name]}
@@ -166,24 +156,20 @@ def test_topics_and_their_access_lists(ams: ArgoMessagingService, tls: dict[str,
 
 
 def test_subscriptions_and_their_access_lists(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
-    consumer = ams.create_project_member(f"{ams.project}-con", roles=["consumer"], **tls)
-    topic = ams.topic("T", **tls)
-    full_name = f"/projects/{ams.project}/subscriptions/S"
+    topic, full_name = ams.topic("T", **tls), f"/projects/{ams.project}/subscriptions/S"
     assert not ams.has_sub("S", **tls)
 
     made = ams.create_sub("S", "T", ackdeadline=20, **tls)
     assert (made["name"], made["topic"], made["ackDeadlineSeconds"]) == (full_name, topic.fullname, 20)
     assert ams.has_sub("S", **tls)
     assert ams.get_sub("S", **tls) == made
-    assert topic.subscription("S", **tls).fullname == full_name
     assert topic.subscription("R", ackdeadline=30, **tls).ackdeadline == 30
     assert [each["name"] for each in ams.list_subs(**tls)["subscriptions"]][-1] == full_name
     assert {each.name for each in ams.iter_subs("T", **tls)} == {"S", "R"}
-    assert refused(ams.create_sub, "S", "T", **tls).code == 409
-    assert refused(ams.create_sub, "Q", "none", **tls).code == 404
+    assert [refused(ams.create_sub, "S", topic, **tls).code for topic in ("T", "none")] == [409, 404]
 
     assert ams.getacl_sub("S", **tls) == {"authorized_users": []}
-    assert refused(as_user(ams, consumer).pull_sub, "S", **tls).code == 403
+    consumer = ams.create_project_member(f"{ams.project}-con", roles=["consumer"], **tls)
     ams.modifyacl_sub("S", [consumer.name], **tls)
     assert ams.get_sub("S", retobj=True, **tls).acl(**tls) == {"authorized_users": [consumer.name]}
     assert as_user(ams, consumer).pull_sub("S", return_immediately=True, **tls) == []
@@ -265,16 +251,13 @@ def test_a_late_acknowledgement_is_a_timeout_error(ams: ArgoMessagingService, tl
     assert [message[0] for message in ams.pull_sub("S", **tls)] == [ack_id]
 
 
-def test_errors_are_those_of_the_library(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
+def test_errors_status_and_version(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     stranger = ArgoMessagingService(ams.endpoint, token="0" * 64, project=ams.project)
 
     assert refused(stranger.get_topic, "T", **tls).code == 401
     missing = refused(ams.get_topic, "T", **tls)
     assert (missing.code, missing.status) == (404, "NOT_FOUND")
     assert missing.msg == "While trying the [topic_get]: Topic doesn't exist"
-
-
-def test_status_and_version(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert ams.status(**tls)["status"] == "ok"
     assert ams.version(**tls)["release"]
 
@@ -363,22 +346,8 @@ def test_parallel_subscriptions(ams: ArgoMessagingService, tls: dict[str, Any]) 
     assert ams.pullack_sub("workers", 5, return_immediately=True, **tls) == []
 
 
-def test_only_the_last_id_of_a_batch_does_not_do_for_a_parallel_subscription(
+def test_when_an_acknowledgement_is_late_the_loop_gets_that_message_again_and_no_other(
     ams: ArgoMessagingService, tls: dict[str, Any]
-) -> None:
-    topic = ams.topic("T", **tls)
-    make_workers(ams, tls)
-    topic.publish([AmsMessage(data=f"text {number}") for number in range(3)], **tls)
-    ids = [ack_id for ack_id, _ in ams.pull_sub("workers", 10, return_immediately=True, **tls)]
-
-    ams.ack_sub("workers", ids[-1:], **tls)
-
-    assert ams.getoffsets_sub("workers", "current", **tls) == 0
-    assert ams.getoffsets_sub("workers", "acknowledged", **tls) == 1
-
-
-def test_when_an_acknowledgement_is_late_pullack_sub_loses_what_was_in_time_and_the_loop_does_not(
-    ams: ArgoMessagingService, tls: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = ams.topic("T", **tls)
     make_workers(ams, tls)
@@ -396,16 +365,3 @@ def test_when_an_acknowledgement_is_late_pullack_sub_loses_what_was_in_time_and_
     assert work_on_a_batch(ams, worked, tls) == 1
     assert worked == [b"text 0", b"text 1", b"text 2", b"text 0"]
     assert ams.getoffsets_sub("workers", "current", **tls) == 3
-
-    late.clear()
-    topic.publish([AmsMessage(data=f"text {number}") for number in range(3, 6)], **tls)
-    acknowledge = ams.ack_sub
-
-    def acknowledge_late(sub: str, ids: list[str], **more: Any) -> object:
-        make_late(ids[0])
-        return acknowledge(sub, ids, **more)
-
-    monkeypatch.setattr(ams, "ack_sub", acknowledge_late)
-    returned = ams.pullack_sub("workers", 10, return_immediately=True, **tls)
-    assert [message.get_data() for message in returned] == [b"text 3"], "4 and 5 are acknowledged, and were never seen"
-    assert ams.getoffsets_sub("workers", "current", **tls) == 6

@@ -1,25 +1,24 @@
 """Endpoints that hang, refuse, drip and never end cost the others nothing, and the service little memory."""
 
-import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from bench.kernel import anonymous_memory
 from tests.faults.push.deliveries import message, read
 from tests.support.pushed import Api, Endpoint, pushed
 from tests.support.receiving import Receiving, received
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import wait_until_async
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.long]
 
 GOOD, HANGING, REFUSING, DRIPPING, ENDLESS = 40, 6, 6, 6, 3
 MESSAGES = 5
-"""Published to each topic, one after the other."""
 GOOD_SECONDS = 20.0
 """Far more than the good ones need; a bad one in their way would cost half a minute and more."""
 ALLOWED_BYTES = 64 << 20
@@ -72,12 +71,6 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         service.kill()  # an orderly end would wait for those that hang
 
 
-def _anonymous_memory(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    [kilobytes] = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:")]
-    return 1024 * int(kilobytes)
-
-
 async def _publish(scene: Scene, endpoints: Sequence[Endpoint], number: int) -> None:
     for each in endpoints:
         body = {"messages": [message(f"{each.name}-{number}")]}
@@ -89,38 +82,25 @@ def _came(scene: Scene) -> list[str]:
     return [each.items[0].name for each in read(scene.receiver.requests("/ok/"))]
 
 
-async def _until(true: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    give_up = time.monotonic() + seconds
-    while not (done := await true()) and time.monotonic() < give_up:
-        await asyncio.sleep(0.1)
-    return done
-
-
 async def test_bad_endpoints_cost_nothing_but_their_own_state(scene: Scene) -> None:
     await _publish(scene, [*scene.good, *scene.bad], 0)
-    before = _anonymous_memory(scene.service.process.pid)
+    before = anonymous_memory(scene.service.process.pid)
     for number in range(1, MESSAGES):
         await _publish(scene, [*scene.bad, *scene.good], number)
 
-    async def all_came() -> bool:
-        return len(_came(scene)) >= GOOD * MESSAGES
-
-    assert await _until(all_came, GOOD_SECONDS), f"{len(_came(scene))} deliveries came"
+    await wait_until_async(lambda: len(_came(scene)) >= GOOD * MESSAGES, GOOD_SECONDS)
     assert sorted(_came(scene)) == sorted(f"{each.name}-{n}" for each in scene.good for n in range(MESSAGES))
     for each in scene.good:
         assert (await scene.api.status(each.name)).endswith(WORKING)
-    assert _anonymous_memory(scene.service.process.pid) - before < ALLOWED_BYTES
-    await _bad_ones_say_so(scene)
+    assert anonymous_memory(scene.service.process.pid) - before < ALLOWED_BYTES
 
-
-async def _bad_ones_say_so(scene: Scene) -> None:
-    """Endpoints that refuse or never end are known as such at once; those that hang are so when their time is over."""
+    # Those that hang are known as such only when their time is over.
     quick = [each for each in scene.bad if each.name.startswith(("refusing", "endless"))]
 
     async def said() -> bool:
         return all([NO_DELIVERY in await scene.api.status(each.name) for each in quick])
 
-    assert await _until(said, GOOD_SECONDS), [await scene.api.status(each.name) for each in quick]
+    await wait_until_async(said, GOOD_SECONDS)
     for each in scene.bad:
         offsets = await scene.api.must(f"/subscriptions/{each.name}:offsets", None, method="GET")
         assert (offsets["current"], offsets["max"]) == (0, MESSAGES)  # nothing is lost

@@ -5,23 +5,15 @@ import pytest
 from tests.support.documents import ROOT, follow, make_clone, run_examples
 from tests.support.service import live_service
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.curl]
+pytestmark = [pytest.mark.acceptance, pytest.mark.curl, pytest.mark.long]
 
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = [
-    "projects",
-    "users",
-    "members",
-    "registrations",
-    "topics",
-    "subscriptions",
-    "schemas",
-    "access-lists",
-    "metrics",
-]
+PAGES = (
+    *("projects", "users", "members", "registrations", "topics", "subscriptions", "schemas", "access-lists", "metrics"),
+    "reading",
+)
 
 
-@pytest.mark.long
 def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -30,8 +22,7 @@ def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
         for page in PAGES:
             with subtests.test(page):
                 follow(REFERENCE / f"{page}.md", tmp_path, service.base_url)
-        with subtests.test("reading"):
-            follow(REFERENCE / "reading.md", tmp_path, service.base_url)
+        with subtests.test("examples of reading"):
             run_examples(REFERENCE / "reading.md", tmp_path, service.base_url)
 
 

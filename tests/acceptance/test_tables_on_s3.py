@@ -3,18 +3,15 @@
 import os
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from ams.tables import upkeep
 from tests.support import parts, s3
 from tests.support.documents import ROOT, blocks, make_clone, run
 from tests.support.service import live_service
 
 GUIDE = ROOT / "docs" / "how-to" / "tables-on-s3.md"
-BEFORE = ROOT / "tests" / "tables" / "archive_of_before.zip"
 SECONDS = 300
 """For a block: a start of Spark takes a while on a busy machine."""
 pytestmark = [pytest.mark.acceptance, pytest.mark.long, pytest.mark.spark, pytest.mark.go, pytest.mark.curl]
@@ -35,10 +32,7 @@ def test_every_line_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monke
     table, local = parts.s3_table(), tmp_path / "srv"
     bucket = table.removeprefix("s3://")
     make_clone(tmp_path)
-    with zipfile.ZipFile(BEFORE) as file:
-        file.extractall(local)
-    (local / "archive").rename(local / "before")
-    asks, sets, copies, converts = blocks(GUIDE, "console")
+    asks, sets, copies = blocks(GUIDE, "console")
 
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
 
@@ -57,7 +51,6 @@ def test_every_line_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monke
         follow("$ ams publish plants -p garden --data dry\n$ ams archive /srv/archive -p PROJECT")
         assert follow(asks) == commands(asks)[1] == "200\n412\n"
         assert "1 rows in 1 files" in follow(sets, without="export ")  # which would name another server
-        follow(converts)
         if shutil.which("aws") and run("aws --version", tmp_path).returncode == 0:
             assert follow(copies).count("1 rows in 1 files") == 2
         follow("$ ams pipeline table check s3://BUCKET/archive")
@@ -67,4 +60,3 @@ def test_every_line_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monke
     done = run(f"{sys.executable} read.py", tmp_path, SECONDS)
     assert done.returncode == 0, done.stdout
     assert "plants" in done.stdout
-    assert upkeep.check(f"{table}/before").rows == 18

@@ -1,92 +1,24 @@
-"""The role table of the HTTP contract (3.4), typed in from the contract and not from the code.
+"""The role table of the HTTP contract (3.4), read from its page and not from the code, and that of our own actions.
 
-Each line: number, action, scope (`project` when the path holds a project), default roles; `open` = fixed in code.
 SA service_admin, PA project_admin, PU publisher, CO consumer, PW push_worker, MV metrics_viewer, AA argo_api_authn,
 RA register_admin, AV admin_viewer.
 """
 
+import re
+from pathlib import Path
 from typing import NamedTuple
 
-SHORT = {
-    "SA": "service_admin",
-    "PA": "project_admin",
-    "PU": "publisher",
-    "CO": "consumer",
-    "PW": "push_worker",
-    "MV": "metrics_viewer",
-    "AA": "argo_api_authn",
-    "RA": "register_admin",
-    "AV": "admin_viewer",
-}
-SELF = "self"
-"""In a line: the user whom the path names, who needs no role."""
+from ams.access import permissions
+from ams.http.fast import OPERATIONS
+from tests.support.description import TABLE as ROUTES
 
-TABLE = """
- 1 ams:metrics                      service  SA MV AV
- 2 ams:healthStatus                 service  open
- 3 ams:vaMetrics                    service  SA MV AV
- 4 users:byToken                    service  SA PW
- 5 users:byUUID                     service  SA AA
- 6 users:list                       service  SA
- 7 users:profile                    service  open
- 8 users:usageReport                service  open
- 9 users:show                       service  SA
-10 users:refreshToken               service  SA
-11 users:create                     service  SA
-12 users:update                     service  SA
-13 users:delete                     service  SA
-14 registrations:newUser            service  SA RA
-15 registrations:acceptNewUser      service  SA
-16 registrations:declineNewUser     service  SA
-17 registrations:delete             service  SA
-18 registrations:show               service  SA
-19 registrations:list               service  SA
-20 projects:list                    service  SA
-21 projects:metrics                 project  SA PA
-22 projects:addUser                 project  SA PA
-23 projects:removeUser              project  SA PA
-24 projects:showUser                project  SA PA
-25 projects:createUser              project  SA PA
-26 projects:updateUser              project  SA PA
-27 projects:listUsers               project  SA PA
-28 projects:show                    project  SA PA
-29 projects:create                  service  SA
-30 projects:update                  project  SA PA
-31 projects:delete                  project  SA PA
-32 subscriptions:list               project  SA PA CO
-33 subscriptions:listByTopic        project  SA PA
-34 subscriptions:offsets            project  SA PA CO
-35 subscriptions:timeToOffset       project  SA PA CO
-36 subscriptions:acl                project  SA PA
-37 subscriptions:metrics            project  SA PA CO
-38 subscriptions:show               project  SA PA CO PW
-39 subscriptions:create             project  SA PA
-40 subscriptions:delete             project  SA PA
-41 subscriptions:pull               project  SA PA CO PW
-42 subscriptions:acknowledge        project  SA PA CO PW
-43 subscriptions:verifyPushEndpoint project  SA PA
-44 subscriptions:modifyAckDeadline  project  SA PA CO
-45 subscriptions:modifyPushConfig   project  SA PA
-46 subscriptions:modifyOffset       project  SA PA CO
-47 subscriptions:modifyAcl          project  SA PA
-48 topics:list                      project  SA PA PU
-49 topics:acl                       project  SA PA
-50 topics:metrics                   project  SA PA PU
-51 topics:show                      project  SA PA PU
-52 topics:create                    project  SA PA
-53 topics:delete                    project  SA PA
-54 topics:publish                   project  SA PA PU
-55 topics:modifyAcl                 project  SA PA
-56 topics:attachSchema              project  SA PA
-57 topics:detachSchema              project  SA PA
-58 schemas:validateMessage          project  SA PA
-59 schemas:create                   project  SA PA
-60 schemas:show                     project  SA PA
-61 schemas:list                     project  SA PA
-62 schemas:update                   project  SA PA
-63 schemas:delete                   project  SA PA
-64 version:list                     service  open
-"""
+DOCS = Path(__file__).parents[2] / "docs"
+SHORT = {
+    "SA": "service_admin", "PA": "project_admin", "PU": "publisher", "CO": "consumer", "PW": "push_worker",
+    "MV": "metrics_viewer", "AA": "argo_api_authn", "RA": "register_admin", "AV": "admin_viewer",
+}  # fmt: skip
+SELF = "itself"
+"""In a line: the user whom the path names, who needs no role."""
 
 
 class Line(NamedTuple):
@@ -98,73 +30,60 @@ class Line(NamedTuple):
     of_oneself: bool = False
 
 
-def _line(text: str) -> Line:
-    number, action, scope, *roles = text.split()
-    is_open = roles == ["open"]
-    return Line(
-        int(number),
-        action,
-        scope == "project",
-        frozenset() if is_open else frozenset(SHORT[role] for role in roles if role != SELF),
-        is_open,
-        SELF in roles,
+def _line(number: str, action: str, roles: list[str], *, in_project: bool) -> Line:
+    is_open = roles[0] in ("open", "any")
+    named = frozenset() if is_open else frozenset(SHORT.get(role, role) for role in roles if role != SELF)
+    return Line(int(number), action, in_project, named, is_open, SELF in roles)
+
+
+def _is_in_project(action: str, path: str) -> bool:
+    """Tell whether a path is one within a project: `...` stands for that in the contract."""
+    return path.startswith(("/projects/{project}", "...")) and action != "projects:create"
+
+
+_ROW = re.compile(r"^\| (\d+) \| (\w+:\w+) \| [A-Z]+ (\S+) \| (.+) \|$", re.MULTILINE)
+LINES = [
+    _line(number, action, roles.replace(";", " ").split(), in_project=_is_in_project(action, path))
+    for number, action, path, roles in _ROW.findall((DOCS / "contract" / "api.md").read_text())
+]
+
+OVERVIEW = (DOCS / "reference" / "http.md").read_text()
+OVERVIEW_ROWS = {
+    (method, path): roles.replace("*", "").replace(",", "").split()
+    for method, path, roles in re.findall(r"^\| ([A-Z]+) \| `(\S+)` \|.*\| (.+?) \|$", OVERVIEW, re.MULTILINE)
+}
+"""Short forms of roles by method and path, as the reference shows them; a `*` there speaks of access lists."""
+_LETTERS = {
+    "{project}": "P", "{topic}": "T", "{subscription}": "S", "{schema}": "X", "{user}": "U", "{snapshot}": "N",
+    "registrations/{uuid}": "registrations/R", "tokens/{token}": "tokens/N", "{binding}": "B", "{issuer}": "I",
+    "{uuid}": "UUID", "{token}": "TOKEN",
+}  # fmt: skip
+
+
+def documented(path: str) -> str:
+    """Return a path as the reference writes it."""
+    for variable, letter in _LETTERS.items():
+        path = path.replace(variable, letter)
+    return path
+
+
+def roles_of(method: str, path: str) -> set[str]:
+    """Return the names of the roles that the reference shows for a route."""
+    return {permissions.SELF if role == SELF else SHORT.get(role, role) for role in OVERVIEW_ROWS[method, path]}
+
+
+ACTIONS = {each.action: each for each in (*OPERATIONS, *(row.operation for row in ROUTES)) if each.action}
+OWN = sorted(ACTIONS.keys() - {line.action for line in LINES})
+OWN_LINES = [
+    _line(
+        str(number), each.action, OVERVIEW_ROWS[each.method, documented(each.path)], in_project="{project}" in each.path
     )
-
-
-LINES = [_line(text) for text in TABLE.strip().splitlines()]
-
-OWN_TABLE = """
-65 subscriptions:seek               project  SA PA CO
-66 subscriptions:doctor             project  SA PA CO
-67 topics:offsets                   project  SA PA CO
-68 topics:read                      project  SA PA CO
-69 topics:modifyRetention           project  SA PA
-70 projects:modifyRetention         project  SA PA
-71 schemas:dryRun                   project  SA PA
-72 service:doctor                   service  SA AV
-73 subscriptions:rotatePushSecret   project  SA PA
-74 push:lease                       service  PW
-75 push:wait                        service  PW
-76 subscriptions:pushStatus         project  SA PA CO PW
-77 subscriptions:deadLetter         project  PW
-78 audit:list                       service  SA
-79 tokens:list                      service  SA self
-80 tokens:show                      service  SA self
-81 tokens:create                    service  SA self
-82 tokens:revoke                    service  SA self
-83 bindings:list                    service  SA self
-84 bindings:create                  service  SA
-85 bindings:delete                  service  SA
-86 issuers:list                     service  SA
-87 issuers:show                     service  SA
-88 issuers:create                   service  SA
-89 issuers:update                   service  SA
-90 issuers:delete                   service  SA
-91 subscriptions:update             project  SA PA
-92 snapshots:list                   project  SA PA CO
-93 snapshots:show                   project  SA PA CO
-94 snapshots:create                 project  SA PA
-95 snapshots:delete                 project  SA PA
-96 subscriptions:nack               project  SA PA CO PW
-97 subscriptions:detach             project  SA PA
-98 subscriptions:extendLeases       project  PW
-99 projects:watch                   project  SA PA PU CO
-100 projects:history                project  SA PA PU CO
-101 topics:timeToOffset             project  SA PA CO
-102 schemas:revisions               project  SA PA
-"""
-OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
-"""Actions this service adds, typed in from docs/reference/http.md."""
+    for number, each in enumerate(map(ACTIONS.__getitem__, OWN), 65)
+]
+"""Actions this service adds, with the roles that docs/reference/http.md has."""
 
 # Contract 3.5 with A5 of 17.2: where the access list is asked, and for which role.
-ACCESS_LISTS = {
-    "topics:publish": "publisher",
-    "topics:metrics": "publisher",
-    "subscriptions:pull": "consumer",
-    "subscriptions:metrics": "consumer",
-    "subscriptions:acknowledge": "consumer",
-    "subscriptions:offsets": "consumer",
-    "subscriptions:modifyOffset": "consumer",
-    "subscriptions:timeToOffset": "consumer",
-    "subscriptions:modifyAckDeadline": "consumer",
+_OF_CONSUMERS = "pull metrics acknowledge offsets modifyOffset timeToOffset modifyAckDeadline"
+ACCESS_LISTS = {"topics:publish": "publisher", "topics:metrics": "publisher"} | {
+    f"subscriptions:{verb}": "consumer" for verb in _OF_CONSUMERS.split()
 }

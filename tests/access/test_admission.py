@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from ams.access.admission import Admission, Caller
+from ams.access.admission import Admission, Bearer, Caller, bearer_of
 from ams.core.errors import NotAllowed, NotAuthenticated, NotFound
 from ams.core.names import ProjectName, UserId, UserName
 from ams.storage.registry.records import Membership, Project, User
 from ams.storage.registry.registry import Registry
-from tests.access.table import ACCESS_LISTS, LINES, SHORT, Line
+from tests.access.table import LINES, Line
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 
 OWN, FOREIGN, UNKNOWN = ProjectName("own"), ProjectName("foreign"), ProjectName("unknown")
-ROLES = sorted(SHORT.values())
-PROJECT_ROLES = {"project_admin", "publisher", "consumer"}
 
 
 async def outcome(admission: Admission, line: Line, token: str | None, project: ProjectName) -> str:
@@ -31,80 +29,22 @@ async def outcome(admission: Admission, line: Line, token: str | None, project: 
     return "200"
 
 
-def wanted(line: Line, role: str, *, has_role_here: bool) -> str:
-    if not has_role_here:
-        return "401"
-    return "200" if role in line.roles else "403"
-
-
-async def test_all_actions_with_all_service_roles(registry: Registry) -> None:
-    await make_project(registry, OWN)
-    admission = Admission(registry)
-    for role in ROLES:
-        user = await make_user(registry, f"service-{role}", None, role)
-        for line in LINES:
-            assert await outcome(admission, line, user.token, OWN) == wanted(line, role, has_role_here=True), (
-                line.action,
-                role,
-            )
-
-
-@pytest.mark.parametrize("place", [OWN, FOREIGN])
-async def test_all_actions_with_all_project_roles_in_the_own_and_a_foreign_project(
-    registry: Registry, place: ProjectName
-) -> None:
-    own = await make_project(registry, OWN)
-    await make_project(registry, FOREIGN)
-    admission = Admission(registry)
-    for role in ROLES:
-        user = await make_user(registry, f"project-{role}", {own.id: (role,)})
-        for line in LINES:
-            counts = role in PROJECT_ROLES and line.in_project and place == OWN
-            assert await outcome(admission, line, user.token, place) == wanted(line, role, has_role_here=counts), (
-                line.action,
-                role,
-            )
-
-
-async def test_all_actions_for_the_service_token(registry: Registry) -> None:
-    await make_project(registry, OWN)
+async def test_the_checks_come_in_their_order(registry: Registry) -> None:
+    """Who may do what is walked through in `tests/contract/test_roles.py`."""
     admission = Admission(registry, service_token=SERVICE_TOKEN)
+    await make_project(registry, OWN)
+
     for line in LINES:
-        assert await outcome(admission, line, SERVICE_TOKEN, OWN) == "200", line.action
-
-
-@pytest.mark.parametrize("line", LINES, ids=lambda line: line.action)
-async def test_the_checks_come_in_their_order(registry: Registry, line: Line) -> None:
-    admission = Admission(registry, service_token=SERVICE_TOKEN)
-    await make_project(registry, OWN)
-
-    assert await outcome(admission, line, None, UNKNOWN) == "401"
-    assert await outcome(admission, line, "", UNKNOWN) == "401"
-    unplaced = "404" if line.in_project else "401"
-    assert await outcome(admission, line, "unknown token", UNKNOWN) == unplaced
-    assert await outcome(admission, line, SERVICE_TOKEN, UNKNOWN) == ("404" if line.in_project else "200")
-    assert await outcome(admission, line, "unknown token", OWN) == "401"
-
-
-async def test_the_texts_are_the_contracts(registry: Registry) -> None:
-    project = await make_project(registry, OWN)
-    user = await make_user(registry, "anna", {project.id: ("consumer",)})
-    admission = Admission(registry)
-
-    with pytest.raises(NotAuthenticated, match=r"^Unauthorized$"):
-        await admission.admit("topics:publish", None, OWN)
-    with pytest.raises(NotFound, match=r"^project doesn't exist$"):
-        await admission.admit("topics:publish", user.token, UNKNOWN)
-    with pytest.raises(NotAllowed, match=r"^Access to this resource is forbidden$"):
-        await admission.admit("topics:publish", user.token, OWN)
-
-
-async def test_a_project_to_be_made_need_not_exist(registry: Registry) -> None:
-    user = await make_user(registry, "root", None, "service_admin")
-
-    caller = await Admission(registry).admit("projects:create", user.token, UNKNOWN)
-
-    assert caller.project is None
+        no_place = ["404", "404"] if line.in_project else ["401", "200"]
+        for token, project, status in (
+            (None, UNKNOWN, "401"),
+            ("", UNKNOWN, "401"),
+            ("unknown token", UNKNOWN, no_place[0]),
+            (SERVICE_TOKEN, UNKNOWN, no_place[1]),
+            ("unknown token", OWN, "401"),
+            (SERVICE_TOKEN, OWN, "200"),
+        ):
+            assert await outcome(admission, line, token, project) == status, (line.action, token, project)
 
 
 async def test_a_user_without_any_role_is_nobody(registry: Registry) -> None:
@@ -161,7 +101,6 @@ async def test_the_open_routes_learn_whose_token_it_is(registry: Registry) -> No
 
     known = await admission.user_of(user.token)
 
-    assert known is not None
     assert (known.name, known.service_roles) == ("anna", {"admin_viewer"})
     for nobody in (None, "", "unknown", SERVICE_TOKEN):
         assert await admission.user_of(nobody) is None
@@ -182,18 +121,13 @@ def may(one: Caller, authorized: frozenset[UserId], role: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("action", ACCESS_LISTS)
-def test_an_access_list_binds_those_whose_role_it_is_for(action: str) -> None:
-    role = ACCESS_LISTS[action]
-    line = next(line for line in LINES if line.action == action)
-    for holder in line.roles:
-        assert may(caller(holder), frozenset({ANNA}), role)
-        assert may(caller(holder), frozenset({UserId("other")}), role) == (holder != role), holder
-        assert may(caller(holder, access_lists=False), frozenset(), role)
-
-
 @pytest.mark.parametrize(("role", "other"), [("publisher", "consumer"), ("consumer", "publisher")])
-def test_another_role_beside_it_passes_no_access_list(role: str, other: str) -> None:
+def test_an_access_list_binds_those_whose_role_it_is_for(role: str, other: str) -> None:
+    """Which actions have one is walked through in `tests/contract/test_roles.py`."""
+    assert may(caller(role), frozenset({ANNA}), role)
+    assert not may(caller(role), frozenset({UserId("other")}), role)
+    assert may(caller(role, access_lists=False), frozenset(), role)
+    assert may(caller(other), frozenset(), role)
     assert not may(caller(role, other), frozenset(), role)
     assert not may(caller(role, "admin_viewer"), frozenset(), role)
     assert may(caller(role, other), frozenset({ANNA}), role)
@@ -235,3 +169,29 @@ def test_the_reduced_view_leaves_out_what_is_not_the_projects_business() -> None
     assert reduced.memberships == (here,)
     assert (reduced.email, reduced.first_name) == (user.email, user.first_name)
     assert caller("service_admin", project=project, full_view=True).view(user) == user
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_scheme_is_a_scheme_in_any_letters(scheme: str) -> None:
+    assert bearer_of(f"{scheme} abc".encode()) == "abc"
+
+
+@pytest.mark.parametrize("header", [b"", b"Bearer", b"Bearer ", b"Bearer a b", b"Basic YTpi", b"abc", b"Bearera b"])
+def test_what_cannot_be_read_is_none(header: bytes) -> None:
+    assert bearer_of(header) is None
+
+
+def test_a_bearer_token_is_the_text_it_holds() -> None:
+    token = bearer_of(b"Bearer abc")
+
+    assert token == "abc"
+    assert {"abc": 1}[token or ""] == 1
+    assert isinstance(token, Bearer)
+
+
+def test_forms_are_told_apart() -> None:
+    assert Bearer("e30.e30.c2ln").is_jwt
+    assert not Bearer("abc").is_jwt
+    assert Bearer("0f" * 32).looks_own
+    assert not Bearer("0F" * 32).looks_own
+    assert not Bearer("0f" * 31).looks_own

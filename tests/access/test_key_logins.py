@@ -21,6 +21,7 @@ from tests.identity import signing
 from tests.support import program_keys
 from tests.support.administration import ENGINES, make_project, make_user, open_registry_at, url_of
 from tests.support.program_keys import library_token, public_key, signed
+from tests.support.waiting import wait_until_async
 
 CI = TokenName("ci")
 P = ProjectName("P")
@@ -106,7 +107,6 @@ async def test_what_googles_library_signs_logs_in_as_the_user(setup: Setup, anna
     caller = await setup.admit(library_token(audience=audience))
 
     assert (caller.name, caller.is_reduced) == ("anna", False)
-    assert caller.login is not None
     assert (caller.login.name, caller.login.token) == ("ci", made.id)
     assert setup.used == [(made.id, setup.clock.wall())]
     assert setup.urls == []
@@ -116,19 +116,16 @@ async def test_a_token_that_was_seen_costs_no_look_into_the_registry(setup: Setu
     await setup.key(anna)
     token = setup.signed()
     assert setup.logins.known(token) is None
-    first = await setup.admit(token)
-    for _ in range(100):  # a node also hears of its own changes, a moment later, and forgets
-        if setup.logins.known(token) is not None:
-            break
-        await asyncio.sleep(0.05)
-        first = await setup.admit(token)
-    used = len(setup.used)
+    callers: list[Caller] = []
 
-    known = setup.logins.known(token)
+    async def is_known() -> bool:  # a node also hears of its own changes, a moment later, and forgets
+        callers.append(await setup.admit(token))
+        return setup.logins.known(token) is not None
 
-    assert known is not None
+    await wait_until_async(is_known)
+    first, used, known = callers[-1], len(setup.used), setup.logins.known(token)
+
     assert known.login is first.login
-    assert first.login is not None
     assert setup.admission.is_still(Bearer(token), first.login)
     assert (await setup.admit(token)).login is first.login
     assert len(setup.used) == used + 2
@@ -142,7 +139,6 @@ async def test_it_has_the_rights_and_the_end_of_the_named_token(setup: Setup, an
     caller = await setup.admit(token)
 
     assert caller.is_reduced
-    assert caller.login is not None
     assert caller.login.expires_on == end
     with pytest.raises(NotAllowed, match="The token is not good for this"):
         await setup.admit(token, "topics:delete")
@@ -208,23 +204,12 @@ async def test_roles_that_change_count_for_the_next_request(setup: Setup, anna: 
     assert (await setup.refusal(token)).startswith("The token's key is not known")
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ({"by": program_keys.private_key("two")}, "The token's signature is wrong"),
-        ({"iss": signing.ISSUER.url}, "The token's iss is not the client_email of its key"),
-        ({"sub": "somebody"}, "The token's sub is not its iss"),
-        ({"exp": SystemClock().wall() // 1000 + 8000}, "The token is good for longer than 3600 seconds"),
-        ({"algorithm": "RS384"}, "The token's key is not one for RS384"),
-    ],
-)
-async def test_a_bad_one_is_refused_and_no_issuer_is_looked_for(
-    setup: Setup, anna: User, said: dict[str, object], reason: str
-) -> None:
+async def test_a_bad_one_is_refused_without_an_issuer(setup: Setup, anna: User) -> None:
+    """Each reason is told in tests/identity/test_self_signed.py."""
     await setup.key(anna)
-    token = setup.signed(**said)
+    token = setup.signed(by=program_keys.private_key("two"))
 
-    assert [await setup.refusal(token) for _ in range(2)] == [reason, reason]
+    assert [await setup.refusal(token) for _ in range(2)] == ["The token's signature is wrong"] * 2
     assert setup.logins.known(token) is None
     assert setup.urls == []
 

@@ -1,25 +1,23 @@
 """Logins: whom tokens of an issuer stand for, who is made at the first one, and whose roles follow."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import jwt
 import pytest
 
 from ams.access.key_logins import KeyLogins
 from ams.access.logins import Logins
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
-from ams.core.issuer import Issuer, RoleRule
+from ams.core.issuer import RoleRule
 from ams.core.names import BindingName, ProjectId, ProjectName, UserName
 from ams.identity.verifier import CachedToken, Verifier
 from ams.storage.audit.event import AuditEvent
 from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Invalidation
 from ams.storage.registry.records import Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed
+from tests.identity.signing import ISSUER, NOW, SAID, Issuers, signed
 from tests.support.administration import make_project, make_user
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
@@ -33,16 +31,12 @@ CREATING = replace(ISSUER, create_users=True, roles=RULES)
 
 
 @dataclass
-class LoginSetup:
+class LoginSetup(Issuers):
     """Logins over a registry, an issuer with a real key, and a trail that can be read."""
 
-    registry: Registry
-    issuer: Issuer = ISSUER
+    registry: Registry = field(kw_only=True)
     clock: ManualClock = field(default_factory=ManualClock)
     events: list[AuditEvent] = field(default_factory=list)
-
-    keys: int = 1
-    """The generation of the issuer's keys."""
 
     def __post_init__(self) -> None:
         remembered: Cache[bytes, CachedToken] = self.registry.invalidations.new_cache(100)
@@ -50,21 +44,6 @@ class LoginSetup:
         self.registry.invalidations.on(ISSUERS, verifier.forget)
         keys = KeyLogins(self.registry, self.clock, 30)
         self.logins = Logins(self.registry, self, verifier, keys, self, self.clock, lambda: "192.0.2.1")
-
-    async def by_url(self, url: str) -> Issuer | None:
-        return self.issuer if url == self.issuer.url else None
-
-    async def of_opaque(self) -> Issuer | None:
-        return None
-
-    async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
-        return public_key()
-
-    def generation(self, issuer: Issuer) -> int:
-        return self.keys
-
-    async def ask(self, issuer: Issuer, token: str) -> Mapping[str, Any] | None:
-        raise AssertionError
 
     async def record(self, event: AuditEvent) -> None:
         self.events.append(event)
@@ -74,7 +53,7 @@ class LoginSetup:
 
     async def bind(self, user: User, subject: str = "alice") -> None:
         name = BindingName("work")
-        await self.registry.bindings.create(user.id, name, self.issuer.url, subject, created_by=None)
+        await self.registry.bindings.create(user.id, name, ISSUER.url, subject, created_by=None)
 
 
 def token(*roles: str, **claims: object) -> str:
@@ -83,7 +62,7 @@ def token(*roles: str, **claims: object) -> str:
 
 @pytest.fixture
 async def setup(registry: Registry) -> AsyncIterator[LoginSetup]:
-    setup = LoginSetup(registry)
+    setup = LoginSetup(registry=registry)
     yield setup
     await setup.logins.close()
 
@@ -91,7 +70,7 @@ async def setup(registry: Registry) -> AsyncIterator[LoginSetup]:
 @pytest.fixture
 async def creating(setup: LoginSetup) -> LoginSetup:
     """A setup whose issuer makes users."""
-    setup.issuer = CREATING
+    setup.known = [CREATING]
     for name in ("P", "Q"):
         await make_project(setup.registry, name)
     return setup
@@ -99,13 +78,11 @@ async def creating(setup: LoginSetup) -> LoginSetup:
 
 async def memberships(setup: LoginSetup, principal: Principal) -> dict[str, tuple[str, ...]]:
     user = await setup.registry.users.by_id(principal.id)
-    assert user is not None
     return {str(each.project): each.roles for each in user.memberships}
 
 
 async def project(setup: LoginSetup, name: str) -> ProjectId:
     found = await setup.registry.projects.find(ProjectName(name))
-    assert found is not None
     return found.id
 
 
@@ -116,7 +93,6 @@ async def test_a_bound_identity_logs_in_as_its_user(setup: LoginSetup) -> None:
     principal = await setup.login()
 
     assert (principal.id, principal.service_roles) == (alice.id, {"metrics_viewer"})
-    assert principal.login is not None
     assert (principal.login.name, principal.login.token, principal.login.rights) == (ISSUER.name, None, None)
     assert principal.login.expires_on is not None
     assert principal.login.expires_on >= (NOW + 3600) * 1000
@@ -130,15 +106,14 @@ async def test_a_token_that_was_seen_before_stands_for_the_very_same_principal(s
     assert await setup.logins.principal(shown) is await setup.logins.principal(shown)
 
 
-async def test_only_so_many_tokens_are_known_to_have_been_looked_at(
-    setup: LoginSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_so_many_tokens_are_remembered_as_seen(setup: LoginSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.access.logins.REMEMBERED", 2)
     await setup.bind(await make_user(setup.registry, "alice"))
-    for jti in "abc":
-        await setup.login(jti=jti)
+    shown = [token(jti=jti) for jti in "abc"]
+    for each in shown:
+        await setup.logins.principal(each)
 
-    assert len(setup.logins._seen) == 2
+    assert [setup.logins.known(each) is None for each in shown] == [True, False, False]
 
 
 async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on_is_so(setup: LoginSetup) -> None:
@@ -152,7 +127,7 @@ async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on
         return await logins.principal(shown) is logins.known(shown)
 
     assert await is_known_again()
-    setup.keys += 1
+    setup.generations += 1
     assert await is_known_again()
     await setup.registry.users.update(alice.id, UserDetails(service_roles=("metrics_viewer",)), None)
     assert await is_known_again()
@@ -227,7 +202,6 @@ async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_giv
     assert len(principal.name) == len("egi-") + 16
     assert await memberships(creating, principal) == {"P": ("consumer", "publisher"), "Q": ("consumer",)}
     user = await creating.registry.users.by_id(principal.id)
-    assert user is not None
     assert (user.email, user.first_name, user.last_name, user.service_roles) == (*said.values(), ())
     (binding,) = await creating.registry.bindings.of(principal.id)
     assert (binding.issuer, binding.subject, binding.by_login) == (ISSUER.url, "alice", True)
@@ -255,7 +229,7 @@ async def test_a_hundred_first_logins_at_once_make_one_user(creating: LoginSetup
 
 
 async def test_the_first_logins_of_two_nodes_make_one_user(creating: LoginSetup) -> None:
-    other = LoginSetup(creating.registry, CREATING)
+    other = LoginSetup([CREATING], registry=creating.registry)
 
     found = await asyncio.gather(creating.login("reader"), other.login("reader"))
 
@@ -306,13 +280,10 @@ async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitleme
     assert (await creating.login("reader")).project_roles == {place: {"project_admin"}}
 
 
-async def test_a_project_that_goes_meanwhile_keeps_no_role_elsewhere(
-    creating: LoginSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_project_that_is_deleted_keeps_no_role(creating: LoginSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another node may still know the project, and a token counts only once."""
     alice = await creating.login("publisher", "reader")
     gone = await creating.registry.projects.find(ProjectName("Q"))
-    assert gone is not None
     find = creating.registry.projects.find
 
     async def known(name: ProjectName) -> Project | None:
@@ -320,7 +291,7 @@ async def test_a_project_that_goes_meanwhile_keeps_no_role_elsewhere(
 
     await creating.registry.projects.delete(gone.id)
     monkeypatch.setattr(creating.registry.projects, "find", known)
-    creating.issuer = replace(CREATING, roles=(*RULES, RoleRule(f"{GROUP}:role=other", "Q", ("consumer",))))
+    creating.known = [replace(CREATING, roles=(*RULES, RoleRule(f"{GROUP}:role=other", "Q", ("consumer",))))]
     after = await creating.login("other")
 
     assert (after.id, await memberships(creating, after)) == (alice.id, {})

@@ -19,7 +19,7 @@ from ams.access.permissions import (
 from ams.core.errors import InvalidInput, NotAllowed, Unusable
 from ams.core.names import ProjectName
 from ams.storage.registry.registry import Registry
-from tests.access.table import LINES, OWN_LINES, SHORT
+from tests.access.table import ACTIONS, LINES, OWN_LINES, SHORT, documented, roles_of
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 
 
@@ -30,34 +30,11 @@ def test_every_line_of_the_contracts_table_is_there_in_its_order() -> None:
         assert PERMISSIONS[line.action] == (OPEN if line.is_open else line.roles), line.action
 
 
-def test_the_contract_is_written_down_with_the_same_lines() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "contract" / "api.md").read_text()
-    rows = re.findall(r"^\| (\d+) \| (\w+:\w+) \| [A-Z]+ \S+ \| (.+) \|$", page, re.MULTILINE)
-    named = {action: () if roles.startswith(("open", "any user")) else roles.split() for _, action, roles in rows}
+def test_the_roles_of_the_reference_are_those_of_the_table() -> None:
+    shown = {action: roles_of(each.method, documented(each.path)) for action, each in ACTIONS.items()}
 
-    assert [int(number) for number, _, _ in rows] == [line.number for line in LINES]
-    assert {action: {SHORT[role] for role in roles} for action, roles in named.items()} == {
-        line.action: line.roles for line in LINES
-    }
-
-
-def test_our_own_actions_come_after_the_contracts() -> None:
-    """None is wider than the contract's rows for the same resource: who may not consume may not read a topic."""
-    ours = dict(list(PERMISSIONS.items())[64:])
-
-    assert ours == {line.action: line.roles | ({SELF} if line.of_oneself else set()) for line in OWN_LINES}
-    assert ours.pop("service:doctor") == PERMISSIONS["ams:metrics"] - {"metrics_viewer"}
-    assert ours.pop("push:lease") == {"push_worker"}
-    assert ours.pop("push:wait") == {"push_worker"}
-    assert ours.pop("subscriptions:pushStatus") == PERMISSIONS["subscriptions:show"]
-    assert ours.pop("subscriptions:deadLetter") == {"push_worker"}
-    assert ours.pop("subscriptions:extendLeases") == {"push_worker"}
-    assert ours.pop("projects:history") == PERMISSIONS["projects:watch"]
-    assert ours.pop("projects:watch") == PERMISSIONS["topics:metrics"] | PERMISSIONS["subscriptions:metrics"]
-    assert ours.pop("subscriptions:nack") == PERMISSIONS["subscriptions:acknowledge"]
-    assert all(roles == {"service_admin", SELF} for action, roles in ours.items() if action.startswith("tokens:"))
-    ours = {action: roles - {SELF} for action, roles in ours.items()}
-    assert all(roles <= {"service_admin", "project_admin", "consumer"} for roles in ours.values())
+    assert shown == {action: PERMISSIONS[action] for action in shown}
+    assert {line.action for line in OWN_LINES} == set(list(PERMISSIONS)[64:])
 
 
 def test_every_role_the_contract_names_is_valid() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from ams.access.rates import Rate, Rates, SharedRate
 from ams.core.clock import ManualClock
 from ams.core.errors import RateLimited
 from ams.core.names import ProjectId, ProjectName, UserId, UserName
+from ams.core.quotas import REQUESTS, Quotas
 from ams.storage.registry.records import Project
 
 
@@ -24,20 +27,6 @@ STEPS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 30)), max_size=3
 """What happens: so many milliseconds pass, then so many requests come at once."""
 
 
-@given(st.integers(1, 20), STEPS)
-def test_never_more_than_a_seconds_worth_and_what_time_earns(per_second: int, steps: list[tuple[int, int]]) -> None:
-    clock = ManualClock()
-    rate = Rate(per_second, clock)
-    grants: list[tuple[int, int]] = []
-    for milliseconds, wanted in steps:
-        clock.advance(milliseconds)
-        grants.append((clock.monotonic(), taken(rate, "k", wanted)))
-
-    for first, (began, _) in enumerate(grants):
-        for ended, total in running_sums(grants[first:]):
-            assert total <= per_second + (ended - began) * per_second / 1000
-
-
 def running_sums(grants: list[tuple[int, int]]) -> list[tuple[int, int]]:
     sums, total = [], 0
     for moment, count in grants:
@@ -47,7 +36,7 @@ def running_sums(grants: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @given(st.integers(1, 20), STEPS)
-def test_what_was_earned_is_always_given(per_second: int, steps: list[tuple[int, int]]) -> None:
+def test_a_seconds_worth_and_what_time_earns_is_given_no_more(per_second: int, steps: list[tuple[int, int]]) -> None:
     """The bucket as everybody draws it, filled drop by drop, grants the same."""
     clock = ManualClock()
     rate = Rate(per_second, clock)
@@ -92,19 +81,12 @@ def test_the_time_of_day_does_not_matter() -> None:
     assert not rate.allows("k")
 
 
-def test_keys_do_not_share() -> None:
-    rate = Rate(1, ManualClock())
-    rate.take("a")
-
-    assert not rate.allows("a")
-    assert rate.allows("b")
-
-
-def test_what_is_full_again_is_forgotten() -> None:
+def test_keys_do_not_share_and_what_is_full_again_is_forgotten() -> None:
     clock = ManualClock()
     rate = Rate(1, clock)
     for second in range(20):
         for number in range(1000):
+            assert rate.allows(f"{second}-{number}")
             rate.take(f"{second}-{number}")
         clock.advance(1000)
 
@@ -163,22 +145,6 @@ def test_who_comes_back_when_told_gets_in_whatever_a_flood_asks(per_second: int,
     assert got_in >= 6
 
 
-@settings(max_examples=20)
-@given(st.integers(2, 30), st.integers(2, 5))
-def test_users_who_all_ask_without_pause_get_the_same(per_second: int, users: int) -> None:
-    clock = ManualClock()
-    shared = SharedRate(per_second, clock)
-    got = dict.fromkeys(range(users), 0)
-    for _ in range(0, 20_000, 10):
-        for user in got:
-            got[user] += asked(shared, str(user))
-        clock.advance(10)
-
-    fair = 20 * per_second / users
-    assert all(abs(each - fair) <= per_second + 2 for each in got.values())
-    assert sum(got.values()) >= 0.9 * 20 * per_second - users
-
-
 def max_min(rate: float, wanted: list[float]) -> list[float]:
     """Share a rate out: who wants less than an even share has it all, and what that leaves goes to the others."""
     shares, left = dict[int, float](), rate
@@ -216,6 +182,16 @@ def test_what_some_leave_of_their_shares_goes_to_the_others(per_second: int, pau
         assert each >= SECONDS * share / 2
 
 
+@settings(max_examples=20)
+@given(st.integers(2, 30), st.integers(2, 5))
+def test_users_who_all_ask_without_pause_get_the_same(per_second: int, users: int) -> None:
+    got = demanded(per_second, [10] * users)
+
+    fair = SECONDS * per_second / users
+    assert all(abs(each - fair) <= per_second + 2 for each in got)
+    assert sum(got) >= 0.9 * SECONDS * per_second - users
+
+
 def test_one_who_wants_much_has_what_many_who_want_little_leave() -> None:
     got = demanded(60, [20] + [1800] * 19)
 
@@ -223,28 +199,25 @@ def test_one_who_wants_much_has_what_many_who_want_little_leave() -> None:
     assert all(each == 12 for each in got[1:])
 
 
-def test_projects_do_not_share() -> None:
-    shared = SharedRate(1, ManualClock())
-
-    assert asked(shared, "a", "P")
-    assert not asked(shared, "a", "P")
-    assert asked(shared, "a", "Q")
-
-
-def test_projects_that_nobody_asks_are_forgotten() -> None:
+def test_projects_do_not_share_and_those_that_nobody_asks_are_forgotten() -> None:
     clock = ManualClock()
     shared = SharedRate(1, clock)
     for second in range(20):
         for number in range(1000):
-            asked(shared, "a", f"{second}-{number}")
+            assert asked(shared, "a", f"{second}-{number}")
         clock.advance(1000)
 
     assert len(shared) < 7000
+    assert asked(shared, "a", "P")
+    assert not asked(shared, "a", "P")
 
 
-def caller(user: str | None, project: str | None) -> Caller:
+def caller(request: str) -> Caller:
+    """Return who makes a request: a user, or `-` for the service token, and perhaps a project."""
+    user, project = [*request.split(), ""][:2]
     place = Project(ProjectId(project), ProjectName(project), "", 0, 0, None) if project else None
-    return Caller(UserId(user) if user else None, UserName(user) if user else None, frozenset(), False, place)
+    known = user != "-"
+    return Caller(UserId(user) if known else None, UserName(user) if known else None, frozenset(), False, place)
 
 
 def counted(rates: Rates, *callers: Caller) -> list[str]:
@@ -258,53 +231,45 @@ def counted(rates: Rates, *callers: Caller) -> list[str]:
     return found
 
 
-def test_without_numbers_there_are_no_rates() -> None:
-    assert Rates.of(users=0, projects=0, clock=ManualClock()) is None
+USER = "Too many requests of this user"
 
 
-def test_a_user_has_one_limit_in_all_projects() -> None:
-    rates = Rates.of(users=2, projects=0, clock=ManualClock())
-    assert rates is not None
-
-    assert counted(rates, caller("a", "P"), caller("a", "Q"), caller("a", None), caller("b", "P")) == [
-        "", "", "Too many requests of this user", ""
-    ]  # fmt: skip
+def of_project(limit: int) -> str:
+    return f"Quota requestsPerSecond of the project is exceeded: its limit is {limit}"
 
 
-def test_a_project_has_one_limit_for_all_its_users_and_the_service_token() -> None:
-    rates = Rates.of(users=0, projects=2, clock=ManualClock())
-    assert rates is not None
+@pytest.mark.parametrize(
+    ("users", "projects", "requests", "answers"),
+    [
+        pytest.param(2, 0, ["a P", "a Q", "a", "b P"], ["", "", USER, ""], id="a user has one limit in all projects"),
+        pytest.param(
+            0, 2, ["a P", "- P", "b P", "a Q", "a"], ["", "", of_project(2), "", ""],
+            id="a project has one limit for all its users and the service token",
+        ),
+        pytest.param(1, 0, ["- P"] * 5, [""] * 5, id="the service token is no user"),
+        pytest.param(
+            5, 10, ["flood P"] * 1000 + ["other P"] * 5, [""] * 5 + [USER] * 995 + [""] * 5,
+            id="a flood of refused requests takes nothing from the others",
+        ),
+        pytest.param(
+            3, 1, ["other P", *["a P"] * 3, "a Q", "a R", "a S"], ["", *[of_project(1)] * 3, "", "", ""],
+            id="what the project refuses is not taken from the user",
+        ),
+    ],
+)  # fmt: skip
+def test_users_and_projects_have_limits(users: int, projects: int, requests: list[str], answers: list[str]) -> None:
+    rates = Rates.of(users=users, clock=ManualClock(), rules=Quotas({REQUESTS: projects}))
 
-    assert counted(rates, caller("a", "P"), caller(None, "P"), caller("b", "P"), caller("a", "Q")) == [
-        "", "", "Too many requests to this project", ""
-    ]  # fmt: skip
-    assert counted(rates, caller("a", None)) == [""]
+    assert counted(rates, *map(caller, requests)) == answers
 
 
-def test_the_service_token_is_no_user() -> None:
-    rates = Rates.of(users=1, projects=0, clock=ManualClock())
-    assert rates is not None
-
-    assert counted(rates, *[caller(None, "P")] * 5) == [""] * 5
-
-
-def test_a_flood_of_refused_requests_takes_nothing_from_the_others() -> None:
+def test_a_project_with_a_rate_of_its_own_goes_by_that() -> None:
     clock = ManualClock()
-    rates = Rates.of(users=5, projects=10, clock=clock)
-    assert rates is not None
-
-    flood = counted(rates, *[caller("flood", "P")] * 1000)
-    others = counted(rates, *[caller("other", "P")] * 5)
-
-    assert flood.count("") == 5
-    assert others == [""] * 5
-
-
-def test_what_the_project_refuses_is_not_taken_from_the_user() -> None:
-    clock = ManualClock()
-    rates = Rates.of(users=3, projects=1, clock=clock)
-    assert rates is not None
-    counted(rates, caller("other", "P"))
-
-    assert counted(rates, *[caller("a", "P")] * 3) == ["Too many requests to this project"] * 3
-    assert counted(rates, *[caller("a", "Q"), caller("a", "R"), caller("a", "S")]) == [""] * 3
+    rates = Rates.of(users=0, clock=clock, rules=Quotas())
+    own = caller("a P")
+    assert own.project is not None
+    own = replace(own, project=replace(own.project, quotas={REQUESTS: 1}))
+    assert counted(rates, own, own, caller("a Q"), caller("a Q")) == ["", of_project(1), "", ""]
+    clock.advance(1000)
+    wide = replace(own, project=replace(own.here, quotas={REQUESTS: 2}))
+    assert counted(rates, wide, wide, wide) == ["", "", of_project(2)]

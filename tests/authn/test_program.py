@@ -11,9 +11,7 @@ import sqlite3
 import ssl
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +19,7 @@ import httpx
 import pytest
 
 from ams.authn.assembly import AuthnFolder, bearable
-from ams.authn.program import running
+from ams.authn.program import Running, running
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
@@ -33,10 +31,10 @@ from ams.storage.audit.logins import EACH
 from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import sqlite_url
 from ams.storage.folder import Folder
-from tests.authn.http.front import eventually
 from tests.storage.audit.events import event
-from tests.support.authn_service import answers, user_service
 from tests.support.authorities import DAY, NOW, YEARS, Authority, Credentials
+from tests.support.receiver import answers, receiver
+from tests.support.waiting import wait_until, wait_until_async
 
 MILLISECOND = datetime.timedelta(milliseconds=1)
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
@@ -44,89 +42,63 @@ NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audi
 
 def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
     """Ask once; return status and body."""
-    secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca))
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)
-    try:
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+    secure = ssl.create_default_context(cafile=ca)
+    answer = httpx.get(url, headers=headers, verify=secure, trust_env=False, timeout=60)
+    return answer.status_code, answer.text
 
 
-@dataclass(frozen=True)
-class Started:
-    """A service as a process."""
-
-    process: "subprocess.Popen[str]"
-    url: str
-    data: Path
-    errors: Path
-
-    def get(self, path: str, key: str = "") -> tuple[int, str]:
-        context = ssl.create_default_context(cafile=str(self.data / "authn-tls" / "ca.pem"))
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        request = urllib.request.Request(self.url + path, headers={"x-api-key": key} if key else {})
-        try:
-            with opener.open(request, timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+def settings_in(folder: Path, **more: object) -> AuthnSettings:
+    """Return settings of a service in a folder, on free ports and with a certificate of its own."""
+    usual = {"data": str(folder / "data"), "port": 0, "ops_port": 0, "tls_self_signed": True, "client_ca": str(folder)}
+    return AuthnSettings(**usual | more)  # type: ignore[arg-type]  # tests name settings freely
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "ca").mkdir()
-    data, errors = folder / "data", folder / "stderr"
+@contextlib.asynccontextmanager
+async def serving(
+    folder: Path, *, clock: ManualClock | None = None, **more: object
+) -> AsyncIterator[tuple[Running, str]]:
+    """Run a service in this process; gives it, and the file of its CA."""
+    async with running(settings_in(folder, **more), Supervisor(), clock=clock) as run:
+        yield run, str(folder / "data" / "authn-tls" / "ca.pem")
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+    """A service as a process, and its URL."""
+    (tmp_path / "ca").mkdir()
     command = [
-        sys.executable, "-m", "ams.cli.main", "authn", "serve", "--data", str(data), "--port", "0", "--ops-port", "0",
-        "--tls-self-signed", "--client-ca", str(folder / "ca"), "--log-level", "debug",
+        sys.executable, "-m", "ams.cli.main", "authn", "serve", "--data", str(tmp_path / "data"), "--port", "0",
+        "--ops-port", "0", "--tls-self-signed", "--client-ca", str(tmp_path / "ca"), "--log-level", "debug",
     ]  # fmt: skip
-    with errors.open("w") as stderr:
+    with (tmp_path / "stderr").open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-    try:
-        assert process.stdout is not None
+    assert process.stdout is not None
+    with process.stdout:
         ready, _, url = process.stdout.readline().strip().partition(" ")
-        assert ready == "ready", errors.read_text()
-        yield Started(process, url, data, errors)
-    finally:
+        assert ready == "ready", (tmp_path / "stderr").read_text()
+        yield process, url
         process.kill()
         process.wait()
-        process.stdout.close()  # type: ignore[union-attr]
 
 
-def test_a9_the_first_start_makes_a_key_that_manages_and_files_for_the_owner_only(started: Started) -> None:
-    key = (started.data / "authn.key").read_text().strip()
-
+def test_a9_a_first_start_makes_files_and_serves(started: "tuple[subprocess.Popen[str], str]", tmp_path: Path) -> None:
+    (process, url), data, errors = started, tmp_path / "data", tmp_path / "stderr"
+    key, ca = (data / "authn.key").read_text().strip(), str(data / "authn-tls" / "ca.pem")
     assert len(key) == 64
-    assert {name: os.stat(started.data / name).st_mode & 0o777 for name in NEW} == NEW
-    assert os.stat(started.data).st_mode & 0o777 == 0o700
-    assert started.get("/v1/service-types", key)[0] == 200
-    assert started.get("/v1/service-types", "another")[0] == 401
+    assert {name: os.stat(data / name).st_mode & 0o777 for name in NEW} == NEW
+    assert os.stat(data).st_mode & 0o777 == 0o700
+    for path, given, status in (
+        ("/v1/service-types", key, 200),
+        ("/v1/service-types", "another", 401),
+        (f"/v1/bindings?key={key}", "", 200),
+    ):
+        assert asked(url + path, ca, **({"x-api-key": given} if given else {}))[0] == status
 
-
-def test_a20_the_operations_port_tells_logins_and_handshakes(started: Started) -> None:
-    assert started.get("/v1/service-types/ams/hosts/ams.example:authx509")[0] == 400
-    line = next(line for line in started.errors.read_text().splitlines() if " operations " in line)
-    url = line.partition("url=")[2].strip()
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{url}/metrics", timeout=10) as answer:
-        said = answer.read().decode()
-
-    assert 'ams_authn_logins_total{result="refused"} 1.0' in said
-    assert "ams_authn_handshakes_failed_total" in said
-
-
-def test_told_to_it_reads_its_certificate_again_and_stops_and_its_log_has_no_secret(started: Started) -> None:
-    key = (started.data / "authn.key").read_text().strip()
-    started.get(f"/v1/bindings?key={key}")
-    started.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "certificate.loaded" in started.errors.read_text())
-    started.process.send_signal(signal.SIGTERM)
-
-    assert started.process.wait(10) == 0
-    assert key not in started.errors.read_text() + (started.data / "authn-audit.jsonl").read_text()
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "certificate.loaded" in errors.read_text(), process=process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert key not in errors.read_text() + (data / "authn-audit.jsonl").read_text()
 
 
 async def offered(url: str, ca: str, port: int, subject: str) -> None:
@@ -166,12 +138,14 @@ class Site:
         return answer.status_code, body["error"]["message"] if "error" in body else ""
 
 
+async def is_let_in(site: Site, shown: Credentials) -> bool:
+    return (await site.login(shown))[0] == 200
+
+
 async def test_each_login_is_judged_at_its_own_time_and_by_the_folder_after_sighup(tmp_path: Path) -> None:
     ending, lasting, added = (
-        Authority.make("Ending CA", not_after=NOW + DAY),
-        Authority.make(),
-        Authority.make("New CA"),
-    )
+        Authority.make("Ending CA", not_after=NOW + DAY), Authority.make(), Authority.make("New CA"),
+    )  # fmt: skip
     folder = tmp_path / "authorities"
     folder.mkdir()
 
@@ -183,13 +157,10 @@ async def test_each_login_is_judged_at_its_own_time_and_by_the_folder_after_sigh
     trusts(lasting, "1")
     early, late, other = ending.signs(), lasting.signs(not_before=NOW + DAY), added.signs()
     clock = ManualClock(int(NOW.timestamp()) * 1000)
-    with user_service(tmp_path, answers('{"token": "t"}')) as users:
-        settings = AuthnSettings(
-            data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(folder),
-            service_token="the-key", service_ca=users.ca, failed_logins_per_minute=0,
-        )  # fmt: skip
-        async with running(settings, Supervisor(), clock=clock) as run:
-            site = Site(run.base_url, str(tmp_path / "data" / "authn-tls" / "ca.pem"), tmp_path)
+    with receiver(tmp_path, answers('{"token": "t"}'), keeps=True) as users:
+        settings = {"client_ca": str(folder), "service_token": "the-key", "service_ca": users.ca}
+        async with serving(tmp_path, clock=clock, failed_logins_per_minute=0, **settings) as (run, ca):
+            site = Site(run.base_url, ca, tmp_path)
             await offered(site.url, site.ca, users.port, "CN=Jane")
             assert await site.login(early) == (200, "")
             assert await site.login(late) == (403, "Your certificate is not active yet")
@@ -202,41 +173,40 @@ async def test_each_login_is_judged_at_its_own_time_and_by_the_folder_after_sigh
             trusts(added, "2")
             assert (await site.login(other))[0] == 403  # the folder was looked at in this second
             os.kill(os.getpid(), signal.SIGHUP)
-            async with asyncio.timeout(10):
-                while (await site.login(other))[0] != 200:
-                    await asyncio.sleep(0.01)
+            await wait_until_async(lambda: is_let_in(site, other))
             assert await site.login(early) == (403, ended)
             assert await site.login(late) == (200, "")
 
 
+async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (run, ca):
+        login = f"{run.base_url}/v1/service-types/ams/hosts/ams.example:authx509"
+        assert (await asyncio.to_thread(asked, login, ca))[0] == 400
+        async with httpx.AsyncClient(trust_env=False) as client:
+            said = (await client.get(f"{run.operations_url}/metrics")).text
+
+    assert 'ams_authn_logins_total{result="refused"} 1.0' in said
+    assert "ams_authn_handshakes_failed_total" in said
+
+
 async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # an AMS that takes connections and says nothing
-        settings = AuthnSettings(
-            data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path),
-            ams_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", server_write_timeout=Seconds(0.5),
-        )  # fmt: skip
-        async with running(settings, Supervisor()) as run:
-            ca = str(tmp_path / "data" / "authn-tls" / "ca.pem")
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with serving(tmp_path, ams_endpoint=endpoint, server_write_timeout=Seconds(0.5)) as (run, ca):
             status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, authorization="bearer x")
 
     assert (status, json.loads(body)["error"]["status"]) == (504, "GATEWAY TIMEOUT")
 
 
-@pytest.mark.parametrize(("open_files", "most"), [(20_000, 5_000), (1024, 384), (100, 25), (1, 1)])
+@pytest.mark.parametrize(("open_files", "most"), [(20_000, 5_000), (1024, 512), (100, 50), (1, 1)])
 def test_a20_connections_leave_files_for_all_else(monkeypatch: pytest.MonkeyPatch, open_files: int, most: int) -> None:
     """Without a file that is free no service can be asked, and no line of the audit log be written."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (open_files, open_files))
-
     assert bearable(AuthnSettings(max_connections=5_000)) == most
 
 
 async def test_a12_whoever_pretends_to_be_a_proxy_does_not_fill_the_audit_log(tmp_path: Path) -> None:
-    settings = AuthnSettings(
-        data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path),
-        proxy_header="shown", proxy_names=("CN=proxy",),
-    )  # fmt: skip
-    async with running(settings, Supervisor()) as run:
-        ca = str(tmp_path / "data" / "authn-tls" / "ca.pem")
+    async with serving(tmp_path, proxy_header="shown", proxy_names=("CN=proxy",)) as (run, ca):
         for _ in range(EACH + 2):
             status, _ = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, shown="x")
             assert status == 403
@@ -249,17 +219,12 @@ async def test_a12_whoever_pretends_to_be_a_proxy_does_not_fill_the_audit_log(tm
 
 
 @pytest.mark.parametrize(
-    ("setting", "text"),
-    [("client_ca", "client_ca .*none: No such file"), ("ams_ca", "ams_ca .*none: No such file")],
+    ("setting", "text"), [("client_ca", "client_ca .*none: No such file"), ("ams_ca", "ams_ca .*none: No such file")]
 )
-async def test_a_folder_or_file_of_cas_that_is_not_there_stops_the_start(
-    tmp_path: Path, setting: str, text: str
-) -> None:
-    given = {"client_ca": str(tmp_path), "ams_endpoint": "https://127.0.0.1:1", setting: str(tmp_path / "none")}
-    settings = AuthnSettings(data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, **given)  # type: ignore[arg-type]
-
+async def test_a_missing_folder_or_file_of_cas_stops_the_start(tmp_path: Path, setting: str, text: str) -> None:
+    given = {"ams_endpoint": "https://127.0.0.1:1", setting: str(tmp_path / "none")}
     with pytest.raises(BadSettings, match=text):
-        async with running(settings, Supervisor()):
+        async with serving(tmp_path, **given):
             pass
 
 
@@ -270,13 +235,9 @@ async def test_events_older_than_their_days_go_from_the_table(tmp_path: Path) ->
     store = await Store.open(sqlite_url(str(data / "authn.db")), bytes(32))
     await AuditRecords(store.database, audit).add([event(0)])
     await store.close()
-    settings = AuthnSettings(
-        data=str(data), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path), secrets_key="00" * 32,
-        audit_days=1,
-    )  # fmt: skip
-    async with running(settings, Supervisor()):
+    async with serving(tmp_path, secrets_key="00" * 32, audit_days=1):
         with contextlib.closing(sqlite3.connect(data / "authn.db", check_same_thread=False)) as table:
-            await asyncio.to_thread(eventually, lambda: not table.execute("SELECT * FROM authn_audit").fetchall())
+            await asyncio.to_thread(wait_until, lambda: not table.execute("SELECT * FROM authn_audit").fetchall())
 
 
 def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:
@@ -291,7 +252,6 @@ def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
-
     with pytest.raises(Unusable, match=r"holds other files \(letters.txt"):
         AuthnFolder.take(str(tmp_path))
 

@@ -1,18 +1,39 @@
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
 
-Ams = Callable[..., Ran]
-
 SECONDS = 30
 SERVICE_TOKEN = "the-token-of-the-service"
 WORKER_TOKEN = "the-token-of-the-push-worker"
+
+
+class Ams:
+    """Runs `ams` in this process, in a folder of its own."""
+
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self._environment = environment
+        self.folder = folder
+
+    def __call__(self, *arguments: str, stdin: str = "", **variables: str) -> Ran:
+        return run_ams(arguments, self._environment | variables, stdin=stdin, folder=self.folder)
+
+    def json(self, *arguments: str, code: int = 0, stdin: str = "", **variables: str) -> Any:
+        """Run a command that must end with this code; return what it says to programs."""
+        ran = self(*arguments, "-o", "json", stdin=stdin, **variables)
+        assert ran.returncode == code, ran.stderr
+        return json.loads(ran.stdout)
+
+
+AmsProcess = Callable[..., Ran]
+Begin = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -27,46 +48,63 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
         yield service
 
 
-@pytest.fixture
-def ams(environment: dict[str, str], tmp_path: Path) -> Ams:
-    """Run `ams` as the admin in a folder of its own, in this process."""
-
-    def run(*arguments: str, stdin: str = "", **variables: str) -> Ran:
-        return run_ams(arguments, environment | variables, stdin=stdin, folder=tmp_path)
-
-    return run
-
-
-@pytest.fixture
-def ams_process(environment: dict[str, str], tmp_path: Path) -> Ams:
-    """Run `ams` as the admin in a folder of its own, as a process."""
-
-    def run(*arguments: str, **variables: str) -> Ran:
-        done = subprocess.run(
-            [*PROCESS, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            cwd=tmp_path,
-            env=environment | variables,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
-
-    return run
-
-
-@pytest.fixture
-def environment(service: LiveService, tmp_path: Path) -> dict[str, str]:
-    """Return variables that point at the service as its admin, and at the test's own project."""
+def admins_environment(service: LiveService, folder: Path) -> dict[str, str]:
+    """Return variables that point at the service as its admin, and at the project named after the folder."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
     return own | {
-        "HOME": str(tmp_path),
+        "HOME": str(folder),
         "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
         "AMS_ENDPOINT": service.base_url,
         "AMS_TOKEN": service.token,
         "AMS_CA": str(service.ca),
-        "AMS_PROJECT": tmp_path.name.replace(".", "-"),
+        "AMS_PROJECT": folder.name.replace(".", "-"),
     }
+
+
+@pytest.fixture
+def environment(service: LiveService, tmp_path: Path) -> dict[str, str]:
+    return admins_environment(service, tmp_path)
+
+
+@pytest.fixture
+def ams(environment: dict[str, str], tmp_path: Path) -> Ams:
+    """Run `ams` as the admin in a folder of its own, in this process."""
+    return Ams(environment, tmp_path)
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> Ams:
+    """Run `ams` in a folder of its own, in this process, without any variable of ours."""
+    return Ams({"HOME": str(tmp_path)}, tmp_path)
+
+
+@pytest.fixture
+def begin(environment: dict[str, str], tmp_path: Path) -> Iterator[Begin]:
+    """Start `ams` as the admin in a folder of its own, as a process that ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [*PROCESS, *arguments]
+        started.append(subprocess.Popen(command, text=True, cwd=tmp_path, env=environment | variables, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def ams_process(begin: Begin) -> AmsProcess:
+    """Run `ams` as the admin in a folder of its own, as a process."""
+
+    def run(*arguments: str, **variables: str) -> Ran:
+        process = begin(*arguments, **variables)
+        out, err = process.communicate(timeout=SECONDS)
+        return Ran(process.returncode, out, err)
+
+    return run
 
 
 @pytest.fixture
@@ -76,3 +114,12 @@ def project(ams: Ams, environment: dict[str, str]) -> str:
     made = ams("projects", "create", name)
     assert made.returncode == 0, made.stderr
     return name
+
+
+@pytest.fixture
+def reader(ams: Ams, project: str) -> str:
+    """Make the topic `jobs` with three messages, and a subscription to it; return the subscription's name."""
+    ams("topics", "create", "jobs")
+    assert ams("subs", "create", "reader", "--topic", "jobs", "--ack-deadline", "60").returncode == 0
+    assert ams("publish", "jobs", stdin="one\ntwo\nthree\n").stdout.split() == ["0", "1", "2"]
+    return "reader"

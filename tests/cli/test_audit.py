@@ -21,7 +21,7 @@ def test_the_service_tells_who_did_what(ams: Ams, project: str) -> None:
 
     made: list[dict[str, str]] = []
     for _ in range(50):  # the table follows within a second
-        found = json.loads(ams("audit", "--action", "topics:create", "--actor", "admin", "-o", "json").stdout)
+        found = ams.json("audit", "--action", "topics:create", "--actor", "admin")
         made = [each for each in found["events"] if each["resource"] == f"/projects/{project}/topics/garden"]
         if made:
             break
@@ -39,11 +39,3 @@ def test_a_file_is_read_while_nothing_runs(ams: Ams, tmp_path: Path) -> None:
 
     assert [line.split("  ") for line in table.stdout.splitlines()][2][-1] == "refused (401: Unauthorized), 40 times"
     assert [json.loads(line)["action"] for line in lines.stdout.splitlines()] == ["login"]
-
-
-def test_what_cannot_be_shown_is_said_in_a_line(ams: Ams, tmp_path: Path) -> None:
-    none = tmp_path / "none"
-
-    assert ams("audit", "--file", str(none)).stderr == f"ams: {none}: No such file or directory\n"
-    assert ams("audit", "--file", written(tmp_path), "--since", "x").stderr == "ams: Invalid since\n"
-    assert "no pages" in ams("audit", "--file", written(tmp_path), "--all").stderr

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ams.cli.main import completed_words
-from tests.cli.conftest import Ams
+from tests.cli.conftest import Ams, admins_environment
+from tests.support.service import LiveService
 
 NOBODY = "https://127.0.0.1:1"
 
@@ -19,81 +20,62 @@ def complete(ams: Ams, line: str, **variables: str) -> list[str]:
     return ran.stdout.split()
 
 
-def test_commands_and_their_verbs_are_completed(ams: Ams) -> None:
-    assert complete(ams, "ams comp") == ["completion"]
-    assert complete(ams, "ams topics sh") == ["show"]
-    assert "--page-size" in complete(ams, "ams topics list --page")
+@pytest.fixture(scope="module")
+def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
+    """A project named like its folder, with what `MADE` says."""
+    folder = tmp_path_factory.mktemp("completing")
+    ams = Ams(admins_environment(service, folder), folder)
+    for command in MADE.format(p=folder.name).splitlines():
+        ran = ams(*command.split(), stdin='{"type": "object"}')
+        assert ran.returncode == 0, ran.stderr
+    return ams
 
 
-def test_names_of_tokens_bindings_and_issuers_are_completed(ams: Ams, project: str) -> None:
-    user = f"{project}-u"
-    ams("users", "create", user)
-    ams("token", "create", "laptop", "--user", user)
-    ams("bindings", "create", "checkin", "--user", user, "--issuer", "https://i.example", "--subject", project)
-    ams("issuers", "set", f"i-{project}", "--url", f"https://{project}.example", "--audience", "ams")
-
-    assert complete(ams, f"ams token show --user {user} lap") == ["laptop"]
-    assert complete(ams, f"ams bindings delete --user {user} ch") == ["checkin"]
-    assert complete(ams, f"ams issuers show i-{project}") == [f"i-{project}"]
-    assert complete(ams, "ams token create new --user " + user[:-1]) == [user]
-    ams("issuers", "delete", f"i-{project}")
+MADE = """projects create {p}
+topics create jobs
+topics create readings
+topics create rain
+subs create watering jobs
+schemas create reading --file -
+members create {p}-u --role consumer
+token create laptop --user {p}-u
+bindings create checkin --user {p}-u --issuer https://i.example --subject {p}
+issuers set i-{p} --url https://{p}.example --audience ams"""
 
 
-def test_names_are_completed_from_the_service(ams: Ams, project: str) -> None:
-    for topic in ("readings", "rain", "jobs"):
-        ams("topics", "create", topic)
-    ams("subs", "create", "watering", "--topic", "jobs")
-
-    assert sorted(complete(ams, "ams topics show r")) == ["rain", "readings"]
-    assert complete(ams, "ams subs show ") == ["watering"]
-    assert complete(ams, "ams subs create late --topic jo") == ["jobs"]
-    assert complete(ams, "ams topics show -p elsewhere r") == []
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("publish jo", ["jobs"]),
-        ("tail jo", ["jobs"]),
-        ("metrics topic jo", ["jobs"]),
-        ("topics create other --schema re", ["reading"]),
-        ("schemas show re", ["reading"]),
-        ("pull wa", ["watering"]),
-        ("ack wa", ["watering"]),
-        ("doctor wa", ["watering"]),
-        ("metrics subscription wa", ["watering"]),
-        ("topics read jobs --subscription wa", ["watering"]),
-        ("acl show t", ["topics/"]),
-        ("acl show topics/jo", ["topics/jobs"]),
-        ("acl add subs/", ["subs/watering"]),
+OFFERED = {
+    "completion": ["comp"],
+    "show": ["topics sh"],
+    "rain readings": ["topics show r"],
+    "": ["topics show -p elsewhere r"],
+    "jobs": ["subs create late --topic jo", "publish jo", "tail jo", "metrics topic jo"],
+    "watering": [
+        "subs show ", "pull wa", "ack wa", "doctor wa", "metrics subscription wa", "topics read jobs --subscription wa",
     ],
-)
-def test_every_command_completes_what_it_takes(
-    ams: Ams, project_with_names: str, line: str, offered: list[str]
-) -> None:
-    assert complete(ams, f"ams {line}") == offered
+    "reading": ["topics create other --schema re", "schemas show re"],
+    "topics/": ["acl show t"],
+    "topics/jobs": ["acl show topics/jo"],
+    "subs/watering": ["acl add subs/"],
+    "{p}-u": [
+        "acl set topics/jobs {p}-", "members show {p}-", "users show {p}-", "topics set-acl jobs {p}-",
+        "token create new --user {p}-",
+    ],
+    "laptop": ["token show --user {p}-u lap"],
+    "checkin": ["bindings delete --user {p}-u ch"],
+    "i-{p}": ["issuers show i-{p}"],
+    "{p}": ["projects show {p}", "topics list --project {p}", "users list --member-of {p}"],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("line", ["acl set topics/jobs", "members show", "users show", "topics set-acl jobs"])
-def test_people_are_completed(ams: Ams, project_with_names: str, line: str) -> None:
-    user = f"{project_with_names}-u"
+@pytest.mark.parametrize(("line", "offered"), [(line, names) for names, lines in OFFERED.items() for line in lines])
+def test_commands_complete_what_they_take(prepared: Ams, line: str, offered: str) -> None:
+    name = prepared.folder.name
 
-    assert complete(ams, f"ams {line} {user[:-1]}") == [user]
-
-
-@pytest.mark.parametrize("line", ["projects show", "topics list --project", "users list --member-of"])
-def test_projects_are_completed(ams: Ams, project: str, line: str) -> None:
-    assert complete(ams, f"ams {line} {project}") == [project]
+    assert sorted(complete(prepared, f"ams {line}".format(p=name))) == offered.format(p=name).split()
 
 
-@pytest.fixture
-def project_with_names(ams: Ams, project: str) -> str:
-    """Make one of each thing in a project and return its name."""
-    ams("topics", "create", "jobs")
-    ams("subs", "create", "watering", "--topic", "jobs")
-    ams("schemas", "create", "reading", "--file", "-", stdin='{"type": "object"}')
-    ams("members", "create", f"{project}-u", "--role", "consumer")
-    return project
+def test_options_are_completed(ams: Ams) -> None:
+    assert "--page-size" in complete(ams, "ams topics list --page")
 
 
 def test_whatever_goes_wrong_completes_nothing_and_says_nothing(ams: Ams) -> None:
@@ -147,7 +129,3 @@ def test_a_shell_understands_its_script(ams: Ams, shell: str, tmp_path: Path) ->
     script.write_text(ams("completion", shell).stdout)
 
     assert subprocess.run([shell, "-n", str(script)], check=False).returncode == 0
-
-
-def test_another_shell_is_a_mistake_of_usage(ams: Ams) -> None:
-    assert ams("completion", "tcsh").returncode == 2

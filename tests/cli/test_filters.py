@@ -14,24 +14,17 @@ def passes(chosen: MessageFilter, payload: bytes, **attributes: str) -> bool:
     return chosen.test()(wire.message(payload, attributes))
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("@.site == 'ATHENS'", True),
-        ("@.site == 'OSLO'", False),
-        ("@.site == 'ATHENS' && @.degrees[0] > 30", True),
-        ("@.site == 'OSLO' || @.nested.ok == true", True),
-        ("@.nothing", False),
-        ("@.empty == null", True),
-        ("$.site", True),
-        ("$.nothing", False),
-        ("$.degrees[?@ > 30]", True),
-        ("$.degrees[?@ > 40]", False),
-        ("$..ok", True),
-        ("$", True),
+ANSWERS = {
+    True: [
+        "@.site == 'ATHENS'", "@.site == 'ATHENS' && @.degrees[0] > 30", "@.site == 'OSLO' || @.nested.ok == true",
+        "@.empty == null", "$.site", "$.degrees[?@ > 30]", "$..ok", "$",
     ],
-)
-def test_a_json_payload_is_asked_by_a_condition_or_a_query(text: str, answer: bool) -> None:
+    False: ["@.site == 'OSLO'", "@.nothing", "$.nothing", "$.degrees[?@ > 40]"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "text"), [(answer, text) for answer, texts in ANSWERS.items() for text in texts])
+def test_a_json_payload_is_asked_by_a_condition_or_a_query(answer: bool, text: str) -> None:
     assert passes(MessageFilter(json=text), json.dumps(DOCUMENT).encode()) is answer
 
 
@@ -78,16 +71,6 @@ def test_a_topic_is_looked_through_from_its_end_or_forward(ams: Ams, project: st
     assert numbers(ams, "--since", "2020-01-01", "--max", "2") == [0, 1]
     assert numbers(ams, "--since", "2999-01-01") == []
     assert numbers(ams, "--filter", 'attributes.k = "w"') == []
-
-
-def test_where_to_begin_is_said_once_and_well(ams: Ams, project: str) -> None:
-    ams("topics", "create", "jobs")
-
-    assert ams("topics", "browse", "jobs", "--from", "1", "--since", "2020-01-01").returncode == 2
-    assert ams("topics", "browse", "jobs", "--since", "yesterday").returncode == 2
-    assert ams("topics", "browse", "jobs", "--json", "@.a ==").returncode == 2
-    assert ams("topics", "browse", "none").returncode == 4
-    assert ams("topics", "browse", "jobs").stdout == ""
 
 
 def test_a_tail_shows_what_passes_its_filters(ams: Ams, project: str) -> None:

@@ -3,9 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
-from ams.cli.main import main
 from tests.cli.conftest import Ams
 
 ENTITLEMENT = "urn:mace:issuer.example:group:garden"
@@ -26,18 +23,11 @@ create_users = true
 """
 
 
-def check(path: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["issuers", "check", str(path), *arguments])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
-
-
-def test_a_file_of_issuers_is_shown_without_its_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_issuers_is_shown_without_its_secrets(offline: Ams, tmp_path: Path) -> None:
     (tmp_path / "issuers.toml").write_text(FILE)
 
-    code, table, _ = check(tmp_path / "issuers.toml", capsys)
-    _, document, _ = check(tmp_path / "issuers.toml", capsys, "-o", "json")
+    code, table, _ = offline("issuers", "check", "issuers.toml")
+    _, document, _ = offline("issuers", "check", "issuers.toml", "-o", "json")
 
     assert code == 0
     assert table.splitlines()[1].split() == [
@@ -52,10 +42,10 @@ def test_a_file_of_issuers_is_shown_without_its_secrets(tmp_path: Path, capsys: 
     assert "s3cret" not in table + document
 
 
-def test_a_file_that_is_wrong_is_named_with_what_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_wrong_is_named_with_what_is(offline: Ams, tmp_path: Path) -> None:
     (tmp_path / "issuers.toml").write_text(FILE.replace("create_users", "crate_users"))
 
-    code, out, err = check(tmp_path / "issuers.toml", capsys)
+    code, out, err = offline("issuers", "check", "issuers.toml")
 
     assert (code, out) == (2, "")
     assert "checkin" in err
@@ -95,13 +85,6 @@ def test_a_secret_comes_from_standard_input_too(ams: Ams, project: str) -> None:
     assert ams("issuers", "set", project, *asked).returncode == 2
     assert ams("issuers", "set", project, *asked, stdin="s3cret\n").returncode == 0
     ams("issuers", "delete", project)
-
-
-def test_what_cannot_be_set_is_said(ams: Ams, project: str) -> None:
-    assert "--url" in ams("issuers", "set", project, "--audience", "ams").stderr
-    assert ams("issuers", "set", project).returncode == 2
-    assert ams("issuers", "set", project, "--role", "publisher").returncode == 2
-    assert ams("issuers", "set", project, "--url", "ftp://x", "--audience", "ams").returncode == 1
 
 
 ISSUER = "https://issuer.example"

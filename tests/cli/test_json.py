@@ -1,79 +1,82 @@
 """`-o json` prints what the API sends, empty lists too."""
 
-import json
 import ssl
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.cli.conftest import Ams
+from tests.cli.conftest import Ams, admins_environment
 from tests.support.service import LiveService
 
-LISTS = {
+USED, EMPTY = "/projects/{used}", "/projects/{empty}"
+SHOWN = {
     "projects list": "/projects",
+    "projects show {used}": USED,
     "users list": "/users?details=true",
-    "users list --member-of {project}": "/users?project={project}&details=true",
-    "members list": "/projects/{project}/members?details=true",
-    "topics list": "/projects/{project}/topics",
-    "subs list": "/projects/{project}/subscriptions",
-    "schemas list": "/projects/{project}/schemas",
+    "users list --member-of {empty}": "/users?project={empty}&details=true",
+    "users show {used}-m": "/users/{used}-m",
+    "members list": f"{USED}/members?details=true",
+    "members list -p {empty}": f"{EMPTY}/members?details=true",
+    "members show {used}-m": f"{USED}/members/{{used}}-m",
+    "topics list": f"{USED}/topics",
+    "topics list -p {empty}": f"{EMPTY}/topics",
+    "topics show t": f"{USED}/topics/t",
+    "topics acl t": f"{USED}/topics/t:acl",
+    "acl show topics/t": f"{USED}/topics/t:acl",
+    "topics offsets t": f"{USED}/topics/t:offsets",
+    "subs list": f"{USED}/subscriptions",
+    "subs list -p {empty}": f"{EMPTY}/subscriptions",
+    "subs show s": f"{USED}/subscriptions/s",
+    "subs show pushed": f"{USED}/subscriptions/pushed",
+    "subs acl s": f"{USED}/subscriptions/s:acl",
+    "subs offsets s": f"{USED}/subscriptions/s:offsets",
+    "subs push-status pushed": f"{USED}/subscriptions/pushed:pushStatus",
+    "schemas list": f"{USED}/schemas",
+    "schemas list -p {empty}": f"{EMPTY}/schemas",
+    "schemas show reading": f"{USED}/schemas/reading",
     "registrations list --status declined": "/registrations?status=declined",
     "issuers list": "/issuers",
     "audit --actor none": "/audit?actor=none",
-    "token list --user {project}-u": "/users/{project}-u/tokens",
-    "bindings list --user {project}-u": "/users/{project}-u/bindings",
-    "metrics project": "/projects/{project}:metrics",
-    "metrics va --only {project}": "/metrics/va_metrics?projects={project}",
-    "metrics usage --only {project}": "/users/usageReport?projects={project}",
+    "token list --user {used}-m": "/users/{used}-m/tokens",
+    "token list --user {used}-u": "/users/{used}-u/tokens",
+    "token show laptop --user {used}-m": "/users/{used}-m/tokens/laptop",
+    "bindings list --user {used}-m": "/users/{used}-m/bindings",
+    "bindings list --user {used}-u": "/users/{used}-u/bindings",
+    "metrics project": f"{USED}:metrics",
+    "metrics project -p {empty}": f"{EMPTY}:metrics",
+    "metrics topic t": f"{USED}/topics/t:metrics",
+    "metrics subscription s": f"{USED}/subscriptions/s:metrics",
+    "metrics va --only {empty}": "/metrics/va_metrics?projects={empty}",
+    "metrics usage --only {empty}": "/users/usageReport?projects={empty}",
 }
-IN_USE = {
-    "projects show {project}": "/projects/{project}",
-    "users show {project}-m": "/users/{project}-m",
-    "members show {project}-m": "/projects/{project}/members/{project}-m",
-    "members list": "/projects/{project}/members?details=true",
-    "topics list": "/projects/{project}/topics",
-    "topics show t": "/projects/{project}/topics/t",
-    "topics acl t": "/projects/{project}/topics/t:acl",
-    "acl show topics/t": "/projects/{project}/topics/t:acl",
-    "topics offsets t": "/projects/{project}/topics/t:offsets",
-    "metrics topic t": "/projects/{project}/topics/t:metrics",
-    "subs list": "/projects/{project}/subscriptions",
-    "subs show s": "/projects/{project}/subscriptions/s",
-    "subs show pushed": "/projects/{project}/subscriptions/pushed",
-    "schemas list": "/projects/{project}/schemas",
-    "schemas show reading": "/projects/{project}/schemas/reading",
-    "token list --user {project}-m": "/users/{project}-m/tokens",
-    "token show laptop --user {project}-m": "/users/{project}-m/tokens/laptop",
-    "bindings list --user {project}-m": "/users/{project}-m/bindings",
-    "subs acl s": "/projects/{project}/subscriptions/s:acl",
-    "subs offsets s": "/projects/{project}/subscriptions/s:offsets",
-    "subs push-status pushed": "/projects/{project}/subscriptions/pushed:pushStatus",
-    "metrics subscription s": "/projects/{project}/subscriptions/s:metrics",
-}
+MADE = """projects create {used}
+projects create {empty}
+users create {used}-u
+schemas create reading --file -
+members create {used}-m
+token create laptop --user {used}-m
+bindings create checkin --user {used}-m --issuer https://i.example --subject {used}
+topics create t
+subs create s --topic t
+subs create pushed --topic t
+subs push-config pushed --url https://receiver.example/in"""
 
 
-@pytest.fixture
-def user(ams: Ams, project: str) -> None:
-    assert ams("users", "create", f"{project}-u").returncode == 0
+def named(folder: Path, text: str) -> str:
+    return text.format(used=folder.name, empty=f"{folder.name}-empty")
 
 
-@pytest.fixture
-def in_use(ams: Ams, project: str) -> None:
-    """One of each thing: a member without roles but with a token and a binding, and a subscription with an endpoint."""
-    ran = ams("schemas", "create", "reading", "--file", "-", stdin='{"type": "object"}')
-    assert ran.returncode == 0, ran.stderr
-    for command in (
-        f"members create {project}-m",
-        f"token create laptop --user {project}-m",
-        f"bindings create checkin --user {project}-m --issuer https://i.example --subject {project}",
-        "topics create t",
-        "subs create s --topic t",
-        "subs create pushed --topic t",
-        "subs push-config pushed --url https://receiver.example/in",
-    ):
-        ran = ams(*command.split())
+@pytest.fixture(scope="module")
+def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
+    """A project with one of each thing, and one with nothing; a user with a token and a binding, and one without."""
+    folder = tmp_path_factory.mktemp("json")
+    ams = Ams(admins_environment(service, folder), folder)
+    for command in named(folder, MADE).splitlines():
+        ran = ams(*command.split(), stdin='{"type": "object"}')
         assert ran.returncode == 0, ran.stderr
+    return ams
 
 
 def answered(service: LiveService, path: str) -> Any:
@@ -94,33 +97,19 @@ def without_tokens(document: Any) -> Any:
     return document
 
 
-@pytest.mark.usefixtures("user")
-@pytest.mark.parametrize("command", LISTS)
-def test_a_list_in_an_empty_project_is_what_the_api_sends(
-    command: str, ams: Ams, project: str, service: LiveService
-) -> None:
-    ran = ams(*command.format(project=project).split(), "-o", "json")
-
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == without_tokens(answered(service, LISTS[command].format(project=project)))
-
-
-@pytest.mark.usefixtures("in_use")
-@pytest.mark.parametrize("command", IN_USE)
-def test_what_is_shown_is_what_the_api_sends(command: str, ams: Ams, project: str, service: LiveService) -> None:
+@pytest.mark.parametrize("command", SHOWN)
+def test_what_is_shown_is_what_the_api_sends(command: str, prepared: Ams, service: LiveService) -> None:
+    words, path = (named(prepared.folder, text) for text in (command, SHOWN[command]))
     for _ in range(5):  # metrics have a time, which may have gone on between the two
-        ran = ams(*command.format(project=project).split(), "-o", "json")
-        assert ran.returncode == 0, ran.stderr
-        shown = json.loads(ran.stdout)
-        sent = without_tokens(answered(service, IN_USE[command].format(project=project)))
+        shown = prepared.json(*words.split())
+        sent = without_tokens(answered(service, path))
         if shown == sent:
             break
 
     assert shown == sent
 
 
-@pytest.mark.usefixtures("in_use")
-def test_a_pull_of_nothing_and_dead_letters_of_nobody_are_empty_lists(ams: Ams, project: str) -> None:
-    assert ams("pull", "s", "--no-wait", "-o", "json").stdout == '{\n  "receivedMessages": []\n}\n'
-    assert ams("dead", "list", "s", "--from", "t", "-o", "json").stdout == "[]\n"
-    assert ams("topics", "read", "t", "-o", "json").stdout == ""
+def test_a_pull_of_nothing_and_dead_letters_of_nobody_are_empty_lists(prepared: Ams) -> None:
+    assert prepared("pull", "s", "--no-wait", "-o", "json").stdout == '{\n  "receivedMessages": []\n}\n'
+    assert prepared("dead", "list", "s", "--from", "t", "-o", "json").stdout == "[]\n"
+    assert prepared("topics", "read", "t", "-o", "json").stdout == ""

@@ -1,11 +1,8 @@
 import os
 import re
-import socket
-import socketserver
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +11,15 @@ from typer.main import get_command
 
 from ams import __version__
 from ams.cli.exits import Exit
-from ams.cli.main import COMMANDS, SERVICE_COMMANDS, main, program
-from tests.cli.conftest import Ams
-from tests.support.commands import exit_code_of
+from ams.cli.main import COMMANDS, SERVICE_COMMANDS, program
+from tests.cli.conftest import Ams, AmsProcess
+from tests.client.stub import stub_server
 from tests.support.service import LiveService
 
 BY_DOCSTRING = ("publish", "pull", "ack", "tail", "settings", "completion")
 """Commands without others below them; their help is their own."""
 
 HEAVY = {"httpx", "rich", "sqlalchemy", "uvicorn", "uvloop"}
-
-
-def run(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Run `ams` in this process; return exit code, stdout and stderr."""
-    code = exit_code_of(arguments)
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-@pytest.fixture
-def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Stand in an empty folder without any variable of ours."""
-    for name in [name for name in os.environ if name.startswith("AMS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.chdir(tmp_path)
 
 
 def modules_after(*arguments: str) -> tuple[str, set[str]]:
@@ -76,8 +56,8 @@ def with_source() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run([name, "--help"], capsys)
+def test_every_command_has_help(name: str, offline: Ams) -> None:
+    code, out, _ = offline(name, "--help")
 
     assert code == 0
     assert COMMANDS[name].help.rstrip(".") in out or name in BY_DOCSTRING
@@ -107,27 +87,23 @@ def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["check"], ["topics", "create"], ["admin", "tokens", "show"]])
-def test_help_tells_every_exit_code(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run([*command, "--help"], capsys)
+def test_help_tells_every_exit_code(command: list[str], offline: Ams) -> None:
+    _, out, _ = offline(*command, "--help")
 
     _, _, told = " ".join(out.split()).partition("Exit codes: ")
     assert [int(code) for code in re.findall(r"\d+", told)] == list(Exit)
 
 
 @pytest.mark.parametrize(
-    ("other", "usual"),
-    [
-        (["topic", "list"], ["topics", "list"]),
-        (["sub", "list"], ["subs", "list"]),
-    ],
+    ("other", "usual"), [(["topic", "list"], ["topics", "list"]), (["sub", "list"], ["subs", "list"])]
 )
 def test_other_spellings_do_the_same(ams: Ams, project: str, other: list[str], usual: list[str]) -> None:
     assert ams(*other) == ams(*usual)
     assert ams(*other).returncode == 0
 
 
-def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"], capsys) == (0, f"ams {__version__}\n", "")
+def test_the_version_is_shown(offline: Ams) -> None:
+    assert offline("--version") == (0, f"ams {__version__}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -141,9 +117,9 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_mistake_of_usage_is_one_line_after_the_usage_and_ends_with_2(
-    arguments: list[str], usage: str, reason: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], usage: str, reason: str, offline: Ams
 ) -> None:
-    code, out, err = run(arguments, capsys)
+    code, out, err = offline(*arguments)
 
     assert (code, out) == (2, "")
     above, line = err.splitlines()
@@ -152,54 +128,29 @@ def test_a_mistake_of_usage_is_one_line_after_the_usage_and_ends_with_2(
 
 
 @pytest.mark.parametrize("arguments", [[], ["topics"]])
-def test_where_a_command_is_missing_the_help_lists_them(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = run(arguments, capsys)
+def test_where_a_command_is_missing_the_help_lists_them(arguments: list[str], offline: Ams) -> None:
+    code, out, err = offline(*arguments)
 
     assert (code, out) == (2, "")
     assert "Commands:" in err
 
 
-def test_a_ca_file_that_is_not_there_is_a_mistake_of_usage(ams: Ams) -> None:
-    ran = ams("status", "--ca", "nowhere.pem")
-
-    assert (ran.returncode, ran.stderr) == (2, "ams: CA file nowhere.pem: No such file or directory\n")
-
-
-def test_without_a_service_to_talk_to_the_way_out_is_said(unset: None, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(["topics", "list"], capsys)
-
-    assert (code, out) == (2, "")
-    assert err == "ams: no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile\n"
+def test_without_a_service_to_talk_to_the_way_out_is_said(offline: Ams) -> None:
+    said = "ams: no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile\n"
+    assert offline("topics", "list") == (2, "", said)
 
 
-def test_a_fault_of_the_program_is_one_line_and_a_traceback_only_when_asked(
-    unset: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_is_one_line_and_a_traceback_only_when_asked(offline: Ams, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("ams.cli.command.connection", broken)
-    code, _, err = run(["status"], capsys)
+    code, _, err = offline("status")
     assert code == 70
     assert err == "ams: unexpected ZeroDivisionError: division by zero (a fault in ams; AMS_DEBUG=1 shows where)\n"
 
-    monkeypatch.setenv("AMS_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        main(["status"])
-
-
-def test_nobody_there_ends_with_6(ams: Ams) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        endpoint = f"https://127.0.0.1:{taken.getsockname()[1]}"
-
-        ran = ams("status", "--endpoint", endpoint)
-
-    assert ran.returncode == 6
-    assert ran.stderr.startswith(f"ams: cannot reach {endpoint}: ")
-    assert ran.stderr.count("\n") == 1
+        offline("status", AMS_DEBUG="1")
 
 
 def test_http_where_tls_is_spoken_is_told(ams: Ams, service: LiveService) -> None:
@@ -211,19 +162,9 @@ def test_http_where_tls_is_spoken_is_told(ams: Ams, service: LiveService) -> Non
     assert ran.stderr == f"ams: cannot reach {endpoint}: the connection was closed without an answer; is it https?\n"
 
 
-class Plain(socketserver.BaseRequestHandler):
-    """Answers as a server of http does that understands nothing."""
-
-    def handle(self) -> None:
-        self.request.recv(4096)
-        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-
-
 def test_tls_where_http_is_spoken_is_told(ams: Ams) -> None:
-    with socketserver.TCPServer(("127.0.0.1", 0), Plain) as plain:
-        threading.Thread(target=plain.handle_request).start()
-        endpoint = f"https://127.0.0.1:{plain.server_address[1]}"
-
+    with stub_server() as plain:
+        endpoint = plain.url.replace("http:", "https:")
         ran = ams("status", "--endpoint", endpoint)
 
     assert ran.returncode == 6
@@ -265,8 +206,37 @@ def test_without_any_token_it_is_said_that_none_was_given(ams: Ams, project: str
     assert ran.stderr.count("\n") == 1
 
 
-def test_beside_the_data_folder_nothing_needs_to_be_said(
-    ams_process: Ams, service: LiveService, tmp_path: Path
+OLD = "0" * 64
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("words", "variables", "place"),
+    [
+        (["--token", OLD], {}, "--token"),
+        (["--token-file", "old.token"], {}, "file old.token of an option"),
+        ([], {"AMS_TOKEN": OLD}, "AMS_TOKEN"),
+        ([], {"AMS_TOKEN": "", "AMS_TOKEN_FILE": "old.token"}, "file old.token of a variable"),
+        ([], {"AMS_TOKEN": "", "AMS_BEARER_TOKEN": OLD}, "AMS_BEARER_TOKEN"),
+        (["--profile", "site"], {"AMS_TOKEN": ""}, "profile site"),
+    ],
+)
+def test_a_token_that_is_not_good_any_more_is_told_with_its_place(
+    ams: Ams, tmp_path: Path, words: list[str], variables: dict[str, str], place: str
+) -> None:
+    (tmp_path / "old.token").write_text(OLD)
+    (tmp_path / "ams").mkdir()
+    (tmp_path / "ams" / "profiles.toml").write_text(f'[site]\ntoken = "{OLD}"\n')
+
+    ran = ams("topics", "list", *words, XDG_CONFIG_HOME=str(tmp_path), **variables)
+
+    assert ran.returncode == 3
+    assert f"(the token of {place} " in ran.stderr
+    assert OLD not in ran.stderr
+
+
+def test_beside_the_data_folder_nothing_is_needed(
+    ams_process: AmsProcess, service: LiveService, tmp_path: Path
 ) -> None:
     (tmp_path / "ams-data").symlink_to(service.data)
     local = service.base_url.replace("127.0.0.1", "localhost")

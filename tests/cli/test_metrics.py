@@ -1,5 +1,3 @@
-import json
-
 from tests.cli.conftest import Ams
 
 
@@ -26,17 +24,6 @@ def test_metrics_are_shown_for_people(ams: Ams, project: str) -> None:
     assert of_project["project.number_of_daily_messages", project] == "1"
 
 
-def test_metrics_for_programs_are_the_services_own(ams: Ams, project: str) -> None:
-    ams("topic", "create", "jobs")
-
-    shown = json.loads(ams("metrics", "topic", "jobs", "-o", "json").stdout)
-
-    assert [each["metric"] for each in shown["metrics"]][:2] == [
-        "topic.number_of_subscriptions",
-        "topic.number_of_messages",
-    ]
-
-
 def test_usage_is_shown_by_project(ams: Ams, project: str) -> None:
     ams("topic", "create", "jobs")
     ams("publish", "jobs", "--data", "hello")
@@ -56,9 +43,3 @@ def test_the_service_shows_its_share_of_the_machine(ams: Ams) -> None:
     shown = ams("metrics", "service").stdout
 
     assert [line.split()[0] for line in shown.splitlines()] == ["METRIC", "ams_node.cpu_usage", "ams_node.memory_usage"]
-
-
-def test_a_bad_day_is_told(ams: Ams) -> None:
-    ran = ams("metrics", "va", "--from", "yesterday")
-
-    assert (ran.returncode, ran.stderr) == (1, "ams: Start date is not in valid format\n")

@@ -49,35 +49,6 @@ def test_every_mistake_is_a_line_before_the_error(ams: Ams, tmp_path: Path, comm
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "reason"),
-    [
-        (["run", "nothing"], 2, "option job: there is no job 'nothing'; there are "),
-        (["run", "nowhere.yaml"], 2, "nowhere.yaml: No such file or directory"),
-        (["run", "archive", "--set", "closed_after=x"], 2, "option closed_after: Expected `int`, got `str`"),
-        (
-            ["run", "archive", "--set", "topics=a,b"],
-            2,
-            "option topics: Expected array, got str; a list is",
-        ),
-        (["run", "archive", "--set", "colour=red"], 2, "option colour: there is no such option; there are "),
-        (["run", "archive", "--set", "topics"], 2, "option --set: 'topics' must look like KEY=VALUE"),
-        (["run", "walls.yaml", "--set", "a=b"], 2, "walls.yaml: 1 mistake; nothing was started"),
-        (["run", "walls.yaml", "--every", "often"], 2, "--every 'often' is no time such as 10s or 5m"),
-        (["run", "walls.yaml", "--every", "0s"], 2, "--every must be longer than nothing"),
-        (["run", "walls.yaml", "--conf", "x"], 2, "--conf 'x' must look like KEY=VALUE"),
-        (["list", "nothing"], 2, "option job: there is no job 'nothing'; there are "),
-    ],
-)
-def test_what_cannot_be_run_is_said_before_spark_starts(
-    ams: Ams, walls: str, arguments: list[str], code: int, reason: str
-) -> None:
-    ran = ams("pipeline", *arguments)
-
-    assert (ran.returncode, ran.stdout) == (code, "")
-    assert ran.stderr.splitlines()[-1].startswith(f"ams: {reason.replace('`', '')}")
-
-
 def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, walls: str, tmp_path: Path) -> None:
     work = tmp_path / "ams-pipeline" / "walls"
     with locked(work):
@@ -101,7 +72,7 @@ def test_it_is_shown_what_would_be_done_and_never_the_token(
     write(work / "progress.json", Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7000, lag=2))
 
     ran = ams("pipeline", "show", walls, "--work", "w")
-    as_json = json.loads(ams("pipeline", "show", "archive", "--set", "topics=[jobs]", "-o", "json").stdout)
+    as_json = ams.json("pipeline", "show", "archive", "--set", "topics=[jobs]")
 
     assert [" ".join(line.split()) for line in ran.stdout.splitlines()] == [
         "name walls",
@@ -122,11 +93,11 @@ def test_it_is_shown_what_would_be_done_and_never_the_token(
 
 
 def test_jobs_and_their_options_are_listed(ams: Ams) -> None:
-    jobs = json.loads(ams("pipeline", "list", "-o", "json").stdout)
+    jobs = ams.json("pipeline", "list")
 
     assert [each["job"] for each in jobs] == sorted(JOBS)
     for name in JOBS:
-        options = json.loads(ams("pipeline", "list", name, "-o", "json").stdout)
+        options = ams.json("pipeline", "list", name)
         assert all(each["meaning"] for each in options), f"an option of {name} says nothing of itself"
     table = ams("pipeline", "list").stdout
     assert table.startswith("JOB")

@@ -1,6 +1,6 @@
 """Rights and role rules as text, and access lists."""
 
-import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -47,28 +47,9 @@ def test_the_service_takes_the_shorthands() -> None:
     assert checked([(each.action, each.resource) for each in found], [*PUBLISH, *CONSUME])
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a b", "projects/p/subscriptions/t", "projects/p", "topics/t", "projects/p/topics/"]
-)
-def test_what_is_no_topic_is_refused(text: str) -> None:
-    with pytest.raises(Usage, match="neither a name nor"):
-        rights.shorthands([text], [], "p")
-
-
-def test_a_name_without_a_project_is_refused() -> None:
-    with pytest.raises(Usage, match="--project"):
-        rights.shorthands(["t"], [], None)
-
-
 def test_a_right_says_an_action_and_what_it_is_for() -> None:
     assert rights.right("topics:show=projects/p") == wire.Right(action="topics:show", resource="projects/p")
     assert rights.right("*=*") == wire.Right(action="*", resource="*")
-
-
-@pytest.mark.parametrize("text", ["", "topics:show", "topics:show=", "=projects/p", "show=projects/p", "a:b=topics/t"])
-def test_what_is_no_right_is_refused(text: str) -> None:
-    with pytest.raises(Usage, match="ACTION=RESOURCE"):
-        rights.right(text)
 
 
 def test_rights_are_shown_by_resource_and_shorthand() -> None:
@@ -96,10 +77,25 @@ def test_rules_are_gathered_by_entitlement_and_project() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "p", "p=publisher", "p=publisher=", "p==urn:x", "=publisher=urn:x"])
-def test_what_is_no_rule_is_refused(text: str) -> None:
-    with pytest.raises(Usage, match="PROJECT=ROLE=ENTITLEMENT"):
-        rights.rules([text])
+NO_TOPICS = ("", "a b", "projects/p/subscriptions/t", "projects/p", "topics/t", "projects/p/topics/")
+NO_RIGHTS = ("", "topics:show", "topics:show=", "=projects/p", "show=projects/p", "a:b=topics/t")
+NO_RULES = ("", "p", "p=publisher", "p=publisher=", "p==urn:x", "=publisher=urn:x")
+
+
+@pytest.mark.parametrize(
+    ("read", "texts", "reason"),
+    [
+        (lambda text: rights.shorthands([text], [], "p"), NO_TOPICS, "neither a name nor"),
+        (lambda text: rights.shorthands([text], [], None), ("t",), "--project"),
+        (rights.right, NO_RIGHTS, "ACTION=RESOURCE"),
+        (lambda text: rights.rules([text]), NO_RULES, "PROJECT=ROLE=ENTITLEMENT"),
+    ],
+    ids=["topics", "a name without a project", "rights", "rules"],
+)
+def test_what_cannot_be_read_is_refused(read: Callable[[str], object], texts: tuple[str, ...], reason: str) -> None:
+    for text in texts:
+        with pytest.raises(Usage, match=reason):
+            read(text)
 
 
 @pytest.fixture
@@ -119,7 +115,7 @@ def test_an_access_list_is_set_extended_shortened_and_emptied(ams: Ams, users: l
 
     assert ams("acl", "set", resource, first).returncode == 0
     assert ams("acl", "add", resource, second, first).stdout.split() == ["USER", first, second]
-    assert json.loads(ams("acl", "remove", resource, first, "-o", "json").stdout) == {"authorized_users": [second]}
+    assert ams.json("acl", "remove", resource, first) == {"authorized_users": [second]}
     assert ams("acl", "show", resource).stdout.split() == ["USER", second]
     assert ams("acl", "remove", resource, first).returncode == 2
     assert ams("acl", "set", resource).returncode == 2
@@ -127,9 +123,16 @@ def test_an_access_list_is_set_extended_shortened_and_emptied(ams: Ams, users: l
     assert ams("acl", "show", resource).stdout.split() == ["USER"]
 
 
-@pytest.mark.parametrize("resource", ["jobs", "topics/", "queues/jobs"])
-def test_what_is_no_resource_is_refused(ams: Ams, project: str, resource: str) -> None:
-    ran = ams("acl", "show", resource)
+@pytest.mark.parametrize(
+    "command", [["acl", "set", "topics/jobs"], ["acl", "add", "subs/reader"], ["topics", "set-acl", "jobs"]]
+)
+def test_who_is_a_user_but_no_member_is_told_so(ams: Ams, users: list[str], project: str, command: list[str]) -> None:
+    stranger = f"{project}-stranger"
+    ams("users", "create", stranger)
 
-    assert ran.returncode == 2
-    assert "must look like topics/TOPIC or subs/SUB" in ran.stderr
+    ran = ams(*command, users[0], stranger)
+
+    assert ran.returncode == 4
+    assert ran.stderr.startswith(f"ams: not members of project {project}: {stranger} (")
+    assert "do not exist" not in ran.stderr
+    assert "ams members add" in ran.stderr

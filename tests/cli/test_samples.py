@@ -23,7 +23,7 @@ def test_a_made_up_day_is_published_and_the_same_again(ams: Ams, project: str) -
     topics = json.loads(first.stdout)
     assert sum(topics.values()) > 3
     for topic, count in topics.items():
-        described = json.loads(ams("metrics", "topic", topic, "-o", "json").stdout)
+        described = ams.json("metrics", "topic", topic)
         [counted] = [each for each in described["metrics"] if each["metric"] == "topic.number_of_messages"]
         assert counted["timeseries"][0]["value"] == 2 * count
 

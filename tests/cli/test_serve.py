@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import exit_code_of
+from tests.cli.conftest import Ams
+
+PORTS = ("--port", "0", "--ops-port", "0")
 
 
 @pytest.fixture(autouse=True)
@@ -24,36 +26,31 @@ def _as_logs_are(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--push-enabled", "--push-ca-file", "nowhere.pem"], "push_ca_file nowhere.pem: "),
     ],
 )
-def test_settings_and_files_that_cannot_be_used_are_one_line_and_a_mistake_of_usage(
-    arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_settings_and_files_of_no_use_are_one_line_and_a_mistake_of_usage(
+    offline: Ams, arguments: list[str], reason: str
 ) -> None:
-    here = ["--data", str(tmp_path / "data"), "--port", "0", "--ops-port", "0", "--min-free-bytes", "0"]
+    code, _, err = offline("serve", "--data", "data", *PORTS, "--min-free-bytes", "0", *arguments)
 
-    assert exit_code_of(["serve", *here, *arguments]) == 2
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ams: ")]
-    assert len(said) == 1
-    assert said[0].startswith(f"ams: {reason}")
+    [said] = [line for line in err.splitlines() if line.startswith("ams: ")]
+    assert code == 2
+    assert said.startswith(f"ams: {reason}")
 
 
-def test_a_folder_of_somebody_else_is_one_line_and_ends_with_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_somebody_else_is_one_line_and_ends_with_1(offline: Ams, tmp_path: Path) -> None:
     (tmp_path / "holiday.txt").write_text("sand")
 
-    assert exit_code_of(["serve", "--data", str(tmp_path), "--port", "0", "--ops-port", "0"]) == 1
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ams: ")]
-    assert len(said) == 1
-    assert str(tmp_path) in said[0]
+    code, _, err = offline("serve", "--data", str(tmp_path), *PORTS)
+
+    [said] = [line for line in err.splitlines() if line.startswith("ams: ")]
+    assert code == 1
+    assert str(tmp_path) in said
 
 
-def test_an_unknown_option_is_a_mistake_of_usage() -> None:
-    assert exit_code_of(["serve", "--nonsense"]) == 2
+def test_the_help_shows_a_default_only_where_there_is_one(offline: Ams) -> None:
+    code, out, _ = offline("serve", "--help")
 
-
-def test_the_help_shows_a_default_only_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(["serve", "--help"]) == 0
-
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(out.split())
+    assert code == 0
     assert "[AMS_PUBSUB_PORT]" in shown
     assert "[AMS_PORT, default 8080]" in shown
 
@@ -68,14 +65,9 @@ def test_the_help_shows_a_default_only_where_there_is_one(capsys: pytest.Capture
     ],
 )
 def test_what_is_missing_is_told_by_what_to_install(
-    command: list[str],
-    absent: str,
-    extra: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: list[str], absent: str, extra: str, offline: Ams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
 
-    assert exit_code_of(command) == 2
     said = f"ams: {absent} not installed; pip install 'argo-messaging[{extra}]' brings all it needs\n"
-    assert capsys.readouterr().err == said
+    assert offline(*command) == (2, "", said)

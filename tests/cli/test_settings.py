@@ -5,97 +5,76 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import exit_code_of
+from tests.cli.conftest import Ams
 
 GIVEN = {"port": 443, "service_token": "s3cret", "store_host": "store.example"}
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
+def file(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text(json.dumps(GIVEN))
-    return "config.json"
+    return tmp_path / "config.json"
 
 
-def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, dict[str, str]]:
-    assert exit_code_of(["settings", "-o", "json", *arguments]) == 0
-    return {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+def listed(offline: Ams, *arguments: str, **variables: str) -> dict[str, dict[str, str]]:
+    return {row["name"]: row for row in offline.json("settings", *arguments, **variables)}
 
 
-def test_the_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = listed(capsys)
+def test_the_settings_are_listed(offline: Ams) -> None:
+    rows = listed(offline)
 
     assert rows["push_allow"]["variable"] == "AMS_PUSH_ALLOW"
     assert rows["push_ca_file"]["flag"] == "--push-ca-file"
 
 
-def test_they_are_listed_as_they_are_in_effect_but_for_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_they_are_listed_as_they_are_in_effect_but_for_secrets(offline: Ams, tmp_path: Path) -> None:
     (tmp_path / "ams.toml").write_text('port = 443\nhost = "192.0.2.7"\nservice_token = "s3cret"\n')
-    monkeypatch.setenv("AMS_HOST", "::1")
 
-    rows = listed(capsys, "--config", str(tmp_path / "ams.toml"))
-    monkeypatch.setenv("AMS_CONFIG", str(tmp_path / "ams.toml"))
+    rows = listed(offline, "--config", "ams.toml", AMS_HOST="::1")
 
-    assert listed(capsys) == rows
+    assert listed(offline, AMS_HOST="::1", AMS_CONFIG="ams.toml") == rows
     shown = {name: (rows[name]["value"], rows[name]["default"]) for name in ("port", "host", "service_token")}
     assert shown == {"port": ("443", "8080"), "host": ("::1", "127.0.0.1"), "service_token": ("***", "")}
 
 
-def test_settings_that_cannot_be_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(["settings", "--config", "nowhere.toml"]) == 2
-    assert capsys.readouterr().err.startswith("ams: settings file nowhere.toml: ")
+def test_the_reference_s_settings_go_to_stdout_and_notes_to_stderr(offline: Ams, file: Path) -> None:
+    code, out, err = offline("settings", "import", "config.json")
 
-
-def test_the_reference_s_settings_go_to_stdout_and_notes_to_stderr(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_code_of(["settings", "import", file]) == 0
-
-    said = capsys.readouterr()
-    assert tomllib.loads(said.out) == {"host": "0.0.0.0", "port": 443, "service_token": "s3cret"}
-    first, second = said.err.splitlines()
+    assert code == 0
+    assert tomllib.loads(out) == {"host": "0.0.0.0", "port": 443, "service_token": "s3cret"}
+    first, second = err.splitlines()
     assert first == "ams: store_host has no counterpart: users, projects and topics are in the data folder"
     assert second.startswith("ams: certificate and certificate_key are not given, ")
 
 
-def test_or_to_a_new_file_that_only_its_owner_can_read(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(["settings", "import", file, "--output", "ams.toml"]) == 0
+def test_or_to_a_new_file_that_only_its_owner_can_read_and_that_is_not_overwritten(offline: Ams, file: Path) -> None:
+    made = file.with_name("ams.toml")
+    code, *said = offline("settings", "import", "config.json", "--output", "ams.toml")
 
-    assert stat.S_IMODE(Path("ams.toml").stat().st_mode) == 0o600
-    assert tomllib.loads(Path("ams.toml").read_text())["port"] == 443
-    assert "s3cret" not in "".join(capsys.readouterr())
+    assert code == 0
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    assert tomllib.loads(made.read_text())["port"] == 443
+    assert "s3cret" not in "".join(said)
 
-
-def test_a_file_that_is_there_is_not_overwritten(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("ams.toml").write_text("port = 1\n")
-
-    assert exit_code_of(["settings", "import", file, "-o", "ams.toml"]) == 2
-    assert Path("ams.toml").read_text() == "port = 1\n"
-    assert capsys.readouterr().err == "ams: ams.toml: File exists\n"
+    made.write_text("port = 1\n")
+    assert offline("settings", "import", "config.json", "-o", "ams.toml") == (2, "", "ams: ams.toml: File exists\n")
+    assert made.read_text() == "port = 1\n"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
-        (None, "ams: config.json: No such file or directory"),
-        (b"{", "ams: config.json: this is no JSON: "),
-        (b"\xff", "ams: config.json: 'utf-8' codec can't decode"),
-        (b'{"port": "x"}', "ams: config.json: port in the imported settings: 'x' is not a good value"),
+        (None, "No such file or directory"),
+        (b"{", "this is no JSON: "),
+        (b"\xff", "'utf-8' codec can't decode"),
+        (b'{"port": "x"}', "port in the imported settings: 'x' is not a good value"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(
-    content: bytes | None, said: str, file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if content is None:
-        Path(file).unlink()
-    else:
-        Path(file).write_bytes(content)
+def test_what_cannot_be_read_is_one_line(content: bytes | None, reason: str, offline: Ams, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content)
 
-    assert exit_code_of(["settings", "import", file]) == 2
+    code, out, err = offline("settings", "import", "config.json")
 
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(said)
-    assert told.err.count("\n") == 1
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"ams: config.json: {reason}")

@@ -1,7 +1,6 @@
-import json
 import os
+import re
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def test_the_history_is_a_line_for_each_version(ams: Ams, days: Path) -> None:
     assert header.split() == ["VERSION", "TIME", "WHAT", "BATCH", "FILES", "ROWS", "FILES", "GONE"]
     assert [word for word in newest.split() if "T" not in word] == ["3", "append", "2", "1", "1", "0"]
     assert oldest.startswith("0 ")
-    (only,) = json.loads(ams("pipeline", "table", "history", "days", "--limit", "1", "-o", "json").stdout)
+    (only,) = ams.json("pipeline", "table", "history", "days", "--limit", "1")
     assert (only["version"], only["what"], only["rows"]) == (3, "append", 1)
 
 
@@ -43,27 +42,6 @@ def test_a_version_is_restored_by_number_or_by_time(ams: Ams, days: Path) -> Non
     then = open_table(str(days), 3).time.isoformat()
     assert ams("pipeline", "table", "restore", "days", then).returncode == 0
     assert len(contents(days)) == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "reason"),
-    [
-        (["restore", "days", "yesterday"], 2, "'yesterday' is neither a number nor a time such as 2024-03-05"),
-        (["restore", "days", "99"], 5, "has no version 99 (any longer)"),
-        (["restore", "days", "2024-03-05"], 5, "has no version of 2024-03-05T00:00:00+00:00 (any longer)"),
-        (["merge", "days", "--partition", "day"], 2, "--partition 'day' must look like KEY=VALUE"),
-        (["history", "none"], 5, "none is no table: it has no _delta_log"),
-        (["vacuum", "none"], 5, "none is no table: it has no _delta_log"),
-        (["check", "none"], 5, "none is no table: it has no _delta_log"),
-        (["convert", "days"], 5, "days is no table of the version before: it has no _manifest"),
-        (["check", "hdfs://names.example/days"], 5, "not on hdfs:"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(ams: Ams, days: Path, arguments: list[str], code: int, reason: str) -> None:
-    ran = ams("pipeline", "table", *arguments)
-
-    assert (ran.returncode, ran.stdout) == (code, "")
-    assert reason in ran.stderr.splitlines()[-1]
 
 
 def test_files_are_merged_of_all_partitions_or_of_some(ams: Ams, days: Path) -> None:
@@ -102,22 +80,25 @@ def test_a_check_tells_what_is_there_and_ends_with_an_error_for_what_is_damaged(
     assert ran.stderr.splitlines()[-1] == "ams: days: 1 of 4 files are not as its log says"
 
 
-def test_a_table_of_an_earlier_version_is_converted(ams: Ams, tmp_path: Path) -> None:
-    with zipfile.ZipFile(Path(__file__).parents[1] / "tables" / "archive_of_before.zip") as file:
-        file.extractall(tmp_path)
-    assert "`ams pipeline table convert` makes" in ams("pipeline", "table", "history", "archive").stderr
-
-    ran = ams("pipeline", "table", "convert", "archive")
-
-    assert (ran.returncode, ran.stderr) == (
-        0,
-        "archive: 18 rows of 6 folders are in 4 files now, and are the same\n",
-    )
-    assert ams("pipeline", "table", "check", "archive").stdout.startswith("18 rows in 4 files")
-
-
 def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
 
     with pytest.raises(Usage, match=r"^deltalake not installed; pip install 'argo-messaging\[tables\]'"):
         commands.history("days")
+
+
+def test_topics_are_kept_in_a_table(ams: Ams, tmp_path: Path) -> None:
+    variables = {"AMS_PROJECT": "kept"}
+    ams("projects", "create", "kept")
+    for topic in ("plants", "stones"):
+        ams("topics", "create", topic, **variables)
+        ams("publish", topic, stdin="dry\nwet\n", **variables)
+
+    nowhere = ams("archive", "archive", "plants", "-p", "nowhere")
+    first = ams("archive", "archive", "pl*", **variables)
+    told = ams.json("archive", "archive", **variables)
+
+    assert re.fullmatch(r"archive: messages 2 topics 1 files 1 seconds \d+\.\d\n", first.stdout)
+    assert (nowhere.returncode, nowhere.stdout) == (4, "")
+    assert (told["messages"], told["topics"], told["files"]) == (2, 1, 1)
+    assert sum(file.rows for file in open_table(str(tmp_path / "archive")).files) == 4

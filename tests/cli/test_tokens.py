@@ -1,16 +1,18 @@
-"""`ams token`, against a service."""
+"""`ams token` and `ams open`, against a service."""
 
 import json
+import re
+import ssl
 import stat
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 from ams.core.rights import PUBLISH
 from tests.cli.conftest import Ams
 from tests.support.program_keys import file_token
-
-LONG_AGO = "2001-01-01"
 
 
 def test_a_token_is_printed_alone_and_this_once(ams: Ams, project: str) -> None:
@@ -33,21 +35,17 @@ def test_a_token_is_printed_alone_and_this_once(ams: Ams, project: str) -> None:
 
 
 def test_a_token_is_good_for_what_was_named(ams: Ams, project: str) -> None:
-    for topic in ("readings", "jobs"):
-        ams("topics", "create", topic)
+    ams("topics", "create", "readings")
     ams("subs", "create", "watering", "--topic", "readings")
 
-    publishing = ams("token", "create", "publishing", "--publish", "readings", "-o", "json")
+    publishing = ams.json("token", "create", "publishing", "--publish", "readings")
     consuming = ams("token", "create", "consuming", "--consume", "watering").stdout.strip()
-    token = json.loads(publishing.stdout)["token"]
 
-    assert json.loads(publishing.stdout)["rights"] == [
+    assert publishing["rights"] == [
         {"action": action, "resource": f"projects/{project}/topics/readings"} for action in PUBLISH
     ]
-    assert ams("topics", "show", "readings", AMS_TOKEN=token).returncode == 0
-    assert ams("publish", "readings", "--data", "dry", AMS_TOKEN=token).returncode == 0
-    assert ams("publish", "jobs", "--data", "dry", AMS_TOKEN=token).returncode == 3
-    assert ams("pull", "watering", AMS_TOKEN=token).returncode == 3
+    assert ams("publish", "readings", "--data", "dry", AMS_TOKEN=publishing["token"]).returncode == 0
+    assert ams("pull", "watering", AMS_TOKEN=publishing["token"]).returncode == 3
     assert "dry" in ams("pull", "watering", "--ack", AMS_TOKEN=consuming).stdout
 
 
@@ -81,7 +79,7 @@ def test_a_key_goes_to_a_file_of_googles_form_and_its_public_half_alone_to_the_s
     made = ams(
         "token", "create", "robot", "--right", f"projects:show=projects/{project}", "--google-file", "robot.json"
     )
-    shown = json.loads(ams("token", "show", "robot", "-o", "json").stdout)
+    shown = ams.json("token", "show", "robot")
     listed = ams("token", "list")
 
     said = json.loads((tmp_path / "robot.json").read_text())
@@ -92,8 +90,9 @@ def test_a_key_goes_to_a_file_of_googles_form_and_its_public_half_alone_to_the_s
     assert shown["key_id"][:12] in listed.stdout
     assert "PRIVATE" not in made.stdout + made.stderr
     assert made.stderr == "the key is in robot.json, for GOOGLE_APPLICATION_CREDENTIALS of programs\n"
-    revoked = ams("token", "revoke", "robot")
-    assert revoked.returncode == 0
+    assert ams("token", "revoke", "robot").returncode == 0
+    assert ams("token", "create", "robot", "--google-file", "new.json", AMS_PROJECT="").returncode == 2
+    assert not (tmp_path / "new.json").exists()
 
 
 def test_what_a_program_signs_with_its_file_logs_in_until_it_is_revoked(ams: Ams, project: str, tmp_path: Path) -> None:
@@ -111,47 +110,31 @@ def test_what_a_program_signs_with_its_file_logs_in_until_it_is_revoked(ams: Ams
     assert "it was revoked" in refused.stderr
 
 
-def test_a_file_that_is_there_stays_and_nothing_is_made_without_one(ams: Ams, project: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--expires-in soon", 2),
+        ("--expires-in 0.5s", 2),
+        ("--expires-on tomorrow", 2),
+        ("--expires-in 1d --expires-on 2030-01-01", 2),
+        ("--expires-on 2001-01-01", 1),
+        ("--right publish", 2),
+        ("--right no:thing=*", 1),
+        ("--publish a/b", 2),
+        ("--google-file robot.json", 2),
+        ("--google-file nowhere/robot.json", 2),
+        ("--google-file new.json --to-file new.token", 2),
+        ("--google-file new.json --right no:thing=*", 1),
+    ],
+)
+def test_a_mistake_makes_no_token_and_no_file(ams: Ams, project: str, tmp_path: Path, words: str, code: int) -> None:
     (tmp_path / "robot.json").write_text("mine")
-    name = f"{project}-x"
 
-    for arguments in (
-        ("--google-file", "robot.json"),
-        ("--google-file", "nowhere/robot.json"),
-        ("--google-file", "new.json", "--to-file", "new.token"),
-    ):
-        assert ams("token", "create", name, *arguments).returncode == 2
-    assert ams("token", "create", name, "--google-file", "new.json", AMS_PROJECT="").returncode == 2
-    assert ams("token", "create", name, "--google-file", "new.json", "--right", "no:thing=*").returncode == 1
+    assert ams("token", "create", f"{project}-x", *words.split()).returncode == code
 
-    assert ams("token", "show", name).returncode == 4
+    assert ams("token", "show", f"{project}-x").returncode == 4
     assert (tmp_path / "robot.json").read_text() == "mine"
-    assert not (tmp_path / "new.json").exists()
-
-
-def test_a_user_manages_its_own_tokens_without_any_role(ams: Ams, project: str) -> None:
-    user = f"{project}-u"
-    own = json.loads(ams("users", "create", user, "-o", "json").stdout)["token"]
-
-    assert ams("token", "create", "laptop", AMS_TOKEN=own).returncode == 0
-    assert "laptop" in ams("token", "list", AMS_TOKEN=own).stdout
-    assert ams("token", "list", "--user", f"{project}-other", AMS_TOKEN=own).returncode in (3, 4)
-
-
-def test_what_cannot_be_is_said_before_anything_is_made(ams: Ams, project: str) -> None:
-    name = f"{project}-x"
-    for arguments in (
-        ("--expires-in", "soon"),
-        ("--expires-in", "0.5s"),
-        ("--expires-on", "tomorrow"),
-        ("--expires-in", "1d", "--expires-on", "2030-01-01"),
-        ("--right", "publish"),
-        ("--publish", "a b"),
-    ):
-        assert ams("token", "create", name, *arguments).returncode == 2
-    assert ams("token", "create", name, "--expires-on", LONG_AGO).returncode == 1
-    assert ams("token", "create", name, "--right", "no:thing=*").returncode == 1
-    assert ams("token", "show", name).returncode == 4
+    assert list(tmp_path.iterdir()) == [tmp_path / "robot.json"]
 
 
 def test_a_token_that_is_not_shown_is_said_with_the_way_out(ams: Ams, project: str) -> None:
@@ -164,3 +147,22 @@ def test_a_token_that_is_not_shown_is_said_with_the_way_out(ams: Ams, project: s
     assert shown.returncode == 0
     assert "\ntoken " not in shown.stdout
     assert shown.stderr.endswith(f"for a new one: ams admin tokens refresh {user}\n")
+
+
+def test_an_address_holds_a_brief_token_in_its_fragment(ams: Ams, project: str, environment: dict[str, str]) -> None:
+    ran = ams("open", "--print", "--expires-in", "30m")
+
+    address = urlsplit(ran.stdout.strip())
+    login = parse_qs(address.fragment)
+    assert (address.path, address.query, login["project"]) == ("/console/", "", [project])
+    endpoint = environment["AMS_ENDPOINT"]
+    trusted = ssl.create_default_context(cafile=environment["AMS_CA"])
+    headers = {"x-api-key": login["token"][0]}
+    found = httpx.get(f"{endpoint}/v1/users/profile", headers=headers, verify=trusted, trust_env=False)
+    assert found.status_code == 200
+    name = re.search(r"ams token revoke (console-[0-9a-f]+)", ran.stderr)
+    assert name is not None
+    assert login["name"] == [name[1]]
+    shown = ams("token", "list", "-o", "json").stdout
+    assert name[1] in shown
+    assert login["token"][0] not in shown

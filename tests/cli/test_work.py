@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,15 +12,16 @@ import pytest
 
 from ams.cli.work import environment_of, variable
 from ams.client import ReceivedMessage
-from tests.cli.conftest import Ams
+from tests.cli.conftest import Ams, AmsProcess, Begin
+from tests.support.waiting import wait_until
 
 SECONDS = 30
 EMPTY = "--exit-when-empty"
+Backlog = Callable[[], int]
 
 
 @pytest.fixture
 def jobs(ams: Ams, project: str) -> str:
-    """Make a topic and a parallel subscription to it."""
     assert ams("topics", "create", "t").returncode == 0
     ran = ams("subs", "create", "jobs", "t", "--type", "parallel")
     assert ran.returncode == 0, ran.stderr
@@ -29,23 +29,20 @@ def jobs(ams: Ams, project: str) -> str:
 
 
 @pytest.fixture
-def backlog(ams: Ams, jobs: str) -> Callable[[], int]:
+def backlog(ams: Ams, jobs: str) -> Backlog:
     def ask() -> int:
-        offsets = json.loads(ams("subs", "offsets", jobs, "-o", "json").stdout)
+        offsets = ams.json("subs", "offsets", jobs)
         return int(offsets["max"] - offsets["current"])
 
     return ask
 
 
 @pytest.fixture
-def started(environment: dict[str, str], tmp_path: Path) -> Callable[..., "subprocess.Popen[str]"]:
+def started(begin: Begin) -> Begin:
     """Start `ams work` and wait until it has said that it works."""
 
     def start(*arguments: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ams.cli.main", "work", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment,
-        )  # fmt: skip
+        process = begin("work", *arguments)
         assert process.stderr is not None
         assert process.stderr.readline().startswith("working on")
         return process
@@ -54,7 +51,7 @@ def started(environment: dict[str, str], tmp_path: Path) -> Callable[..., "subpr
 
 
 def test_a_program_gets_the_data_and_what_is_known_of_the_message(
-    ams: Ams, ams_process: Ams, jobs: str, backlog: Callable[[], int]
+    ams: Ams, ams_process: AmsProcess, jobs: str, backlog: Backlog
 ) -> None:
     ams("publish", "t", "--data", "dry", "--attr", "bed=roses", "--attr", "soil.pH=6,5", "--ordering-key", "north")
     attributes = "$AMS_ATTRIBUTE_BED $AMS_ATTRIBUTE_SOIL_PH$AMS_ATTRIBUTE_OLD"
@@ -70,8 +67,9 @@ def test_a_program_gets_the_data_and_what_is_known_of_the_message(
     assert backlog() == 0
 
 
+@pytest.mark.long
 def test_data_that_is_no_text_comes_as_it_is_and_need_not_be_read(
-    ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str
+    ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str
 ) -> None:
     (tmp_path / "big").write_bytes(bytes(range(256)) * 4000)
     ams("publish", "t", "--file", "big")
@@ -83,7 +81,7 @@ def test_data_that_is_no_text_comes_as_it_is_and_need_not_be_read(
 
 
 def test_the_exit_code_decides_what_becomes_of_the_message(
-    ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str, backlog: Callable[[], int]
+    ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str, backlog: Backlog
 ) -> None:
     for data in ("0", "1", "75", "kill"):
         ams("publish", "t", "--data", data)
@@ -101,8 +99,9 @@ def test_the_exit_code_decides_what_becomes_of_the_message(
     assert backlog() == 0
 
 
+@pytest.mark.long
 def test_a_program_that_runs_for_too_long_is_killed_with_what_it_started(
-    ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str
+    ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str
 ) -> None:
     ams("publish", "t", "--data", "x")
     script = "sh -c 'sleep 3; touch survived' & sleep 60"
@@ -119,7 +118,8 @@ def test_a_program_that_runs_for_too_long_is_killed_with_what_it_started(
     assert not (tmp_path / "survived").exists()
 
 
-def test_several_programs_run_at_a_time(ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str) -> None:
+@pytest.mark.long
+def test_several_programs_run_at_a_time(ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str) -> None:
     """Each waits for the other."""
     ams("publish", "t", "--data", "0")
     ams("publish", "t", "--data", "1")
@@ -130,7 +130,8 @@ def test_several_programs_run_at_a_time(ams: Ams, ams_process: Ams, tmp_path: Pa
     assert "worked 2, failed 0" in ran.stderr, ran.stderr
 
 
-def test_for_programs_the_result_alone_is_on_standard_output(ams: Ams, ams_process: Ams, jobs: str) -> None:
+@pytest.mark.long
+def test_for_programs_the_result_alone_is_on_standard_output(ams: Ams, ams_process: AmsProcess, jobs: str) -> None:
     ams("publish", "t", "--data", "x")
 
     ran = ams_process("work", jobs, EMPTY, "-o", "json", "--", "echo", "hello")
@@ -141,68 +142,36 @@ def test_for_programs_the_result_alone_is_on_standard_output(ams: Ams, ams_proce
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_programs_end_and_begins_no_others(
-    ams: Ams, started: Callable[..., "subprocess.Popen[str]"], tmp_path: Path, jobs: str, number: signal.Signals
+    ams: Ams, started: Begin, tmp_path: Path, jobs: str, number: signal.Signals
 ) -> None:
     for data in ("0", "1", "2"):
         ams("publish", "t", "--data", data)
-    with started(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended") as process:
-        until_there(tmp_path / "begun")
-        process.send_signal(number)
-        _, said = process.communicate(timeout=SECONDS)
+    process = started(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended")
+    wait_until((tmp_path / "begun").exists, process=process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 0
     assert said.splitlines()[-1].startswith("worked 1, failed 0")
     assert (tmp_path / "ended").exists()
 
 
+@pytest.mark.long
 def test_what_does_not_end_in_time_is_killed_and_its_message_given_back(
-    ams: Ams, ams_process: Ams, started: Callable[..., "subprocess.Popen[str]"], tmp_path: Path, jobs: str
+    ams: Ams, ams_process: AmsProcess, started: Begin, tmp_path: Path, jobs: str
 ) -> None:
     ams("publish", "t", "--data", "x")
-    with started(jobs, "--grace", "100ms", "--", "sh", "-c", "touch begun; sleep 60; touch ended") as process:
-        until_there(tmp_path / "begun")
-        process.terminate()
-        _, said = process.communicate(timeout=SECONDS)
+    process = started(jobs, "--grace", "100ms", "--", "sh", "-c", "touch begun; sleep 60; touch ended")
+    wait_until((tmp_path / "begun").exists, process=process)
+    process.terminate()
+    _, said = process.communicate(timeout=SECONDS)
 
     assert said.splitlines()[-1] == "worked 0, failed 0, late 0, given back 1"
     again = ams_process("work", jobs, EMPTY, "--", "cat")
     assert (again.stdout, (tmp_path / "ended").exists()) == ("x", False)
 
 
-def test_an_ordered_subscription_is_refused_with_what_to_do(ams: Ams, jobs: str) -> None:
-    ams("subs", "create", "ordered", "t")
-
-    ran = ams("work", "ordered", "--", "true")
-
-    assert ran.returncode == 5
-    assert "ams subs create ordered-work t --type parallel" in ran.stderr
-    assert ams("subs", "create", "ordered-work", "t", "--type", "parallel").returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--concurrency", "0"], "greater than or equal to 1"),
-        (["--max-messages", "0"], "greater than or equal to 1"),
-        (["--time-limit", "soon"], "--time-limit 'soon' is no duration"),
-        (["--time-limit", "0s"], "not more than 0s"),
-        (["--retry-after", "11m"], "more than 600s"),
-        (["--max-lease", "x"], "--max-lease 'x' is no duration"),
-        (["--grace", "x"], "--grace 'x' is no duration"),
-    ],
-    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
-)
-def test_options_that_cannot_be_are_refused(ams: Ams, options: list[str], says: str) -> None:
-    ran = ams("work", "jobs", *options, "--", "true")
-
-    assert (ran.returncode, says in ran.stderr) == (2, True), ran.stderr
-
-
-def test_a_program_that_is_not_there_is_refused(ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str) -> None:
-    ran = ams("work", "jobs", "--", "no-such-program")
-    assert (ran.returncode, "no program 'no-such-program'" in ran.stderr) == (2, True)
-    assert ams("work", "jobs").returncode == 2
-
+def test_a_program_that_is_not_there_is_refused(ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str) -> None:
     ams("publish", "t", "--data", "x")
     (tmp_path / "not-a-program").write_bytes(b"\x7fELF")
     (tmp_path / "not-a-program").chmod(0o755)
@@ -211,24 +180,15 @@ def test_a_program_that_is_not_there_is_refused(ams: Ams, ams_process: Ams, tmp_
     assert "failed 1" in broken.stderr
 
 
-def test_pulled_messages_of_a_parallel_subscription_are_all_acknowledged(
-    ams: Ams, jobs: str, backlog: Callable[[], int]
-) -> None:
+def test_pulled_messages_of_a_parallel_subscription_are_all_acknowledged(ams: Ams, jobs: str, backlog: Backlog) -> None:
     for data in ("0", "1", "2"):
         ams("publish", "t", "--data", data)
 
     ams("pull", jobs, "--max", "2", "--ack")
-    [last] = json.loads(ams("pull", jobs, "--max", "2", "-o", "json").stdout)["receivedMessages"]
+    [last] = ams.json("pull", jobs, "--max", "2")["receivedMessages"]
     acknowledged = ams("ack", jobs, last["ackId"])
 
     assert (acknowledged.stderr, backlog()) == ("acknowledged 2\n", 0)
-
-
-def until_there(path: Path) -> None:
-    until = time.monotonic() + SECONDS
-    while not path.exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert path.exists()
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,16 @@ FACES = ["threads", "asyncio"]
 
 
 @contextlib.contextmanager
-def open_client(face: str, *args: Any, **options: Any) -> Iterator[Any]:
+def open_client(face: str, *args: Any, by_certificate: bool = False, **options: Any) -> Iterator[Any]:
     """Open a client of this face; what is awaitable in it is awaited by whoever calls it."""
     if face == "threads":
-        with Client(*args, **options) as client:
+        with (Client.from_certificate if by_certificate else Client)(*args, **options) as client:
             yield client
         return
     with asyncio.Runner() as runner:
-        driven = Driven(runner, AsyncClient(*args, **options))
+        opened = AsyncClient.from_certificate if by_certificate else AsyncClient
+        made: Any = opened(*args, **options)
+        driven = Driven(runner, runner.run(made) if by_certificate else made)
         try:
             yield driven
         finally:

@@ -5,8 +5,10 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
+
+from tests.support.http_server import QuietHandler, http_server
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Reply(NamedTuple):
@@ -25,7 +27,7 @@ CUT = Reply(cut=True)
 class Stub:
     """What to answer, and what was asked."""
 
-    url: str
+    url: str = ""
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -42,23 +44,23 @@ class Stub:
     def reply(self) -> Reply:
         """Return the next answer."""
         if self.slow is not None:
-            assert self.slow.wait(10)
+            assert self.slow.wait(PATIENCE_SECONDS)
         return self.script.pop(0) if self.script else Reply(self.status, self.body, self.headers)
 
 
 @contextlib.contextmanager
 def stub_server() -> Iterator[Stub]:
     """Serve on a free port of this machine."""
+    stub = Stub()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(QuietHandler):
         disable_nagle_algorithm = True
 
         def setup(self) -> None:
             super().setup()
             stub.connections += 1
 
-        def do_GET(self) -> None:  # the name the standard library calls
+        def do_GET(self) -> None:  # noqa: N802  # the name the standard library calls
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             stub.requests.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
             stub.asked.set()
@@ -80,17 +82,5 @@ def stub_server() -> Iterator[Stub]:
 
         do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # as above
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    stub = Stub(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with http_server(Handler) as stub.url:
         yield stub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

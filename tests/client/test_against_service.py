@@ -1,4 +1,4 @@
-"""Every call of the client, asked of a real service."""
+"""The client, asked of a real service."""
 
 import threading
 import uuid
@@ -11,9 +11,7 @@ import msgspec
 import pytest
 
 from ams.client import Client, Message, errors, wire
-from ams.client.wire import Grant, UserDetails
 from tests.client.faces import open_client
-from tests.support.served import served
 from tests.support.service import LiveService, live_service
 
 
@@ -45,177 +43,19 @@ def project(client: Client) -> str:
     return name
 
 
-def test_projects(client: Client, project: str) -> None:
-    renamed = client.call(wire.update_project(project, name=f"{project}-2"))
-
-    assert renamed.name == f"{project}-2"
-    assert client.call(wire.get_project(renamed.name)).created_by == "admin"
-    assert renamed.name in [each.name for each in client.call(wire.list_projects()).projects]
-    client.call(wire.delete_project(renamed.name))
-    with pytest.raises(errors.NotFound, match="project doesn't exist"):
-        client.call(wire.get_project(renamed.name))
-
-
-def test_users(client: Client, project: str) -> None:
-    name = f"u-{project}"
-    details = UserDetails(email="u@site.example", projects=[Grant(project=project, roles=["consumer"])])
-
-    made = client.call(wire.create_user(name, details))
-    updated = client.call(wire.update_user(name, UserDetails(first_name="Uma", service_roles=["metrics_viewer"])))
-    refreshed = client.call(wire.refresh_token(name))
-
-    assert made.projects[0].roles == ["consumer"]
-    assert (updated.first_name, updated.email, updated.service_roles) == ("Uma", "u@site.example", ["metrics_viewer"])
-    assert refreshed.token not in ("", made.token)
-    assert client.call(wire.get_user(name)) == client.call(wire.get_user_by_uuid(made.uuid)) == refreshed
-    assert client.call(wire.get_user_by_token(refreshed.token)).name == name
-    assert [each.name for each in client.call(wire.list_users(project=project)).users] == [name]
-    with pytest.raises(errors.AlreadyExists):
-        client.call(wire.create_user(name))
-    client.call(wire.delete_user(name))
-    with pytest.raises(errors.NotFound):
-        client.call(wire.get_user(name))
-
-
-def test_who_the_caller_is(client: Client) -> None:
-    profile = client.call(wire.get_profile())
-
-    assert (profile.name, profile.service_roles) == ("admin", ["service_admin"])
-
-
-def test_members(client: Client, project: str) -> None:
-    made = client.call(wire.create_member(project, f"u-{project}", ["publisher"], email="u@site.example"))
-
-    changed = client.call(wire.update_member(project, made.name, ["consumer"]))
-
-    assert (made.email, bool(made.token)) == ("u@site.example", True)
-    assert changed.projects[0].roles == ["consumer"]
-    assert client.call(wire.get_member(project, made.name)).projects == changed.projects
-    assert client.call(wire.list_members(project, details=True)).users[0].projects == changed.projects
-    client.call(wire.remove_member(project, made.name))
-    assert client.call(wire.list_members(project)).users == []
-    assert client.call(wire.add_member(project, made.name)).projects[0].roles == []
-
-
-def test_registrations(client: Client, project: str) -> None:
-    name = f"u-{project}"
-
-    asked = client.call(wire.register(name, UserDetails(email="u@site.example", first_name="Uma")))
-    shown = client.call(wire.get_registration(asked.uuid))
-    user = client.call(wire.accept_registration(asked.uuid))
-
-    assert (shown, asked.status, asked.first_name) == (asked, "pending", "Uma")
-    assert (user.name, user.email, bool(user.token)) == (name, "u@site.example", True)
-    [decided] = client.call(wire.list_registrations(name=name, status="accepted")).user_registrations
-    assert (decided.modified_by, decided.activation_token) == ("admin", "")
-    client.call(wire.delete_registration(asked.uuid))
-    with pytest.raises(errors.NotFound, match="User registration doesn't exist"):
-        client.call(wire.get_registration(asked.uuid))
-    other = client.call(wire.register(f"{name}-2"))
-    client.call(wire.decline_registration(other.uuid, "no place"))
-    assert client.call(wire.get_registration(other.uuid)).decline_comment == "no place"
-
-
-def test_topics_in_pages(client: Client, project: str) -> None:
-    for name in ("one", "two", "three"):
-        client.call(wire.create_topic(project, name))
-
-    first = client.call(wire.list_topics(project, page_size=2))
-    second = client.call(wire.list_topics(project, page_size=2, page_token=first.next_page_token))
-
-    assert [each.name.rpartition("/")[2] for each in (*first.topics, *second.topics)] == ["three", "two", "one"]
-    assert (first.total_size, second.next_page_token) == (3, "")
-    client.call(wire.delete_topic(project, "one"))
-    with pytest.raises(errors.NotFound, match="Topic doesn't exist"):
-        client.call(wire.get_topic(project, "one"))
-
-
-def test_access_lists(client: Client, project: str) -> None:
-    client.call(wire.create_topic(project, "T"))
-    client.call(wire.create_subscription(project, "S", "T"))
-    user = client.call(wire.create_member(project, f"u-{project}", ["publisher", "consumer"])).name
-
-    client.call(wire.modify_topic_acl(project, "T", [user]))
-    client.call(wire.modify_subscription_acl(project, "S", [user]))
-
-    assert client.call(wire.get_topic_acl(project, "T")).authorized_users == [user]
-    assert client.call(wire.get_subscription_acl(project, "S")).authorized_users == [user]
-    with pytest.raises(errors.NotFound, match="nobody"):
-        client.call(wire.modify_topic_acl(project, "T", ["nobody"]))
-
-
-def test_messages(client: Client, project: str) -> None:
-    client.call(wire.create_topic(project, "T"))
-    made = client.call(wire.create_subscription(project, "S", "T", ack_deadline=20))
-    messages = [wire.message(b"one", {"k": "v"}), wire.message(b"two"), wire.message(b"three")]
-
-    published = client.call(wire.publish(project, "T", messages))
-    received = client.call(wire.pull(project, "S", max_messages=10)).received_messages
-    client.call(wire.acknowledge(project, "S", [received[1].ack_id]))
-
-    assert made.ack_deadline_seconds == 20
-    assert published.message_ids == [each.message.message_id for each in received] == ["0", "1", "2"]
-    assert [(each.message.payload(), each.message.attributes) for each in received] == [
-        (b"one", {"k": "v"}),
-        (b"two", {}),
-        (b"three", {}),
-    ]
-    assert received[1].ack_id == wire.ack_id(project, "S", 1)
-    offsets = client.call(wire.get_offsets(project, "S"))
-    assert (offsets.min, offsets.current, offsets.max) == (0, 2, 3)
-
-
-def test_seeking(client: Client, project: str) -> None:
+@pytest.mark.both_shapes
+def test_positions_are_looked_up_and_moved(client: Client, project: str) -> None:
     client.call(wire.create_topic(project, "T"))
     client.call(wire.create_subscription(project, "S", "T"))
     client.call(wire.publish(project, "T", [wire.message(b"one"), wire.message(b"two")]))
-    now = datetime.now(UTC)
 
-    assert client.call(wire.time_to_offset(project, "S", now - timedelta(hours=1))).offset == 0
-    with pytest.raises(errors.Conflict, match="out of bounds"):
-        client.call(wire.time_to_offset(project, "S", now + timedelta(hours=1)))
-    client.call(wire.modify_offset(project, "S", 2))
-    assert client.call(wire.pull(project, "S", wait=False)).received_messages == []
-    with pytest.raises(errors.InvalidInput, match="Offset out of bounds"):
-        client.call(wire.modify_offset(project, "S", 3))
-
-
-def test_an_ack_after_the_deadline_is_its_own_error(client: Client, project: str) -> None:
-    client.call(wire.create_topic(project, "T"))
-    client.call(wire.create_subscription(project, "S", "T"))
-    client.call(wire.publish(project, "T", [wire.message(b"one")]))
-    [pulled] = client.call(wire.pull(project, "S")).received_messages
-
-    client.call(wire.modify_ack_deadline(project, "S", 0))
-
-    with pytest.raises(errors.AckTimeout, match="ack timeout"):
-        client.call(wire.acknowledge(project, "S", [pulled.ack_id]))
-
-
-def test_subscriptions(client: Client, project: str) -> None:
-    client.call(wire.create_topic(project, "T"))
-    client.call(wire.create_subscription(project, "S", "T"))
-    path = f"/projects/{project}/subscriptions/S"
-
-    assert client.call(wire.list_topic_subscriptions(project, "T")).subscriptions == [path]
-    assert [each.name for each in client.call(wire.list_subscriptions(project)).subscriptions] == [path]
-    assert client.call(wire.get_subscription(project, "S")).push_config["pushEndpoint"] == ""
-    client.call(wire.delete_subscription(project, "S"))
-    with pytest.raises(errors.NotFound, match="Subscription doesn't exist"):
-        client.call(wire.get_subscription(project, "S"))
-
-
-def test_the_service(client: Client) -> None:
-    assert client.call(wire.get_status())["status"] == "ok"
-    assert client.call(wire.get_status(details=True))["status"] == "ok"
-    assert "release" in client.call(wire.get_version())
-
-
-def test_a_body_over_the_limit_is_too_large(client: Client, project: str) -> None:
-    client.call(wire.create_topic(project, "T"))
-
-    with pytest.raises(errors.TooLarge):
-        client.call(wire.publish(project, "T", [wire.message(b"x" * 2_000_000)]))
+    assert client.call(wire.time_to_offset(project, "S", datetime.now(UTC) - timedelta(hours=1))).offset == 0
+    client.call(wire.modify_offset(project, "S", 1))
+    [received] = client.call(wire.pull(project, "S", max_messages=10)).received_messages
+    assert received.ack_id == wire.ack_id(project, "S", 1)
+    client.call(wire.acknowledge(project, "S", [received.ack_id]))
+    offsets = client.call(wire.get_offsets(project, "S"))
+    assert (offsets.min, offsets.current, offsets.max) == (0, 2, 2)
 
 
 def test_a_deadline_of_0_is_one_of_0(either: Any, client: Client, project: str) -> None:
@@ -243,6 +83,7 @@ def test_a_parallel_subscription_is_made_and_changed(either: Any, client: Client
     assert client.call(wire.get_subscription(project, "S")) == changed
 
 
+@pytest.mark.both_shapes
 def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> None:
     topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
     topic.create()
@@ -312,24 +153,3 @@ def test_a_loop_that_follows_gets_what_is_published_later(either: Any, client: C
 
     later.join()
     assert message.data == b"later"
-
-
-def test_a_loop_slower_than_the_deadline_gets_everything_once(face: str, tmp_path: Path) -> None:
-    with (
-        served(tmp_path / "ams-data") as service,
-        open_client(face, service.run.base_url, service.token) as client,
-    ):
-        client.call(wire.create_project("P"))
-        topic, subscription = client.project("P").topic("T"), client.project("P").subscription("S")
-        topic.create()
-        subscription.create("T")
-        topic.publish([Message(b"%d" % number) for number in range(5)])
-        taken = []
-
-        for message in subscription.messages(batch=3, follow=False):
-            taken.append(message.data)
-            if message.data == b"1":
-                service.clock.advance(60_000)
-
-        assert taken == [b"0", b"1", b"2", b"3", b"4"]
-        assert subscription.offsets().current == 5

@@ -13,7 +13,6 @@ from ams.client.errors import BadConnection, InvalidInput
 from tests.client.faces import open_client
 from tests.client.stub import Stub
 
-STATUS = b'{"status":"ok"}'
 SITE = "https://ams.example"
 NOTHING = Source(endpoint=SITE)
 
@@ -22,26 +21,21 @@ def sent(stub: Stub) -> list[tuple[str | None, str | None]]:
     return [(headers.get("authorization"), headers.get("x-api-key")) for _, _, headers, _ in stub.requests]
 
 
-def test_a_bearer_token_is_sent_in_the_authorization_header_alone(face: str, stub: Stub) -> None:
-    stub.body = STATUS
-
-    with open_client(face, stub.url, bearer="abc.def.ghi") as client:
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [({"bearer": "abc.def.ghi"}, ("Bearer abc.def.ghi", None)), ({"token": "t0ken"}, (None, "t0ken"))],
+    ids=["bearer", "of AMS"],
+)
+def test_a_token_is_sent_in_the_header_of_its_kind_alone(
+    face: str, stub: Stub, shown: dict[str, str], expected: tuple[str | None, str | None]
+) -> None:
+    with open_client(face, stub.url, **shown) as client:
         client.call(wire.get_status())
 
-    assert sent(stub) == [("Bearer abc.def.ghi", None)]
-
-
-def test_without_one_there_is_no_authorization_header(face: str, stub: Stub) -> None:
-    stub.body = STATUS
-
-    with open_client(face, stub.url, "t0ken") as client:
-        client.call(wire.get_status())
-
-    assert sent(stub) == [(None, "t0ken")]
+    assert sent(stub) == [expected]
 
 
 def test_a_function_is_asked_for_the_token_of_each_request(face: str, stub: Stub) -> None:
-    stub.body = STATUS
     tokens = iter(["first", "second"])
 
     with open_client(face, stub.url, bearer=lambda: next(tokens)) as client:
@@ -51,35 +45,26 @@ def test_a_function_is_asked_for_the_token_of_each_request(face: str, stub: Stub
     assert [authorization for authorization, _ in sent(stub)] == ["Bearer first", "Bearer second"]
 
 
-@pytest.mark.parametrize("token", ["", "two words", "line\nend", "é"])
-def test_what_no_token_can_be_is_not_sent_nor_quoted(face: str, stub: Stub, token: str) -> None:
-    with (
-        open_client(face, stub.url, bearer=lambda: token) as client,
-        pytest.raises(InvalidInput, match="bearer token is empty, or holds") as raised,
-    ):
-        client.call(wire.get_status())
-
-    assert stub.requests == []
-    assert not token or token not in raised.value.message
-
-
-@pytest.mark.parametrize("returned", [None, b"abc", 5])
-def test_a_function_that_returns_no_text_is_told_so(face: str, stub: Stub, returned: object) -> None:
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [(each, "bearer token is empty, or holds") for each in ("", "two words", "line\nend", "é")]
+    + [(each, "text, or a function that returns it") for each in (None, b"abc", 5)],
+)
+def test_what_no_token_can_be_is_not_sent_nor_quoted(face: str, stub: Stub, returned: object, reason: str) -> None:
     with (
         open_client(face, stub.url, bearer=lambda: returned) as client,
-        pytest.raises(InvalidInput, match="text, or a function that returns it"),
+        pytest.raises(InvalidInput, match=reason) as raised,
     ):
         client.call(wire.get_status())
+
     assert stub.requests == []
+    assert not returned or str(returned) not in raised.value.message
 
 
 @pytest.mark.parametrize("bearer", [b"abc", Path("token")])
-def test_what_is_neither_text_nor_a_function_is_refused_at_once(face: str, stub: Stub, bearer: object) -> None:
-    with (
-        pytest.raises(InvalidInput, match="text, or a function that returns it"),
-        open_client(face, stub.url, bearer=bearer),
-    ):
-        pass
+def test_what_is_neither_text_nor_a_function_is_refused_at_once(bearer: object) -> None:
+    with pytest.raises(InvalidInput, match="text, or a function that returns it"):
+        Client(SITE, bearer=bearer)  # type: ignore[arg-type]  # it is what is refused
 
 
 async def _fetched() -> str:
@@ -87,8 +72,6 @@ async def _fetched() -> str:
 
 
 def test_a_coroutine_function_is_awaited_on_asyncio(stub: Stub) -> None:
-    stub.body = STATUS
-
     with open_client("asyncio", stub.url, bearer=_fetched) as client:
         client.call(wire.get_status())
 
@@ -117,7 +100,6 @@ def test_one_shows_one_token(stub: Stub) -> None:
 
 
 def test_the_token_of_a_file_is_read_again_when_the_file_was_written(tmp_path: Path, stub: Stub) -> None:
-    stub.body = STATUS
     path = tmp_path / "token"
     path.write_text("first\n")
 
@@ -191,6 +173,8 @@ def test_the_environment_names_a_bearer_token_or_its_file(tmp_path: Path) -> Non
     assert callable(of_file)
     assert of_file() == "abc"
     assert "xyz" not in repr(said)
+    with pytest.raises(BadConnection, match="nowhere: No such file"):  # before anything is asked
+        connection(NOTHING, None, {"AMS_BEARER_TOKEN_FILE": str(tmp_path / "nowhere")})
 
 
 def test_the_first_place_that_has_a_token_of_any_kind_says_who_asks(tmp_path: Path) -> None:
@@ -226,8 +210,3 @@ def test_a_profile_names_the_file_beside_it(tmp_path: Path) -> None:
 
     assert callable(found)
     assert found() == "abc"
-
-
-def test_a_bearer_file_that_cannot_be_used_is_said_before_anything_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(BadConnection, match="nowhere: No such file"):
-        connection(NOTHING, None, {"AMS_BEARER_TOKEN_FILE": str(tmp_path / "nowhere")})

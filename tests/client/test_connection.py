@@ -30,108 +30,99 @@ def profiles(folder: Path, text: str) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": str(folder)}
 
 
-def test_options_win_over_the_environment_and_that_over_the_profile(folder: Path) -> None:
-    environment = profiles(folder, '[site]\nendpoint = "https://profile.example"\nproject = "third"\ntoken = "c"')
-    environment |= {"AMS_ENDPOINT": "https://environment.example", "AMS_TOKEN": "b"}
-
-    found = connection(Source(endpoint=ELSEWHERE), "site", environment)
-
-    assert (found.endpoint, found.token, found.project) == (ELSEWHERE, "b", "third")
+OF_PROFILE = "https://profile.example"
+SITE = f'[site]\nendpoint = "{OF_PROFILE}"\nproject = "third"\ntoken = "c"\n'
+IN_USE = f'current = "site"\n[site]\nendpoint = "{OF_PROFILE}"\ntoken = "c"\n[other]\nproject = "p"\n'
 
 
-def test_the_environment_may_choose_the_profile(folder: Path) -> None:
-    environment = profiles(folder, '[site]\nendpoint = "https://profile.example"') | {"AMS_PROFILE": "site"}
+@pytest.mark.parametrize(
+    ("text", "source", "profile", "environment", "expected"),
+    [
+        pytest.param(
+            SITE, Source(endpoint=ELSEWHERE), "site", {"AMS_ENDPOINT": "https://other.example", "AMS_TOKEN": "b"},
+            (ELSEWHERE, "b", "third"), id="options before the environment before the profile",
+        ),
+        pytest.param(
+            SITE, NOTHING, None, {"AMS_PROFILE": "site"}, (OF_PROFILE, "c", "third"),
+            id="the environment may choose the profile",
+        ),
+        pytest.param(IN_USE, NOTHING, None, {}, (OF_PROFILE, "c", None), id="the profile in use if nobody names one"),
+        pytest.param(
+            IN_USE, Source(endpoint=ELSEWHERE), None, {}, (ELSEWHERE, "", None),
+            id="its token never goes to a service named elsewhere",
+        ),
+        pytest.param(
+            IN_USE, NOTHING, None, {"AMS_ENDPOINT": ELSEWHERE}, (ELSEWHERE, "", None),
+            id="nor to one of the environment",
+        ),
+        pytest.param(
+            "", Source(endpoint=ELSEWHERE), None, {"AMS_TOKEN": "", "AMS_PROJECT": "", "AMS_PROFILE": ""},
+            (ELSEWHERE, "", None), id="an empty variable says nothing",
+        ),
+        pytest.param(
+            "", Source(endpoint="ams.example:8080"), None, {}, ("https://ams.example:8080", "", None),
+            id="https where no scheme is said",
+        ),
+        pytest.param(
+            "", Source(endpoint=ELSEWHERE, token_file="token"), None, {"AMS_TOKEN": "other"}, (ELSEWHERE, "abc", None),
+            id="a token file without its line end",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_service_is_asked_with_is_said_in_several_places(
+    folder: Path, text: str, source: Source, profile: str | None, environment: dict[str, str], expected: object
+) -> None:
+    (folder / "token").write_text("abc\n")
 
-    assert connection(NOTHING, None, environment).endpoint == "https://profile.example"
+    found = connection(source, profile, profiles(folder, text) | environment)
+
+    assert (found.endpoint, found.token, found.project) == expected
 
 
-def test_the_profile_in_use_is_taken_when_nobody_names_one(folder: Path) -> None:
-    text = 'current = "site"\n[site]\nendpoint = "https://profile.example"\ntoken = "c"\n[other]\nproject = "p"'
-    environment = profiles(folder, text)
-
-    assert connection(NOTHING, None, environment).token == "c"
+def test_a_profile_without_a_service_takes_none_of_another(folder: Path) -> None:
     with pytest.raises(BadConnection, match="no service"):
-        connection(NOTHING, "other", environment)
+        connection(NOTHING, "other", profiles(folder, IN_USE))
 
 
-def test_the_token_of_the_profile_in_use_never_goes_to_a_service_named_elsewhere(folder: Path) -> None:
-    environment = profiles(folder, 'current = "site"\n[site]\nendpoint = "https://profile.example"\ntoken = "c"')
-
-    assert connection(Source(endpoint=ELSEWHERE), None, environment).token == ""
-    assert connection(NOTHING, None, environment | {"AMS_ENDPOINT": ELSEWHERE}).token == ""
-
-
-def test_an_empty_variable_says_nothing() -> None:
-    found = connection(Source(endpoint=ELSEWHERE), None, {"AMS_TOKEN": "", "AMS_PROJECT": "", "AMS_PROFILE": ""})
-
-    assert (found.token, found.project) == ("", None)
-
-
-def test_a_service_started_in_this_folder_is_found(folder: Path) -> None:
-    local_service(folder)
-
-    found = connection(NOTHING, None, {})
-
-    assert found.endpoint == "https://localhost:8080"
-    assert found.token == "local-token"
-    assert found.ca == "ams-data/ca.pem"
-
-
-@pytest.mark.parametrize("endpoint", ["https://localhost:9000", "https://127.0.0.1:9000", "https://[::1]:9000"])
-def test_the_local_token_goes_to_this_machine(folder: Path, endpoint: str) -> None:
-    local_service(folder)
-
-    assert connection(Source(endpoint=endpoint), None, {}).token == "local-token"
-
-
-@pytest.mark.parametrize("endpoint", [ELSEWHERE, "http://localhost:8080", "https://localhost.ams.example"])
-def test_the_local_token_never_goes_elsewhere_or_in_the_clear(folder: Path, endpoint: str) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "token"),
+    [
+        (None, "local-token"),
+        ("https://localhost:9000", "local-token"),
+        ("https://127.0.0.1:9000", "local-token"),
+        ("https://[::1]:9000", "local-token"),
+        (ELSEWHERE, ""),
+        ("http://localhost:8080", ""),
+        ("https://localhost.ams.example", ""),
+    ],
+)
+def test_the_local_token_goes_to_this_machine_and_by_tls_alone(folder: Path, endpoint: str | None, token: str) -> None:
     local_service(folder)
 
     found = connection(Source(endpoint=endpoint), None, {})
 
-    assert (found.token, found.ca) == ("", None)
+    assert (found.token, found.ca) == (token, "ams-data/ca.pem" if token else None)
+    assert found.endpoint == (endpoint or "https://localhost:8080")
+    assert connection(Source(token="mine", endpoint=endpoint), None, {}).token == "mine"
 
 
-def test_a_token_given_wins_over_the_local_one(folder: Path) -> None:
-    local_service(folder)
-
-    assert connection(Source(token="mine"), None, {}).token == "mine"
-
-
-def test_a_token_file_is_read_without_its_line_end(folder: Path) -> None:
-    (folder / "token").write_text("abc\n")
-
-    assert connection(Source(endpoint=ELSEWHERE, token_file="token"), None, {"AMS_TOKEN": "other"}).token == "abc"
-
-
-def test_a_token_and_a_token_file_in_one_place_are_refused() -> None:
-    with pytest.raises(BadConnection, match="one of them"):
-        connection(Source(endpoint=ELSEWHERE, token="a", token_file="b"), None, {})
-
-
-def test_a_token_file_that_cannot_be_read_is_named(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (Source(endpoint=ELSEWHERE, token="a", token_file="b"), "one of them"),
+        (Source(endpoint=ELSEWHERE, token_file="nowhere"), "token file nowhere: No such file"),
+        (Source(endpoint=ELSEWHERE, token_file="binary"), "token file binary does not hold a token"),
+        (NOTHING, "--endpoint"),
+        (Source(endpoint="ftp://ams.example"), "is no endpoint"),
+        (Source(endpoint="https://"), "is no endpoint"),
+        (Source(endpoint="https://[::1"), "is no endpoint"),
+    ],
+)
+def test_what_cannot_be_used_is_said_with_the_way_out(folder: Path, source: Source, reason: str) -> None:
     (folder / "binary").write_bytes(b"\xff\x00")
 
-    with pytest.raises(BadConnection, match="token file nowhere: No such file"):
-        connection(Source(endpoint=ELSEWHERE, token_file="nowhere"), None, {})
-    with pytest.raises(BadConnection, match="token file binary does not hold a token"):
-        connection(Source(endpoint=ELSEWHERE, token_file="binary"), None, {})
-
-
-def test_without_an_endpoint_the_way_out_is_said() -> None:
-    with pytest.raises(BadConnection, match="--endpoint"):
-        connection(NOTHING, None, {})
-
-
-def test_an_endpoint_without_a_scheme_is_https() -> None:
-    assert connection(Source(endpoint="ams.example:8080"), None, {}).endpoint == "https://ams.example:8080"
-
-
-@pytest.mark.parametrize("endpoint", ["ftp://ams.example", "https://", "https://[::1"])
-def test_an_endpoint_that_cannot_be_one_is_a_mistake_of_usage(endpoint: str) -> None:
-    with pytest.raises(BadConnection, match="is no endpoint"):
-        connection(Source(endpoint=endpoint), None, {})
+    with pytest.raises(BadConnection, match=reason):
+        connection(source, None, {})
 
 
 def test_files_of_a_profile_are_found_beside_it(folder: Path) -> None:
@@ -173,7 +164,7 @@ def test_profiles_are_kept_in_the_home_by_default(monkeypatch: pytest.MonkeyPatc
     assert profiles_path({}) == "/home/operator/.config/ams/profiles.toml"
 
 
-def local_certificates(folder: Path, name: str = "ams-authn") -> None:
+def local_certificates(folder: Path, name: str) -> None:
     data = folder / name
     (data / "authn-tls").mkdir(parents=True)
     (data / "authn.key").write_text("local-key\n")
@@ -201,21 +192,14 @@ def test_a_profile_says_where_the_certificate_service_is_and_its_file_is_beside_
 
 
 @pytest.mark.parametrize("name", ["ams-authn", "ams-data"])
-def test_a_certificate_service_on_this_machine_is_found_by_its_folder(folder: Path, name: str) -> None:
+def test_a_certificate_service_on_this_machine_is_found_and_its_key_stays_here(folder: Path, name: str) -> None:
+    environment = {"XDG_CONFIG_HOME": str(folder)}
+    with pytest.raises(BadConnection, match="AMS_AUTHN_ENDPOINT"):
+        authn_connection(NOTHING, None, environment)
     local_certificates(folder, name)
 
-    found = authn_connection(NOTHING, None, {"XDG_CONFIG_HOME": str(folder)})
+    found = authn_connection(NOTHING, None, environment)
 
     assert (found.endpoint, found.token) == ("https://localhost:8443", "local-key")
     assert found.ca == f"{name}/authn-tls/ca.pem"
-
-
-def test_the_local_key_never_leaves_the_machine(folder: Path) -> None:
-    local_certificates(folder)
-
-    assert authn_connection(Source(authn_endpoint=ELSEWHERE), None, {"XDG_CONFIG_HOME": str(folder)}).token == ""
-
-
-def test_no_certificate_service_is_an_error_that_says_what_to_do(folder: Path) -> None:
-    with pytest.raises(BadConnection, match="AMS_AUTHN_ENDPOINT"):
-        authn_connection(NOTHING, None, {"XDG_CONFIG_HOME": str(folder)})
+    assert authn_connection(Source(authn_endpoint=ELSEWHERE), None, environment).token == ""

@@ -1,19 +1,16 @@
 """Logging in with a certificate, over TLS that asks for one."""
 
-import asyncio
-import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ams.client import AsyncClient, Client, wire
+from ams.client import wire
 from ams.client.errors import InvalidInput, NotFound, Unusable
 from ams.client.transport import AMS, beside, host
 from ams.client.wire import authn
-from tests.client.faces import Driven
+from tests.client.faces import open_client
 from tests.client.stub import Stub
 from tests.support.certificate_service import CertificateService, certificate_service
 from tests.support.certificates import Authority, Pair
@@ -41,46 +38,32 @@ def service(authority: Authority) -> Iterator[CertificateService]:
         yield service
 
 
-@contextlib.contextmanager
-def logged_in(face: str, *arguments: Any, **options: Any) -> Iterator[Any]:
-    """Open a client of a face by a certificate."""
-    if face == "threads":
-        with Client.from_certificate(*arguments, **options) as client:
-            yield client
-        return
-    with asyncio.Runner() as runner:
-        driven = Driven(runner, runner.run(AsyncClient.from_certificate(*arguments, **options)))
-        yield driven
-        driven.close()
-
-
 def test_a_certificate_becomes_a_client_with_the_token_of_its_user(
     face: str, service: CertificateService, authority: Authority, jane: Pair, stub: Stub
 ) -> None:
     stub.body = b'{"status":"ok"}'
-    options = {"authn": service.url, "authn_ca": authority.pair.chain, "retry": None}
+    options = {"authn": service.url, "authn_ca": authority.pair.chain, "retry": None, "by_certificate": True}
 
-    with logged_in(face, stub.url, jane.chain, jane.key, **options) as client:
+    with open_client(face, stub.url, jane.chain, jane.key, **options) as client:
         client.call(wire.get_status())
 
     assert stub.requests[0][2]["x-api-key"] == "token-of-jane"
 
 
-def test_a_certificate_that_stands_for_nobody_brings_no_client(
-    face: str, service: CertificateService, authority: Authority
-) -> None:
+def test_an_unbound_certificate_brings_no_client(face: str, service: CertificateService, authority: Authority) -> None:
     other = authority.signs("other")
-    options = {"authn": service.url, "ca": authority.pair.chain}
+    options = {"authn": service.url, "ca": authority.pair.chain, "by_certificate": True}
 
     with (
         pytest.raises(NotFound, match="Binding was not found"),
-        logged_in(face, service.url, other.chain, other.key, **options),
+        open_client(face, service.url, other.chain, other.key, **options),
     ):
         pass
 
 
 def test_a_key_that_cannot_be_read_is_said_before_anything_is_sent(face: str, tmp_path: Path, jane: Pair) -> None:
-    with pytest.raises(Unusable), logged_in(face, "https://localhost", jane.chain, str(tmp_path / "none")):
+    shown = (jane.chain, str(tmp_path / "none"))
+    with pytest.raises(Unusable), open_client(face, "https://localhost", *shown, by_certificate=True):
         pass
 
 

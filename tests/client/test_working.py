@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,19 @@ from tests.client.faces import open_client
 from tests.client.handlers import FASTER, Handler, backlog, let_time_pass_faster, made, passing, publish
 from tests.support.documents import environment
 from tests.support.served import Served, served
-from tests.support.service import LiveService, live_service
+from tests.support.service import live_service
+from tests.support.waiting import wait_until
 
 SECONDS = 30
 LONGER_THAN_A_LEASE = 12 / FASTER
+ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])
+"""For what the worker decides, which is one for both faces."""
 EXACTLY_ONCE = {"enable_exactly_once_delivery": True}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    data: Path = tmp_path_factory.mktemp("service") / "ams-data"
-    with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0.3") as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def client(service: LiveService) -> Iterator[Client]:
-    with Client(service.base_url, service.token) as client:
+def client(service: Served) -> Iterator[Client]:
+    with Client(service.run.base_url, service.token) as client:
         yield client
 
 
@@ -50,14 +47,12 @@ def project(client: Client) -> str:
 
 
 @pytest.fixture
-def either(face: str, service: LiveService) -> Iterator[Any]:
-    with open_client(face, service.base_url, service.token) as client:
+def either(face: str, service: Served) -> Iterator[Any]:
+    with open_client(face, service.run.base_url, service.token) as client:
         yield client
 
 
-def test_every_message_is_handled_and_acknowledged_some_at_a_time(
-    client: Client, either: Any, face: str, project: str
-) -> None:
+def test_every_message_is_handled_some_at_a_time(client: Client, either: Any, face: str, project: str) -> None:
     data = publish(client, project, 300)
     handler = Handler(face, lambda _: 0.005)
 
@@ -70,23 +65,17 @@ def test_every_message_is_handled_and_acknowledged_some_at_a_time(
 
 
 @pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["plain", "exactly once"])
-def test_two_workers_share_a_backlog_and_nothing_is_handled_twice(
-    client: Client, service: LiveService, options: dict[str, bool]
-) -> None:
+def test_two_workers_share_a_backlog_without_repeats(client: Client, service: Served, options: dict[str, bool]) -> None:
     project = made(client, **options)
     data = publish(client, project, 300)
     handlers = [Handler("threads", lambda _: 0.005) for _ in range(2)]
-    done: list[Worked] = []
 
-    def work(handler: Handler) -> None:
-        with Client(service.base_url, service.token) as own:
-            done.append(own.work("s", handler.handle, project=project, concurrency=4, until_empty=True))
+    def work(handler: Handler) -> Worked:
+        with Client(service.run.base_url, service.token) as own:
+            return own.work("s", handler.handle, project=project, concurrency=4, until_empty=True)
 
-    threads = [threading.Thread(target=work, args=(each,)) for each in handlers]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(SECONDS)
+    with ThreadPoolExecutor(2) as threads:
+        done = list(threads.map(work, handlers))
 
     assert Counter(seen for each in handlers for seen in each.seen) == Counter(data)
     assert sum(each.worked for each in done) == 300
@@ -94,6 +83,7 @@ def test_two_workers_share_a_backlog_and_nothing_is_handled_twice(
     assert backlog(client, project) == 0
 
 
+@ON_ONE_FACE
 def test_work_ends_after_so_many_messages(client: Client, either: Any, face: str, project: str) -> None:
     publish(client, project, 20)
     handler = Handler(face)
@@ -104,29 +94,7 @@ def test_work_ends_after_so_many_messages(client: Client, either: Any, face: str
     assert backlog(client, project) == 13
 
 
-def test_what_fails_comes_again_and_what_is_to_come_later_does(
-    client: Client, either: Any, face: str, project: str
-) -> None:
-    publish(client, project, 6)
-    times: Counter[bytes] = Counter()
-
-    def fail_at_first(message: ReceivedMessage) -> None:
-        times[message.data] += 1
-        if message.data == b"2" and times[b"2"] == 1:
-            raise ValueError("a bed without water")
-        if message.data == b"4" and times[b"4"] == 1:
-            raise RetryLater(1)
-
-    began = time.monotonic()
-    handler = Handler(face, fail_at_first)
-    done = either.work("s", handler.handle, project=project, max_messages=8)
-
-    assert done == Worked(worked=6, failed=2)
-    assert times == {b"%d" % number: 2 if number in (2, 4) else 1 for number in range(6)}
-    assert time.monotonic() - began >= 1
-    assert backlog(client, project) == 0
-
-
+@ON_ONE_FACE
 def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: str, project: str) -> None:
     publish(client, project, 20)
     free: list[int] = []
@@ -148,9 +116,7 @@ def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: st
     assert free == [15]
 
 
-def test_when_it_is_to_stop_what_was_begun_is_finished_and_the_rest_given_back(
-    client: Client, either: Any, face: str, project: str
-) -> None:
+def test_a_stop_finishes_what_was_begun_and_gives_back(client: Client, either: Any, face: str, project: str) -> None:
     publish(client, project, 10)
     stop = threading.Event()
 
@@ -184,29 +150,29 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
     assert [(each.data, each.delivery_attempt) for each in again] == [(b"1", 2)]
 
 
-def test_closing_the_client_ends_the_work(client: Client, service: LiveService, project: str) -> None:
+def test_closing_the_client_ends_the_work(client: Client, service: Served, project: str) -> None:
     publish(client, project, 1)
 
     def close(_: ReceivedMessage) -> None:
         closed.close()
         time.sleep(0.5)
 
-    with Client(service.base_url, service.token) as closed:
+    with Client(service.run.base_url, service.token) as closed:
         assert closed.work("s", close, project=project).worked == 0
 
 
-async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, service: LiveService, project: str) -> None:
+async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, service: Served, project: str) -> None:
     publish(client, project, 1)
 
     async def close(_: ReceivedMessage) -> None:
         await closed.close()
         await asyncio.sleep(60)
 
-    async with AsyncClient(service.base_url, service.token) as closed:
+    async with AsyncClient(service.run.base_url, service.token) as closed:
         assert (await closed.work("s", close, project=project)).worked == 0
 
 
-async def test_cancelled_work_gives_back_what_it_had(client: Client, service: LiveService, project: str) -> None:
+async def test_cancelled_work_gives_back_what_it_had(client: Client, service: Served, project: str) -> None:
     publish(client, project, 3)
     begun = asyncio.Event()
 
@@ -214,7 +180,7 @@ async def test_cancelled_work_gives_back_what_it_had(client: Client, service: Li
         begun.set()
         await asyncio.sleep(60)
 
-    async with AsyncClient(service.base_url, service.token) as working:
+    async with AsyncClient(service.run.base_url, service.token) as working:
         task = asyncio.create_task(working.work("s", begin, project=project, concurrency=1))
         await begun.wait()
         task.cancel()
@@ -245,9 +211,8 @@ def test_a_subscription_that_is_deleted_ends_the_work(client: Client, either: An
         either.work("s", Handler(face, delete).handle, project=project, concurrency=1)
 
 
-def test_ids_of_a_subscription_made_anew_are_late_and_the_others_are_taken(
-    client: Client, either: Any, face: str, project: str
-) -> None:
+@ON_ONE_FACE
+def test_ids_of_a_subscription_made_anew_are_late(client: Client, either: Any, face: str, project: str) -> None:
     publish(client, project, 5)
     there = client.project(project).subscription("s")
 
@@ -313,6 +278,26 @@ def fast_project(fast: Served) -> Iterator[tuple[Client, str]]:
         yield client, made(client)
 
 
+def test_what_fails_or_is_put_off_comes_again(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
+    client, project = fast_project
+    publish(client, project, 6)
+    times: Counter[bytes] = Counter()
+
+    def fail_at_first(message: ReceivedMessage) -> None:
+        times[message.data] += 1
+        if message.data == b"2" and times[b"2"] == 1:
+            raise ValueError("a bed without water")
+        if message.data == b"4" and times[b"4"] == 1:
+            raise RetryLater(1)
+
+    done = faster.work("s", Handler(face, fail_at_first).handle, project=project, max_messages=8)
+
+    assert done == Worked(worked=6, failed=2)
+    assert times == {b"%d" % number: 2 if number in (2, 4) else 1 for number in range(6)}
+    assert backlog(client, project) == 0
+
+
+@ON_ONE_FACE
 def test_a_slow_handler_keeps_its_message(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
     client, project = fast_project
     publish(client, project, 3)
@@ -324,9 +309,8 @@ def test_a_slow_handler_keeps_its_message(faster: Any, face: str, fast_project: 
     assert backlog(client, project) == 0
 
 
-def test_an_acknowledgement_that_is_answered_late_counts(
-    faster: Any, face: str, fast: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@ON_ONE_FACE
+def test_a_late_answer_acknowledges(faster: Any, face: str, fast: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lease is asked to be extended meanwhile, which is refused for what is done."""
     do = AsyncConnections.do
 
@@ -346,6 +330,7 @@ def test_an_acknowledgement_that_is_answered_late_counts(
         assert backlog(client, project) == 0
 
 
+@ON_ONE_FACE
 def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
     client, project = fast_project
     publish(client, project, 1)
@@ -357,6 +342,7 @@ def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project
     assert backlog(client, project) == 0
 
 
+@pytest.mark.long
 def test_what_a_killed_worker_had_comes_to_another(fast: Served, fast_project: tuple[Client, str]) -> None:
     client, project = fast_project
     publish(client, project, 8)
@@ -383,17 +369,13 @@ Client({fast.run.base_url!r}, {fast.token!r}).work("s", handle, project={project
 # A service that goes away
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("face", "end", "options"),
-    [
-        ("threads", "kill", {}),
-        ("asyncio", "stop", {}),
-        pytest.param("asyncio", "kill", EXACTLY_ONCE, marks=pytest.mark.long),
-    ],
+    [("threads", "kill", {}), ("asyncio", "stop", {}), ("asyncio", "kill", EXACTLY_ONCE)],
+    ids=["killed", "stopped", "killed, exactly once"],
 )
-def test_work_goes_on_when_the_service_is_started_again(
-    tmp_path: Path, face: str, end: str, options: dict[str, bool]
-) -> None:
+def test_work_goes_on_when_the_service_is_back(tmp_path: Path, face: str, end: str, options: dict[str, bool]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0.3", "--port", port)
@@ -419,47 +401,49 @@ def test_work_goes_on_when_the_service_is_started_again(
         assert half.wait(SECONDS)
         service.kill() if end == "kill" else service.stop()
     with live_service(tmp_path / "ams-data", *flags) as again, Client(again.base_url, again.token) as client:
-        until = time.monotonic() + SECONDS
-        while backlog(client, project) and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until(lambda: not backlog(client, project))
         over.set()
         worker.join(SECONDS)
-
-        assert backlog(client, project) == 0
     assert set(handler.seen) == set(data)
     assert done[0].worked == 300 if options else done[0].worked >= 300
 
 
-def test_a_signal_stops_the_work_and_a_second_one_at_once(client: Client, service: LiveService, project: str) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "is_repeated", "said"),
+    [
+        (3600, True, "Worked(worked=0, failed=0, late=0, given_back=2)"),
+        (1, False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
+    ],
+    ids=["again and again", "once"],
+)
+def test_a_signal_stops_the_work_and_a_second_one_at_once(
+    client: Client, service: Served, project: str, seconds: float, is_repeated: bool, said: str
+) -> None:
     publish(client, project, 2)
     program = f"""
-import sys, time
+import signal, time
 from ams.client import Client
 def handle(message):
     print("begun", flush=True)
-    time.sleep(float(sys.argv[1]))
-client = Client({service.base_url!r}, {service.token!r})
+    time.sleep({seconds})
+signal.signal(signal.SIGTERM, lambda *_: None)  # more may come when the work is over
+client = Client({service.run.base_url!r}, {service.token!r})
 print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), flush=True)
 """
-
-    def said(seconds: float, signals: int) -> str:
-        command = [sys.executable, "-c", program, str(seconds)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as worker:
-            assert worker.stdout is not None
-            begun = worker.stdout.readline()
-            for _ in range(signals):
-                worker.send_signal(signal.SIGTERM)
-                time.sleep(0.3)
-            return begun + worker.stdout.read()
-
-    assert said(3600, 2) == "begun\nWorked(worked=0, failed=0, late=0, given_back=2)\n"
-    assert said(1, 1) == "begun\nWorked(worked=1, failed=0, late=0, given_back=1)\n"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "begun\n"
+        worker.send_signal(signal.SIGTERM)
+        if is_repeated:
+            wait_until(lambda: worker.send_signal(signal.SIGTERM) or worker.poll() is not None)
+        assert worker.stdout.read().strip() == said
 
 
 # Calls by themselves
 
 
-def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, project: str) -> None:
+def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, project: str, service: Served) -> None:
     publish(client, project, 4)
     there = either.project(project).subscription("s")
     got = there.pull(10)
@@ -471,10 +455,8 @@ def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, 
     there.nack([got[2]], delay=3)
 
     assert [each.data for each in there.pull(10)] == []
-    until, again = time.monotonic() + 60, []
-    while not again and time.monotonic() < until:
-        again = there.pull(10)
-    assert [each.data for each in again] == [b"2"]
+    service.clock.advance(3000)
+    assert [each.data for each in there.pull(10)] == [b"2"]
 
 
 def test_what_is_released_comes_again_and_has_not_failed(client: Client, either: Any, project: str) -> None:
@@ -505,9 +487,7 @@ def test_ids_that_come_too_late_are_named_of_any_number(client: Client, either: 
     assert sorted(each.id for each in there.pull(500)) == sorted(each.id for each in given_back)
 
 
-def test_a_loop_over_a_parallel_subscription_acknowledges_the_whole_batch(
-    client: Client, either: Any, project: str
-) -> None:
+def test_a_loop_over_a_parallel_subscription_acknowledges_all_of_it(client: Client, either: Any, project: str) -> None:
     data = publish(client, project, 20)
     seen = [each.data for each in either.project(project).subscription("s").messages(batch=8, follow=False)]
 

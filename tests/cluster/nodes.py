@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,9 +11,10 @@ from cluster.ports import free_port
 from tests.support.parts import kafka_prefix, kafka_servers, new_database
 from tests.support.served import SERVICE_TOKEN, Served, served
 
+NOTHING: Mapping[str, str] = {}
+
 
 def shared_settings() -> dict[str, str]:
-    """Return what nodes of one installation have in common."""
     url = urlsplit(new_database())
     assert url.password is not None
     return {
@@ -39,10 +40,11 @@ def node_served(folder: Path, settings: dict[str, str], **more: object) -> Itera
 
 
 @contextlib.contextmanager
-def processes(folder: Path, count: int) -> Iterator[list[Node]]:
-    """Yield nodes that are processes of their own."""
-    settings = shared_settings() | {"log_level": "warning", "pull_wait": "1s"}
-    nodes = [Node(f"node{number}", folder, settings) for number in range(count)]
+def processes(
+    folder: Path, count: int, more: Mapping[str, str] = NOTHING, *, program: str = "ams.cli.main"
+) -> Iterator[list[Node]]:
+    settings = {**shared_settings(), "log_level": "warning", "pull_wait": "1s", **more}
+    nodes = [Node(f"node{number}", folder, settings, program=program) for number in range(count)]
     with contextlib.ExitStack() as stack:
         for each in nodes:
             stack.callback(each.kill)

@@ -3,10 +3,10 @@ import json
 import re
 import subprocess
 import tomllib
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -43,10 +43,7 @@ def figures(name: str) -> set[str]:
 
 
 def fetch(url: str) -> str:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=5) as answer:
-        text: str = answer.read().decode()
-    return text
+    return httpx.get(url, trust_env=False, timeout=5).text
 
 
 def printed(text: str) -> set[str]:
@@ -64,16 +61,12 @@ def settings_of_a_node() -> Settings:
     return Settings.load({}, secrets(), str(DEPLOY / "ams" / "ams.toml"), pytest.fail)
 
 
-def test_the_settings_of_a_node_are_settings() -> None:
+def test_the_settings_of_a_node_are_settings_and_what_is_secret_is_in_a_file_of_its_own() -> None:
     settings = settings_of_a_node()
-
-    assert (settings.log, settings.kafka_replication, settings.kafka_min_isr) == ("kafka", 3, 2)
-
-
-def test_what_is_secret_is_in_a_file_of_its_own() -> None:
     secret = {Settings.variable(each.name) for each in Settings.fields() if each.metadata["secret"]}
     plain = {Settings.variable(name) for name in tomllib.loads((DEPLOY / "ams" / "ams.toml").read_text())}
 
+    assert (settings.log, settings.kafka_replication, settings.kafka_min_isr) == ("kafka", 3, 2)
     assert secrets().keys() <= secret
     assert not plain & secret
 
@@ -81,12 +74,10 @@ def test_what_is_secret_is_in_a_file_of_its_own() -> None:
 def test_the_settings_of_push_workers_are_settings_without_a_secret() -> None:
     path = DEPLOY / "ams" / "push.toml"
     settings = PushSettings.load({}, {"AMS_TOKEN": "a-token"}, str(path))
+    secret = {each.name for each in PushSettings.fields() if each.metadata["secret"]}
 
     assert networks(settings.push_allow, "push_allow")
-    assert (
-        not {each.name for each in PushSettings.fields() if each.metadata["secret"]}
-        & tomllib.loads(path.read_text()).keys()
-    )
+    assert not secret & tomllib.loads(path.read_text()).keys()
 
 
 @pytest.mark.systemd
@@ -101,30 +92,21 @@ def test_a_unit_is_in_order_and_gives_the_program_little(name: str, tmp_path: Pa
     assert exposure.returncode == 0, exposure.stdout
 
 
-def test_a_worker_that_takes_too_much_memory_does_not_take_the_service_along() -> None:
-    unit = (DEPLOY / "systemd" / "ams.service").read_text()
-    [most] = re.findall(r"^MemoryMax=(\d+)G$", unit, re.MULTILINE)
-
-    assert re.search("^OOMPolicy=continue$", unit, re.MULTILINE)
-    assert int(most) * 2**30 >= 2 * 2**30 + MOST_WORKERS * MEMORY
-
-
-def test_the_units_wait_longer_than_their_programs_take_to_stop() -> None:
-    units = {name: (DEPLOY / "systemd" / name).read_text() for name in ("ams.service", "ams-push.service")}
+def test_units_outlast_a_worker_that_takes_too_much_memory_and_the_stop_of_their_programs() -> None:
+    units = {name: (DEPLOY / "systemd" / f"{name}.service").read_text() for name in ("ams", "ams-push")}
     stops = {name: int(*re.findall(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)) for name, unit in units.items()}
+    [most] = re.findall(r"^MemoryMax=(\d+)G$", units["ams"], re.MULTILINE)
 
-    assert stops["ams.service"] > settings_of_a_node().drain_seconds + 10
-    assert stops["ams-push.service"] > PUSH_DRAIN_SECONDS + 10
+    assert re.search("^OOMPolicy=continue$", units["ams"], re.MULTILINE)
+    assert int(most) * 2**30 >= 2 * 2**30 + MOST_WORKERS * MEMORY
+    assert stops["ams"] > settings_of_a_node().drain_seconds + 10
+    assert stops["ams-push"] > PUSH_DRAIN_SECONDS + 10
 
 
 @pytest.mark.prometheus
 def test_the_rules_are_in_order_and_fire_when_they_should() -> None:
-    for command in (
-        ("check", "config", "prometheus.yml"),
-        ("check", "rules", "ams.rules.yml"),
-        ("test", "rules", "ams.rules.test.yml"),
-    ):
-        checked = run("promtool", *command, folder=PROMETHEUS)
+    for command in ("check config prometheus.yml", "check rules ams.rules.yml", "test rules ams.rules.test.yml"):
+        checked = run("promtool", *command.split(), folder=PROMETHEUS)
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -158,9 +140,8 @@ def test_the_containers_have_the_deployed_settings_of_brokers_and_settings_of_no
     assert len(same) > 10
     assert {name: brokers[name] for name in same} == {name: deployed[name] for name in same}
     assert set(node) <= {Settings.variable(each.name) for each in Settings.fields()}
-    assert (
-        Settings.of({"kafka_servers": node["AMS_KAFKA_SERVERS"], "log": node["AMS_LOG"]}, "compose.yaml") != Settings()
-    )
+    shown = {"kafka_servers": node["AMS_KAFKA_SERVERS"], "log": node["AMS_LOG"]}
+    assert Settings.of(shown, "compose.yaml") != Settings()
     assert set(services["haproxy"]["depends_on"]) == {"node1", "node2", "node3"}
     assert services["kafka1"]["volumes"] == [f"kafka1:{brokers['KAFKA_LOG_DIRS']}"]
 

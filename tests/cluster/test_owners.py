@@ -1,13 +1,13 @@
-"""Parallel subscriptions on two nodes: any of them may be asked, one of them has the leases.
+"""Two nodes: any of them may be asked, one has the leases of a parallel subscription, both tell live views.
 
-The nodes are in this process, over a real PostgreSQL and a real Kafka; those that are killed are processes.
+The nodes are in this process, over a real PostgreSQL and a real Kafka; they are lost in `tests.faults`.
 """
 
 import base64
-import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from itertools import count
 from pathlib import Path
 
@@ -15,18 +15,21 @@ import httpx
 import pytest
 
 from cluster.certificates import Authority
-from tests.cluster.nodes import node_served, processes, shared_settings
+from tests.cluster.nodes import node_served, shared_settings
+from tests.support.events import next_event
 from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 Client = httpx.Client
+PULL_SECONDS = 50.0
 _numbers = count()
 
 
 def client_of(url: str) -> Client:
     headers = {"x-api-key": SERVICE_TOKEN}
-    return httpx.Client(base_url=f"{url}/v1/projects", headers=headers, timeout=20, verify=False)
+    return httpx.Client(base_url=f"{url}/v1/projects", headers=headers, timeout=PATIENCE_SECONDS, verify=False)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,8 @@ def settings() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[tuple[Served, Served]]:
     folder = tmp_path_factory.mktemp("nodes")
-    with node_served(folder / "one", settings) as one, node_served(folder / "two", settings) as two:
+    wait = {"pull_wait": PULL_SECONDS}
+    with node_served(folder / "one", settings, **wait) as one, node_served(folder / "two", settings, **wait) as two:
         with client_of(one.run.base_url) as client:
             client.post("/P", json={}).raise_for_status()
         yield one, two
@@ -93,18 +97,17 @@ def offsets(client: Client, sub: str) -> int:
     return int(client.get(f"{sub}:offsets").raise_for_status().json()["current"])
 
 
-def test_messages_pulled_on_either_node_are_leased_once(one: Client, two: Client, sub: str) -> None:
+def test_messages_pulled_on_either_node_are_leased_once_and_acknowledged_and_sought_on_any(
+    one: Client, two: Client, sub: str
+) -> None:
     publish(one, sub, "a", "b", "c", "d")
     first, second = pull(one, sub, 2), pull(two, sub, 2)
     assert sorted([*first, *second]) == ["a", "b", "c", "d"]
     assert pull(one, sub) == pull(two, sub) == {}
-
-
-def test_a_lease_of_one_node_is_acknowledged_on_the_other(one: Client, two: Client, sub: str) -> None:
-    publish(one, sub, "a", "b")
-    given = pull(one, sub)
-    assert acknowledge(two, sub, *given.values()).json() == {}
-    assert offsets(one, sub) == offsets(two, sub) == 2
+    assert acknowledge(two, sub, *first.values(), *second.values()).json() == {}
+    assert offsets(one, sub) == offsets(two, sub) == 4
+    two.post(f"{sub}:modifyOffset", json={"offset": 3}).raise_for_status()
+    assert list(pull(one, sub)) == ["d"]
 
 
 def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(
@@ -138,60 +141,13 @@ def test_an_answer_has_the_id_of_its_request_and_hot_requests_are_forwarded_agai
     assert pull(two, sub) == {}
 
 
-def test_a_pull_waits_on_the_owner(one: Client, two: Client, sub: str) -> None:
+def test_a_pull_waits_on_the_owner(nodes: tuple[Served, Served], one: Client, two: Client, sub: str) -> None:
     pull(one, sub)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(pull, two, sub, wait=True)
-        time.sleep(0.3)
+        wait_until(lambda: nodes[0].run.service.deliverer.waiting)
         publish(one, sub, "late")
         assert list(waiting.result()) == ["late"]
-
-
-def test_a_client_that_leaves_ends_the_wait_on_the_owner(
-    nodes: tuple[Served, Served], one: Client, two: Client, sub: str
-) -> None:
-    pull(one, sub)
-    deliverer = nodes[0].run.service.deliverer
-    with socket.create_connection(nodes[1].address, timeout=10) as client:
-        body = b'{"returnImmediately":"false"}'
-        head = f"POST /v1/projects{sub}:pull HTTP/1.1\r\nhost: h\r\nx-api-key: {SERVICE_TOKEN}\r\ncontent-length: "
-        client.sendall(f"{head}{len(body)}\r\n\r\n".encode() + body)
-        eventually(lambda: deliverer.waiting == 1)
-        left = time.monotonic()
-    eventually(lambda: deliverer.waiting == 0)
-    assert time.monotonic() - left < 0.9  # a wait is for one second
-
-
-def test_a_seek_is_done_where_the_leases_are(one: Client, two: Client, sub: str) -> None:
-    publish(one, sub, "a", "b")
-    acknowledge(one, sub, *pull(one, sub).values())
-    two.post(f"{sub}:modifyOffset", json={"offset": 1}).raise_for_status()
-    assert list(pull(one, sub)) == ["b"]
-
-
-def test_a_marked_request_is_not_forwarded_again(one: Client, two: Client, sub: str) -> None:
-    publish(one, sub, "a")
-    given = pull(one, sub)
-    for _ in range(3):
-        answer = two.post(
-            f"{sub}:acknowledge", json={"ackIds": list(given.values())}, headers={"X-AMS-Forwarded-By": "me"}
-        )
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-        assert answer.json()["error"]["message"] == "Another node works on this subscription now"
-    assert acknowledge(two, sub, *given.values()).status_code == 200
-
-
-def test_rights_are_checked_where_it_is_done_and_where_it_comes(one: Client, two: Client, sub: str) -> None:
-    pull(one, sub)
-    unknown = two.post(f"{sub}:pull", json={}, headers={"x-api-key": "nobody"})
-    assert unknown.status_code == 401
-    member = {"projects": [{"project": "P", "roles": ["consumer"]}]}
-    made = two.post(f"/P/members/u{sub[-2:]}", json=member).raise_for_status().json()
-    headers = {"x-api-key": made["token"]}
-    refused = [client.post(f"{sub}:pull", json={}, headers=headers) for client in (one, two)]
-    assert [each.status_code for each in refused] == [403, 403]
-    two.post(f"{sub}:modifyAcl", json={"authorized_users": [f"u{sub[-2:]}"]}).raise_for_status()
-    assert two.post(f"{sub}:pull", json={"returnImmediately": "true"}, headers=headers).status_code == 200
 
 
 def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
@@ -209,6 +165,39 @@ def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
     assert len(lines) == 1
 
 
+@contextmanager
+def view(node: Served, query: str, token: str = SERVICE_TOKEN) -> Iterator[HTTPResponse]:
+    with closing(HTTPConnection(*node.address, timeout=PATIENCE_SECONDS)) as connection:
+        connection.request("GET", f"/v1/projects/P:watch?{query}", headers={"x-api-key": token})
+        with connection.getresponse() as answer:
+            yield answer
+
+
+def test_a_publish_on_one_node_wakes_a_view_on_the_other(nodes: tuple[Served, Served], one: Client, sub: str) -> None:
+    name = sub.rpartition("/")[2]
+    with view(nodes[1], f"topics={name}&subscriptions={name}&tail={name}") as answer:
+        next_event(answer, "counts")
+        publish(one, sub, "hi")
+
+        said = next_event(answer, "message")[1]
+        counts = next_event(answer, "counts")[1]
+
+    assert (said["offset"], said["message"]["data"]) == (0, "aGk=")
+    assert counts["topics"][name]["messages"] == counts["subscriptions"][name]["lag"] == 1
+
+
+def test_a_token_that_is_revoked_on_one_node_ends_its_views_on_the_other(
+    nodes: tuple[Served, Served], one: Client, sub: str
+) -> None:
+    user, name = f"{nodes[0].run.base_url}/v1/users/who", sub.rpartition("/")[2]
+    made = one.post(user, json={"projects": [{"project": "P", "roles": ["project_admin"]}]}).raise_for_status()
+    with view(nodes[1], f"topics={name}", made.json()["token"]) as answer:
+        next_event(answer, "counts")
+        one.delete(user).raise_for_status()
+
+        assert next_event(answer, "end")[1]["code"] == 401
+
+
 def test_a_node_that_does_not_say_how_it_is_reached_is_named_to_clients_of_others(
     tmp_path: Path, settings: dict[str, str], two: Client, sub: str
 ) -> None:
@@ -217,20 +206,6 @@ def test_a_node_that_does_not_say_how_it_is_reached_is_named_to_clients_of_other
         answer = two.post(f"{sub}:pull", json={})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
         assert "set node_url on every node" in answer.json()["error"]["message"]
-
-
-def test_a_node_that_stops_leaves_its_subscriptions_to_others_at_once(
-    tmp_path: Path, settings: dict[str, str], two: Client, sub: str
-) -> None:
-    publish(two, sub, "a", "b", "c")
-    with node_served(tmp_path / "stops", settings) as stops, client_of(stops.run.base_url) as asked:
-        given = pull(asked, sub, 2)
-        assert acknowledge(two, sub, given["a"]).status_code == 200  # two knows now who the owner is
-    began = time.monotonic()
-    assert acknowledge(two, sub, given["b"]).status_code == 200
-    assert time.monotonic() - began < 3
-    assert list(pull(two, sub)) == ["c"]
-    assert offsets(two, sub) == 2
 
 
 def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
@@ -249,51 +224,3 @@ def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
         assert acknowledge(trusting, sub, *given.values()).status_code == 200
         refused = acknowledge(two, sub, *given.values())
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
-
-
-def until_answered(ask: Callable[[], httpx.Response], seconds: float) -> httpx.Response:
-    """Return the first answer that is not a request to come again; that is 503 and nothing else."""
-    until = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if answer.status_code != 503 or time.monotonic() > until:
-            return answer
-        assert answer.headers["retry-after"] == "2"
-        time.sleep(0.2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("end", ["killed", "frozen"])
-def test_the_loss_of_the_owner_costs_seconds_and_no_exactly_once_acknowledgement(tmp_path: Path, end: str) -> None:
-    with processes(tmp_path, 2) as (owner, other), client_of(owner.url) as first, client_of(other.url) as second:
-        first.post("/P", json={}).raise_for_status()
-        sub = make(first, enableExactlyOnceDelivery=True, ackDeadlineSeconds=10)
-        publish(first, sub, *map(str, range(20)))
-        given = pull(first, sub, 10)
-        confirmed = [given[str(each)] for each in range(5)]
-        assert acknowledge(second, sub, *confirmed).status_code == 200
-        assert acknowledge(first, sub, given["5"]).status_code == 200
-
-        owner.kill() if end == "killed" else owner.freeze()
-        began = time.monotonic()
-        taken = until_answered(lambda: acknowledge(second, sub, given["6"]), 30)
-        assert taken.status_code in (200, 500)  # 500: the owner had the request; so it is asked again
-        assert acknowledge(second, sub, given["6"]).status_code == 200
-        assert time.monotonic() - began < 15
-        if end == "frozen":
-            owner.thaw()
-            late = until_answered(lambda: acknowledge(first, sub, given["7"]), 10)
-            assert late.status_code == 200
-        seen: dict[str, str] = {}
-        left = {str(each) for each in range(7 + (end == "frozen"), 20)}
-        eventually(lambda: seen.update(pull(second, sub)) or seen.keys() >= left, 30)
-        assert seen.keys() == left
-        assert acknowledge(second, sub, *seen.values()).status_code == 200
-        assert offsets(second, sub) == 20
-
-
-def eventually(what: Callable[[], bool], seconds: float = 10) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.02)

@@ -1,5 +1,6 @@
 """A real browser on the console of a real service."""
 
+import base64
 import json
 import re
 import shutil
@@ -8,14 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.support.service import LiveService, live_service
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 30
+SECONDS = 60
 EXPECTED = ("the server responded with a status of", "Failed to load resource: net::")
 """What the browser itself says of a request that fails, which pages show."""
 
@@ -43,27 +43,31 @@ def browser() -> Iterator[Browser]:
 
 
 class Api:
-    """The API as an administrator asks it."""
+    """The API as an administrator asks it, with what makes things in a project."""
 
     def __init__(self, service: LiveService) -> None:
-        self.token = service.token
-        headers = {"x-api-key": self.token}
-        self._http = httpx.Client(base_url=f"{service.base_url}/v1", headers=headers, trust_env=False, timeout=SECONDS)
+        self.token, self._service = service.token, service
 
     def __call__(self, method: str, path: str, body: object = None) -> Any:
-        answer = self._http.request(method, path, json=body)
-        answer.raise_for_status()
-        return answer.json() if answer.content else None
+        return self._service.ask(method, path, body)
 
-    def close(self) -> None:
-        self._http.close()
+    def topic(self, project: str, *bodies: bytes, name: str = "t") -> None:
+        """Make a topic with messages of these bodies."""
+        self("PUT", f"/projects/{project}/topics/{name}")
+        if bodies:
+            self.publish(project, *({"data": data(each)} for each in bodies), topic=name)
+
+    def publish(self, project: str, *messages: dict[str, Any], topic: str = "t") -> None:
+        self("POST", f"/projects/{project}/topics/{topic}:publish", {"messages": list(messages)})
+
+    def subscription(self, project: str, name: str = "s", topic: str = "t", **more: Any) -> None:
+        body = {"topic": f"projects/{project}/topics/{topic}", **more}
+        self("PUT", f"/projects/{project}/subscriptions/{name}", body)
 
 
 @pytest.fixture
-def api(service: LiveService) -> Iterator[Api]:
-    asked = Api(service)
-    yield asked
-    asked.close()
+def api(service: LiveService) -> Api:
+    return Api(service)
 
 
 @pytest.fixture
@@ -100,6 +104,24 @@ def opened(browser: Browser, service: LiveService) -> Iterator[Opened]:
     for context in contexts:
         context.close()
     assert [line for line in said if not any(each in line for each in EXPECTED)] == []
+
+
+def button(page: Page | Locator, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def confirm(page: Page, act: str, name: str) -> None:
+    """Do what asks for a name to be typed, in the dialog that is open."""
+    page.get_by_label(f"Type {name} to go on").fill(name)
+    button(page.get_by_role("dialog"), act)
+
+
+def row(page: Page, text: str) -> Locator:
+    return page.get_by_role("row").filter(has_text=text)
+
+
+def data(text: bytes) -> str:
+    return base64.b64encode(text).decode()
 
 
 def violations(page: Page) -> list[str]:

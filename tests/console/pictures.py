@@ -32,43 +32,31 @@ MODES: Mapping[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
-TOPIC, SUBSCRIPTION = f"p/{PROJECT}/topics/readings", f"p/{PROJECT}/subscriptions/archive"
 PUSHED = f"p/{PROJECT}/subscriptions/alerts"
-PAGES: Mapping[str, str] = {
-    "projects": "",
-    "overview": f"p/{PROJECT}",
-    "topics": f"p/{PROJECT}/topics",
-    "topic": TOPIC,
-    "messages": f"{TOPIC}?tab=messages",
-    "publish": f"{TOPIC}?tab=publish",
-    "schema": f"{TOPIC}?tab=schema",
-    "topic-access": f"{TOPIC}?tab=access",
-    "subscriptions": f"p/{PROJECT}/subscriptions",
-    "subscription": SUBSCRIPTION,
-    "seek": f"{SUBSCRIPTION}?tab=seek",
-    "pull": f"{SUBSCRIPTION}?tab=messages",
-    "push": f"{SUBSCRIPTION}?tab=push",
-    "subscription-access": f"{SUBSCRIPTION}?tab=access",
-    "schemas": f"p/{PROJECT}/schemas",
-    "schema-now": f"p/{PROJECT}/schemas/reading",
-    "schema-revisions": f"p/{PROJECT}/schemas/reading?tab=revisions",
-    "schema-try": f"p/{PROJECT}/schemas/reading?tab=try",
-    "members": f"p/{PROJECT}/members",
-    "tokens": "tokens",
-    "users": "users",
-    "user": "users/sensor",
-    "user-tokens": "users/sensor?tab=tokens",
-    "user-identities": "users/sensor?tab=bindings",
-    "registrations": "registrations",
-    "issuers": "issuers",
-    "audit": "audit",
-    "service": "service",
-    "usage": "usage",
-    "push-unverified": f"{PUSHED}?tab=push",
-    "dead-letters": f"{PUSHED}?tab=dead",
-}
 SETTLED = 1.5
 """Seconds until a page has drawn what it loaded."""
+
+
+def pages(project: str, topic: str, subscription: str, schema: str) -> dict[str, str]:
+    """Return the addresses of all pages, by names for their pictures."""
+    here = f"p/{project}"
+    t, s, x = f"{here}/topics/{topic}", f"{here}/subscriptions/{subscription}", f"{here}/schemas/{schema}"
+    return {
+        "projects": "", "overview": here, "topics": f"{here}/topics", "topic": t, "messages": f"{t}?tab=messages",
+        "publish": f"{t}?tab=publish", "schema": f"{t}?tab=schema", "topic-access": f"{t}?tab=access",
+        "subscriptions": f"{here}/subscriptions", "subscription": s, "seek": f"{s}?tab=seek",
+        "pull": f"{s}?tab=messages", "push": f"{s}?tab=push", "subscription-access": f"{s}?tab=access",
+        "schemas": f"{here}/schemas", "schema-now": x, "schema-revisions": f"{x}?tab=revisions",
+        "schema-try": f"{x}?tab=try", "members": f"{here}/members", "tokens": "tokens", "users": "users",
+        "user": "users/admin", "user-tokens": "users/admin?tab=tokens", "user-identities": "users/admin?tab=bindings",
+        "registrations": "registrations", "issuers": "issuers", "audit": "audit", "service": "service",
+        "usage": "usage",
+    }  # fmt: skip
+
+
+PAGES = pages(PROJECT, "readings", "archive", "reading") | {
+    "push-unverified": f"{PUSHED}?tab=push", "dead-letters": f"{PUSHED}?tab=dead",
+}  # fmt: skip
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
 """What people do in the console, by a real Chromium against a real service."""
 
-import base64
 import re
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.console.conftest import ROOT, Api, Opened, violations
+from tests.console.conftest import Api, Opened, button, data, violations
+from tests.console.pictures import pages
 from tests.support.service import LiveService
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node]
@@ -15,17 +15,7 @@ pytestmark = [pytest.mark.chromium, pytest.mark.node]
 MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 
 
-def data(text: bytes) -> str:
-    return base64.b64encode(text).decode()
-
-
-def button(page: Page, name: str) -> None:
-    page.get_by_role("button", name=name, exact=True).click()
-
-
-def test_a_new_user_logs_in_makes_a_topic_publishes_and_sees_it_come(
-    opened: Opened, api: Api, service: LiveService, project: str
-) -> None:
+def test_a_new_user_logs_in_and_publishes(opened: Opened, api: Api, service: LiveService, project: str) -> None:
     page = opened(token="")
     page.get_by_label("Token").fill(service.token)
     button(page, "Log in")
@@ -49,36 +39,26 @@ def test_a_new_user_logs_in_makes_a_topic_publishes_and_sees_it_come(
     assert service.token not in page.url
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_breaks_the_rules_of_accessibility(opened: Opened, api: Api, project: str, scheme: str) -> None:
-    api("PUT", f"/projects/{project}/topics/t")
-    api("PUT", f"/projects/{project}/subscriptions/s", {"topic": f"projects/{project}/topics/t"})
+    api.topic(project)
+    api.subscription(project)
     api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"x"), "attributes": {"a": "b"}}]})
-    for kind in ("object", "array"):
-        api(
-            "POST" if kind == "object" else "PUT",
-            f"/projects/{project}/schemas/x",
-            {"type": "json", "schema": {"type": kind}},
-        )
+    for method, kind in (("POST", "object"), ("PUT", "array")):
+        api(method, f"/projects/{project}/schemas/x", {"type": "json", "schema": {"type": kind}})
     api("POST", "/registrations", {"name": f"{project}-new"})
     page = opened(color_scheme=scheme)
-    tabs = ["", "?tab=messages", "?tab=publish", "?tab=schema", "?tab=access"]
-    places = [
-        "", f"p/{project}", f"p/{project}/topics", f"p/{project}/subscriptions", f"p/{project}/schemas",
-        *(f"p/{project}/schemas/x{tab}" for tab in ("", "?tab=revisions", "?tab=try")), f"p/{project}/members",
-        "tokens", "users", *(f"users/admin{tab}" for tab in ("", "?tab=tokens", "?tab=bindings")), "registrations",
-        "issuers", "audit", "service", "usage",
-        *(f"p/{project}/topics/t{tab}" for tab in tabs), *(f"p/{project}/subscriptions/s{tab}" for tab in tabs),
-    ]  # fmt: skip
-    for place in places:
+    for place in pages(project, "t", "s", "x").values():
         page.evaluate(f"location.hash = '#/{place}'")
         expect(page.get_by_role("heading").first).to_be_visible()
         page.wait_for_load_state("networkidle") if "messages" in place else page.wait_for_timeout(300)
         assert violations(page) == [], place
 
 
+@pytest.mark.long
 def test_whatever_is_in_a_message_is_shown_as_text_and_never_runs(opened: Opened, api: Api, project: str) -> None:
-    api("PUT", f"/projects/{project}/topics/t")
+    api.topic(project)
     bodies = [MARKUP.encode(), "\u202etxet".encode(), bytes(range(256)), b"x" * 1_000_000]
     messages = [{"data": data(each), "attributes": {"note": MARKUP}} for each in bodies]
     many = {"data": "", "attributes": {f"name-{number}": MARKUP for number in range(2_000)}}
@@ -94,26 +74,9 @@ def test_whatever_is_in_a_message_is_shown_as_text_and_never_runs(opened: Opened
     assert "\u202e" not in page.locator("main").inner_text()
 
 
-def test_a_member_with_fewer_rights_sees_fewer_pages(opened: Opened, api: Api, project: str) -> None:
-    api("PUT", f"/projects/{project}/topics/t")
-    body = {"projects": [{"project": project, "roles": ["publisher"]}]}
-    token = api("POST", f"/users/{project}-pub", body)["token"]
-    api("POST", f"/projects/{project}/topics/t:modifyAcl", {"authorized_users": [f"{project}-pub"]})
-
-    page = opened(f"p/{project}/topics", token)
-
-    expect(page.get_by_role("link", name="t", exact=True)).to_be_visible()
-    expect(page.get_by_role("link", name="Subscriptions", exact=True)).to_have_count(0)
-    expect(page.get_by_role("button", name="New topic")).to_have_count(0)
-
-    page.evaluate("location.hash = '#/p/of-others'")
-    expect(page.get_by_role("heading", name="Not for you")).to_be_visible()
-
-
-def test_a_token_that_ends_in_the_middle_of_work_loses_nothing_that_was_typed(
-    opened: Opened, api: Api, service: LiveService, project: str
-) -> None:
-    api("PUT", f"/projects/{project}/topics/t")
+@pytest.mark.long
+def test_a_token_that_ends_loses_nothing_typed(opened: Opened, api: Api, service: LiveService, project: str) -> None:
+    api.topic(project)
     made = api("POST", "/users/admin/tokens/short", {"expires_in": 3600})
     page = opened(f"p/{project}/topics/t?tab=publish", made["token"])
     page.get_by_label("Body", exact=True).fill("typed before")
@@ -125,35 +88,16 @@ def test_a_token_that_ends_in_the_middle_of_work_loses_nothing_that_was_typed(
     dialog.get_by_role("button", name="Go on").click()
 
     expect(page.get_by_text("It has the id 0.")).to_be_visible()
-    [stored] = httpx.get(
-        f"{service.base_url}/v1/projects/{project}/topics/t:read", headers={"x-api-key": service.token}, trust_env=False
-    ).text.splitlines()
+    url, headers = f"{service.base_url}/v1/projects/{project}/topics/t:read", {"x-api-key": service.token}
+    [stored] = httpx.get(url, headers=headers, trust_env=False).text.splitlines()
     assert data(b"typed before") in stored
 
 
-def test_a_message_that_the_schema_refuses_is_told_in_the_words_of_the_api(
-    opened: Opened, api: Api, project: str
-) -> None:
-    schema = {"type": "object", "required": ["bed"], "properties": {"bed": {"type": "string"}}}
-    api("POST", f"/projects/{project}/schemas/reading", {"type": "json", "schema": schema})
-    api("PUT", f"/projects/{project}/topics/t", {"schema": f"projects/{project}/schemas/reading"})
-    page = opened(f"p/{project}/topics/t?tab=publish")
-    page.get_by_label("Body", exact=True).fill("{}")
-
-    button(page, "Publish")
-
-    said = page.get_by_role("alert")
-    expect(said).to_contain_text("bed")
-    expect(said).to_contain_text("Request")
-    expect(page.get_by_label("Body", exact=True)).to_have_value("{}")
-
-
-def test_a_subscription_is_moved_back_at_once_and_forward_only_by_its_name(
-    opened: Opened, api: Api, project: str
-) -> None:
-    api("PUT", f"/projects/{project}/topics/t")
-    api("PUT", f"/projects/{project}/subscriptions/s", {"topic": f"projects/{project}/topics/t"})
-    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"x")}] * 3})
+@pytest.mark.long
+def test_a_subscription_moves_back_at_once_and_forward_only_by_its_name(opened: Opened, api: Api, project: str) -> None:
+    api.topic(project)
+    api.subscription(project)
+    api.publish(project, *[{"data": data(b"x")}] * 3)
     page = opened(f"p/{project}/subscriptions/s?tab=seek")
 
     button(page, "To the end")
@@ -171,47 +115,19 @@ def test_a_subscription_is_moved_back_at_once_and_forward_only_by_its_name(
     assert api("GET", f"/projects/{project}/subscriptions/s:offsets")["current"] == 0
 
 
-def test_no_token_is_left_anywhere_unless_its_user_wants_that(opened: Opened, service: LiveService) -> None:
-    page = opened()
-
-    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, history.length])")
-
-    assert service.token not in kept
-    assert service.token not in page.url
-
-
+@pytest.mark.long
 def test_an_address_that_logs_in_is_taken_in_where_the_console_is_open(opened: Opened, api: Api, project: str) -> None:
     made = api("POST", f"/projects/{project}/members/{project}", {})
     page = opened("what-is-no-page")
     expect(page).to_have_title("No such page – AMS console")
 
+    page.on("dialog", lambda dialog: dialog.accept())
     for token, said in ((made["token"], "Your roles"), ("wrong-token", "The token is not known here")):
         page.evaluate("token => { location.hash = `#token=${token}` }", token)
         expect(page.get_by_text(said).first).to_be_visible()
         assert token not in page.url + page.title()
     page.go_back()
     assert "token" not in page.url
-
-
-def test_a_token_that_was_made_for_the_tab_ends_with_log_out(opened: Opened, api: Api, project: str) -> None:
-    user = api("POST", f"/projects/{project}/members/{project}", {})["name"]
-    made = api("POST", f"/users/{user}/tokens/console-1", {})
-    page = opened("what-is-no-page")
-    page.evaluate("hash => { location.hash = hash }", f"#token={made['token']}&name=console-1")
-    expect(page.get_by_text(user).first).to_be_visible()
-
-    with page.expect_response("**/tokens/console-1") as answer:
-        page.get_by_role("button", name="Log out").click()
-
-    assert answer.value.status == 200
-    assert api("GET", f"/users/{user}/tokens")["tokens"] == []
-
-
-def test_other_sites_cannot_frame_it(service: LiveService) -> None:
-    headers = httpx.get(f"{service.base_url}/console/", trust_env=False).headers
-
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
-    assert headers["x-frame-options"] == "DENY"
 
 
 def test_all_of_it_is_small(service: LiveService) -> None:
@@ -221,10 +137,3 @@ def test_all_of_it_is_small(service: LiveService) -> None:
 
     assert len(names) == 2
     assert sum(int(each.headers["content-length"]) for each in [page, *files]) < 150_000
-
-
-def test_our_own_part_can_be_read() -> None:
-    written = (path for path in (ROOT / "console" / "src").rglob("*.ts*") if path.name != "wire.d.ts")
-    sources = [path for path in written if "test" not in path.name]
-
-    assert sum(path.read_text().count("\n") for path in sources) <= 4_000

@@ -1,40 +1,7 @@
 """Sections 3 and 4: tokens, roles, access lists, views, pages; and what 17.3 says of them."""
 
-from tests.contract.rows import (
-    A_TOPIC,
-    ASK_OFFSETS,
-    BOTH,
-    EMPTY,
-    FORBIDDEN,
-    MEMBERS,
-    OK,
-    PROJECT,
-    SUBSCRIPTION,
-    SUBSCRIPTIONS,
-    TOKEN,
-    TOPIC,
-    TOPICS,
-    UNAUTHORIZED,
-    Answer,
-    Has,
-    Like,
-    Row,
-    ack,
-    delete,
-    error,
-    get,
-    listed,
-    member,
-    offsets,
-    post,
-    publish,
-    pull,
-    put,
-    received,
-    user,
-)
+from tests.contract.rows import *
 
-PUB, CON = member("pub", "publisher"), member("con", "consumer")
 CONSUMING = (*BOTH, CON, publish())
 
 TOKENS = [
@@ -58,9 +25,8 @@ TOKENS = [
     Row("3.3", "a service role counts in every project", delete(TOPIC, by="sa"), EMPTY,
         (A_TOPIC, user("sa", "service_admin"))),
     Row("3.3", "one matching role is enough", get(TOPICS, by="both"), OK, (member("both", "consumer", "publisher"),)),
-    Row("3.3", "unknown role names are refused",
-        post(MEMBERS + "/$P-x", {"projects": [{"project": "$P", "roles": ["king"]}]}),
-        error("IA", "invalid role: king")),
+    Row("3.3", "unknown role names are refused", post(MEMBERS + "/$P-x", {"projects": [{"project": "$P",
+        "roles": ["king"]}]}), error("IA", "invalid role: king")),
     Row("3.4", "every role name is valid from the start", user("all", "service_admin", "admin_viewer", "metrics_viewer",
         "push_worker", "argo_api_authn", "register_admin", "project_admin", "publisher", "consumer"), OK),
     Row("3.4, 17.3 U9", "a role named _admin_ is none", user("x", "_admin_"), error("IA", "invalid role: _admin_")),
@@ -130,11 +96,10 @@ LISTS = [
 VIEWS = [
     Row("3.6", "a service admin sees tokens and all projects of a member", get(MEMBERS + "/$P-pub"),
         Answer(Has(token="$token_pub", created_by="admin", service_roles=[])), (PUB,)),
-    Row("3.6, 17.3 U8", "a project admin sees neither token nor creator nor service roles",
-        get(MEMBERS + "/$P-sa", by="adm"), Answer(Has(token=None, created_by=None, service_roles=[],
-        projects=[{"project": "$P", "roles": ["publisher"], "topics": [], "subscriptions": []}])),
-        (member("adm", "project_admin"), user("sa", "service_admin"),
-        post(MEMBERS + "/$P-sa:add", {"roles": ["publisher"]}))),
+    Row("3.6, 17.3 U8", "a project admin sees neither token nor creator nor service roles", get(MEMBERS + "/$P-sa",
+        by="adm"), Answer(Has(token=None, created_by=None, service_roles=[], projects=[{"project": "$P",
+        "roles": ["publisher"], "topics": [], "subscriptions": []}])), (member("adm", "project_admin"), user("sa",
+        "service_admin"), post(MEMBERS + "/$P-sa:add", {"roles": ["publisher"]}))),
     Row("3.6", "nor the entries of other projects", get(MEMBERS + "/$P-pub", by="adm"),
         Answer(Has(projects=[{"project": "$P", "roles": ["publisher"], "topics": [], "subscriptions": []}])),
         (member("adm", "project_admin"), PUB, post("/projects/$P-2", {}),
@@ -144,9 +109,8 @@ VIEWS = [
         error("IA", "invalid role: service_admin"), (member("adm", "project_admin"),)),
     Row("17.3 U3", "nor by :add", post(MEMBERS + "/$P-pub:add", {"roles": ["push_worker"]}, by="adm"),
         error("IA", "invalid role: push_worker"), (member("adm", "project_admin"), user("pub"))),
-    Row("17.3 U3", "nor can anybody through a user's projects",
-        post("/users/$P-x", {"projects": [{"project": "$P", "roles": ["service_admin"]}]}),
-        error("IA", "invalid role: service_admin")),
+    Row("17.3 U3", "nor can anybody through a user's projects", post("/users/$P-x", {"projects": [{"project": "$P",
+        "roles": ["service_admin"]}]}), error("IA", "invalid role: service_admin")),
 ]  # fmt: skip
 
 THREE = (put(TOPICS + "/one"), put(TOPICS + "/two"), put(TOPICS + "/three"))

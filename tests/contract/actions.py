@@ -9,6 +9,13 @@ SNAPSHOTS = PROJECT + "/snapshots"
 USER, A_MEMBER = "/users/$P-x", MEMBERS + "/$P-x"
 REGISTRATION = "/registrations/0"
 
+
+def verbs(kind: str, method: str, *names: str) -> dict[str, tuple[str, str]]:
+    """Return actions on a topic or subscription that are named by their verb."""
+    resource = {"topics": TOPIC, "subscriptions": SUBSCRIPTION}[kind]
+    return {f"{kind}:{name}": (method, f"{resource}:{name}") for name in names}
+
+
 PATHS = {
     "ams:metrics": ("GET", "/metrics"),
     "ams:vaMetrics": ("GET", "/metrics/va_metrics"),
@@ -40,30 +47,18 @@ PATHS = {
     "projects:delete": ("DELETE", PROJECT),
     "subscriptions:list": ("GET", SUBSCRIPTIONS),
     "subscriptions:listByTopic": ("GET", TOPIC + "/subscriptions"),
-    "subscriptions:offsets": ("GET", SUBSCRIPTION + ":offsets"),
-    "subscriptions:timeToOffset": ("GET", SUBSCRIPTION + ":timeToOffset"),
-    "subscriptions:acl": ("GET", SUBSCRIPTION + ":acl"),
-    "subscriptions:metrics": ("GET", SUBSCRIPTION + ":metrics"),
     "subscriptions:show": ("GET", SUBSCRIPTION),
     "subscriptions:create": ("PUT", SUBSCRIPTION),
     "subscriptions:delete": ("DELETE", SUBSCRIPTION),
-    "subscriptions:pull": ("POST", SUBSCRIPTION + ":pull"),
-    "subscriptions:acknowledge": ("POST", SUBSCRIPTION + ":acknowledge"),
-    "subscriptions:verifyPushEndpoint": ("POST", SUBSCRIPTION + ":verifyPushEndpoint"),
-    "subscriptions:modifyAckDeadline": ("POST", SUBSCRIPTION + ":modifyAckDeadline"),
-    "subscriptions:modifyPushConfig": ("POST", SUBSCRIPTION + ":modifyPushConfig"),
-    "subscriptions:modifyOffset": ("POST", SUBSCRIPTION + ":modifyOffset"),
-    "subscriptions:modifyAcl": ("POST", SUBSCRIPTION + ":modifyAcl"),
+    **verbs("subscriptions", "GET", "offsets", "timeToOffset", "acl", "metrics"),
+    **verbs("subscriptions", "POST", "pull", "acknowledge", "verifyPushEndpoint", "modifyAckDeadline",
+            "modifyPushConfig", "modifyOffset", "modifyAcl"),
     "topics:list": ("GET", TOPICS),
-    "topics:acl": ("GET", TOPIC + ":acl"),
-    "topics:metrics": ("GET", TOPIC + ":metrics"),
     "topics:show": ("GET", TOPIC),
     "topics:create": ("PUT", TOPIC),
     "topics:delete": ("DELETE", TOPIC),
-    "topics:publish": ("POST", TOPIC + ":publish"),
-    "topics:modifyAcl": ("POST", TOPIC + ":modifyAcl"),
-    "topics:attachSchema": ("POST", TOPIC + ":attachSchema"),
-    "topics:detachSchema": ("POST", TOPIC + ":detachSchema"),
+    **verbs("topics", "GET", "acl", "metrics"),
+    **verbs("topics", "POST", "publish", "modifyAcl", "attachSchema", "detachSchema"),
     "schemas:validateMessage": ("POST", SCHEMA + ":validate"),
     "schemas:create": ("POST", SCHEMA),
     "schemas:show": ("GET", SCHEMA),
@@ -71,29 +66,24 @@ PATHS = {
     "schemas:update": ("PUT", SCHEMA),
     "schemas:delete": ("DELETE", SCHEMA),
     # ours
-    "topics:read": ("GET", TOPIC + ":read"),
-    "topics:offsets": ("GET", TOPIC + ":offsets"),
-    "topics:modifyRetention": ("POST", TOPIC + ":modifyRetention"),
+    "projects:refreshUserToken": ("POST", A_MEMBER + ":refreshToken"),
+    **verbs("topics", "POST", "changeAcl", "modifyRetention"),
+    **verbs("topics", "GET", "read", "offsets", "timeToOffset"),
     "projects:modifyRetention": ("POST", PROJECT + ":modifyRetention"),
+    "projects:quotas": ("GET", PROJECT + ":quotas"),
+    "projects:modifyQuotas": ("POST", PROJECT + ":modifyQuotas"),
     "schemas:revisions": ("GET", SCHEMA + ":revisions"),
-    "topics:timeToOffset": ("GET", TOPIC + ":timeToOffset"),
     "schemas:dryRun": ("POST", SCHEMA + ":dryRun"),
-    "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
-    "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
+    **verbs("subscriptions", "GET", "doctor", "pushStatus"),
+    **verbs("subscriptions", "POST", "changeAcl", "seek", "update", "nack", "detach", "extendLeases",
+            "rotatePushSecret", "deadLetter"),
     "service:doctor": ("GET", "/doctor"),
-    "subscriptions:update": ("POST", SUBSCRIPTION + ":update"),
     "snapshots:list": ("GET", SNAPSHOTS),
     "snapshots:show": ("GET", SNAPSHOTS + "/x"),
     "snapshots:create": ("PUT", SNAPSHOTS + "/x"),
     "snapshots:delete": ("DELETE", SNAPSHOTS + "/x"),
-    "subscriptions:nack": ("POST", SUBSCRIPTION + ":nack"),
-    "subscriptions:detach": ("POST", SUBSCRIPTION + ":detach"),
-    "subscriptions:extendLeases": ("POST", SUBSCRIPTION + ":extendLeases"),
-    "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
     "push:lease": ("POST", "/push:lease"),
     "push:wait": ("POST", "/push:wait"),
-    "subscriptions:pushStatus": ("GET", SUBSCRIPTION + ":pushStatus"),
-    "subscriptions:deadLetter": ("POST", SUBSCRIPTION + ":deadLetter"),
     "audit:list": ("GET", "/audit"),
     "tokens:list": ("GET", USER + "/tokens"),
     "tokens:show": ("GET", USER + "/tokens/x"),
@@ -109,7 +99,7 @@ PATHS = {
     "issuers:delete": ("DELETE", "/issuers/x"),
     "projects:watch": ("GET", PROJECT + ":watch"),
     "projects:history": ("GET", PROJECT + ":history"),
-}
+}  # fmt: skip
 """All but the four open ones."""
 
 OPEN = {

@@ -4,45 +4,8 @@ import base64
 import json
 from typing import Any
 
-from tests.contract.rows import (
-    A_TOPIC,
-    EMPTY,
-    NO_TOPIC,
-    SCHEMA,
-    SCHEMAS,
-    TOPIC,
-    TOPICS,
-    Answer,
-    Ask,
-    Has,
-    Like,
-    Row,
-    delete,
-    error,
-    get,
-    post,
-    publish,
-    put,
-)
-from tests.contract.schemas import (
-    A_SCHEMA,
-    AN_AVRO_SCHEMA,
-    BAD_BODY,
-    BAD_MAP,
-    BAD_REFERENCE,
-    DATUM,
-    NAME,
-    NO_PAYLOAD,
-    NO_SCHEMA,
-    PERSON,
-    SHOWN,
-    VALID,
-    ask,
-    change,
-    create,
-    invalid,
-    why,
-)
+from tests.contract.rows import *
+from tests.contract.schemas import *
 
 ATTACHED = {"schema": NAME}
 RULES = {"required": ["site"], "values": {"type": ["raw", "clean"]}, "patterns": {"site": "^[A-Z]+$"}, "closed": True}
@@ -64,8 +27,6 @@ def send(*messages: dict[str, Any], by: str = "admin") -> Ask:
 ON_TOPICS = [
     Row("8", "create with a schema", put(TOPIC, ATTACHED), Answer(Has(name="/projects/$P/topics/T", schema=NAME)),
         (A_SCHEMA,), ((get(TOPIC), Answer(Has(schema=NAME))), (publish(BAD), why(".*name is required")))),
-    Row("8", "create: the project part of a reference is not compared", put(TOPIC, {"schema": "projects/x/schemas/X"}),
-        Answer(Has(schema=NAME)), (A_SCHEMA,)),
     Row("8", "create: the schema comes before a taken name", put(TOPIC, ATTACHED), NO_SCHEMA, (A_TOPIC,)),
     Row("8", "create: a taken name", put(TOPIC, ATTACHED), error("AE", "Topic already exists"), (A_SCHEMA, A_TOPIC)),
     Row("8", "attach is empty", ATTACH, EMPTY, (A_SCHEMA, A_TOPIC), ((get(TOPIC), Answer(Has(schema=NAME))),)),
@@ -91,8 +52,7 @@ ON_TOPICS = [
     Row("8", "detach", post(TOPIC + ":detachSchema"), EMPTY, CHECKED,
         ((get(TOPIC), Answer(Has(schema=None))), (publish(BAD), Answer({"messageIds": ["0"]})))),
     Row("8, clients R6", "detach takes any body, also when none is attached", post(TOPIC + ":detachSchema", b'""'),
-        EMPTY,
-        (A_TOPIC,)),
+        EMPTY, (A_TOPIC,)),
     Row("8", "detach: an unknown topic", post(TOPIC + ":detachSchema"), NO_TOPIC),
     Row("15.1", "a renamed schema stays attached under its new name", get(TOPIC),
         Answer(Has(schema="projects/$P/schemas/Y")), (*CHECKED, publish(GOOD), change(name="projects/$P/schemas/Y")),
@@ -112,9 +72,9 @@ ON_TOPICS = [
         error("IA", "Invalid Message Arguments: message 1, counted from 0, has neither data nor attributes"), CHECKED),
     Row("15.3, 17.1 M7", "published data that is not base64", publish(GOOD, "msg 1"),
         invalid("Message 1 is not in valid base64 enocding,illegal base64 data at input byte 3"), CHECKED),
-    Row("15.3", "so too where any data is taken otherwise", publish("msg 1"),
+    Row("15.3", "so too where other topics take base64 only", publish("msg 1"),
         invalid("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), CHECKED,
-        served="lenient"),
+        served="strict"),
     Row("15.3", "line breaks within base64 are none of its faults", publish(GOOD[:4] + "\r\n" + GOOD[4:]),
         Answer({"messageIds": ["0"]}), CHECKED),
     Row("15.3", "published data that is no JSON", publish("eA=="), why("Message 0 data is not valid JSON format,.+"),
@@ -157,8 +117,7 @@ ATTRIBUTES = [
     Row("ours attributes", "publish: the payload comes first", send({"attributes": {}, "data": BAD}),
         why("Message 0 data is not valid,.*"), (WITH_RULES, A_TOPIC, ATTACH)),
     Row("ours attributes", "publish: attributes alone take any data", send({"attributes": {"site": "A"},
-        "data": "eA=="}),
-        Answer({"messageIds": ["0"]}), (RULES_ALONE, A_TOPIC, ATTACH)),
+        "data": "eA=="}), Answer({"messageIds": ["0"]}), (RULES_ALONE, A_TOPIC, ATTACH)),
     Row("ours attributes", "validate a message", ask({"attributes": {"site": "a"}, "data": GOOD}),
         invalid("Message 0 attributes are not valid,site: Does not match pattern '^[A-Z]+$'"), (WITH_RULES,),
         ((ask(SITE_ONLY), VALID),)),

@@ -1,32 +1,6 @@
 """clients.md, part A1: the rules that keep every known client working, where no other row holds them already."""
 
-from tests.contract.rows import (
-    A_TOPIC,
-    BOTH,
-    EMPTY,
-    NO_SUBSCRIPTION,
-    OK,
-    PROJECT,
-    SUBSCRIPTION,
-    SUBSCRIPTIONS,
-    TOPIC,
-    TOPICS,
-    Answer,
-    Has,
-    Row,
-    ack,
-    delete,
-    get,
-    listed,
-    member,
-    post,
-    publish,
-    pull,
-    put,
-    received,
-    refused,
-    user,
-)
+from tests.contract.rows import *
 
 PUBLISH = TOPIC + ":publish"
 FORM = {"content-type": "application/json;charset=utf-8"}

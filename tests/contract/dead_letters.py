@@ -4,29 +4,8 @@ from typing import Any
 
 from tests.contract.leases import NOTHING, acked, attempts, late, nacked
 from tests.contract.parallel import parallel
-from tests.contract.push_words import ADMIN, AN_ENDPOINT, CONSUMER, create, endpoint, row
-from tests.contract.rows import (
-    A_TOPIC,
-    BOTH,
-    EMPTY,
-    FORBIDDEN,
-    NO_SUBSCRIPTION,
-    SUBSCRIPTION,
-    SUBSCRIPTIONS,
-    TOPIC,
-    Answer,
-    Ask,
-    Has,
-    Wait,
-    ack,
-    delete,
-    error,
-    get,
-    post,
-    publish,
-    pull,
-    put,
-)
+from tests.contract.push_words import *
+from tests.contract.rows import *
 
 DEAD = "/projects/$P/topics/D"
 LETTERS = get(DEAD + ":offsets")
@@ -85,10 +64,9 @@ OF_PARALLEL = [
     row("ours dead letters", "without a wait it comes again at once", refuse(), EMPTY, (*PARALLEL, pull(1)),
         ((pull(), attempts(2)),)),
     row("ours dead letters", "what failed too often goes there with the last words", PULLED,
-        Answer({"receivedMessages": [Has(message=Has(data="MA==", attributes=Has(**LETTER)))]}),
-        (*PARALLEL, *[each for _ in range(5) for each in (pull(1), refuse())],
-         *[post(THE_LETTERS + ":pull", {"maxMessages": 9})] * 20),
-        ((pull(), NOTHING),)),
+        Answer({"receivedMessages": [Has(message=Has(data="MA==", attributes=Has(**LETTER)))]}), (*PARALLEL,
+        *[each for _ in range(5) for each in (pull(1), refuse())], *[post(THE_LETTERS + ":pull",
+        {"maxMessages": 9})] * 20), ((pull(), NOTHING),)),
     row("ours dead letters", "an id of a parallel one that came late", refuse(), late(0),
         (*PARALLEL, pull(1), nacked("$ack_0"))),
     *[row("ours dead letters", f"no such id of a parallel one: {each!r}", refuse(ackId=each), BAD_ID,
@@ -113,18 +91,16 @@ OF_PARALLEL = [
 ROWS = [
     *OF_PARALLEL,
     row("ours dead letters", "the next message goes there, is acknowledged, and tells why", dead_letter(), EMPTY,
-        PUSHED,
-        (stands(1), (PULLED, Answer({"receivedMessages": [Has(message=Has(data="MA==",
-            attributes=Has(**LETTER)))]})))),
+        PUSHED, (stands(1), (PULLED, Answer({"receivedMessages": [Has(message=Has(data="MA==",
+        attributes=Has(**LETTER)))]})))),
     row("ours dead letters", "once, however often it is asked", dead_letter(reason="other", status=0), EMPTY,
         (*PUSHED, dead_letter()), (stands(1), count(1))),
     row("ours dead letters", "then the one after it", dead_letter(1), EMPTY, (*PUSHED, dead_letter()),
         (stands(2), count(2))),
     row("ours dead letters", "what is acknowledged already is left alone", dead_letter(), EMPTY,
         (*PUSHED, pull(by="worker"), ack(1, by="worker")), (count(0),)),
-    row("ours dead letters", "of an attempt nothing need be said but which message",
-        post(SUBSCRIPTION + ":deadLetter", {"ackId": "projects/$P/subscriptions/S:0"}, "worker"), EMPTY, PUSHED,
-        (stands(1), count(1))),
+    row("ours dead letters", "of an attempt nothing need be said but which message", post(SUBSCRIPTION + ":deadLetter",
+        {"ackId": "projects/$P/subscriptions/S:0"}, "worker"), EMPTY, PUSHED, (stands(1), count(1))),
     *[row("ours dead letters", f"no such body: {body!r}", post(SUBSCRIPTION + ":deadLetter", body, "worker"),
         BAD_LETTER, PUSHED, UNCHANGED) for body in (b"", b"{", [], {"ackId": 1})],
     *[row("ours dead letters", f"no such verdict: {each!r}", dead_letter(**each), BAD_LETTER, PUSHED, UNCHANGED)

@@ -2,63 +2,8 @@
 
 from typing import Any
 
-from tests.contract.push_words import (
-    A_HOOK,
-    ADMIN,
-    AN_ENDPOINT,
-    BEFORE,
-    CONSUMER,
-    DISABLED,
-    GOOD,
-    NO_WORKER,
-    OF_MEMBER,
-    OF_WORKER,
-    PULL_CONFIG,
-    REFERENCE,
-    SHOW,
-    UNREACHABLE,
-    URL,
-    VERIFIED,
-    VERIFY,
-    WITH_HOOK,
-    config,
-    create,
-    endpoint,
-    kept,
-    modify,
-    places,
-    row,
-)
-from tests.contract.rows import (
-    A_TOPIC,
-    BOTH,
-    EMPTY,
-    FORBIDDEN,
-    MEMBERS,
-    NO_SUBSCRIPTION,
-    OK,
-    PROJECT,
-    SUBSCRIPTION,
-    SUBSCRIPTIONS,
-    TOKEN,
-    UNAUTHORIZED,
-    Answer,
-    Ask,
-    Has,
-    Like,
-    ack,
-    delete,
-    error,
-    get,
-    listed,
-    member,
-    post,
-    publish,
-    pull,
-    put,
-    received,
-    user,
-)
+from tests.contract.push_words import *
+from tests.contract.rows import *
 
 
 def unverified(reason: str) -> Answer:
@@ -135,8 +80,7 @@ SEEN = [
       for name, by, given in (("a service admin", "admin", BEFORE), ("the service token", "service", BEFORE),
           ("a project admin", "adm", (*BEFORE, ADMIN)), ("the worker", "worker", BEFORE),
           ("a project admin who consumes", "two", (*BEFORE, member("two", "project_admin", "consumer"))))],
-    row("17.2 A14", "not to a consumer", get(SUBSCRIPTION, by="con"), config(pushEndpoint=URL, **HIDDEN),
-        FOR_CONSUMER),
+    row("17.2 A14", "not to a consumer", get(SUBSCRIPTION, by="con"), config(pushEndpoint=URL, **HIDDEN), FOR_CONSUMER),
     row("17.2 A14", "nor in its list", get(SUBSCRIPTIONS, by="con"), page(HIDDEN), FOR_CONSUMER),
     row("17.2 A14", "administrators see them in lists", get(SUBSCRIPTIONS, by="adm"), page(SECRETS), (*BEFORE, ADMIN)),
     row("9.1, 13.6, 17.2 A13", "the status is true of what nobody delivers", SHOW,
@@ -166,9 +110,8 @@ SEEN = [
 AT_HOST = {"endpoint": "127.0.0.1:1", "status": UNREACHABLE}
 STATUS = [
     row("14.5, 13.6", "push enabled", get("/status", by="nobody"), Answer({"status": "ok", "push_servers": [AT_HOST]})),
-    row("14.5", "with details, the connection's own words", get("/status?details=true"),
-        Answer({"status": "ok", "push_servers": [{"endpoint": "127.0.0.1:1",
-            "status": Like(r"(?!Push server is).+")}]})),
+    row("14.5", "with details, the connection's own words", get("/status?details=true"), Answer({"status": "ok",
+        "push_servers": [{"endpoint": "127.0.0.1:1", "status": Like(r"(?!Push server is).+")}]})),
     row("14.5", "nobody has the worker's token", get("/status", by="nobody"), Answer({"status": "warning",
         "push_servers": [{"endpoint": "internal", "status": UNREACHABLE}]}), served="push without a worker"),
     row("14.5, 17.4 O6", "details for nobody", get("/status?details=true", by="nobody"), UNAUTHORIZED),

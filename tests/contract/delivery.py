@@ -1,54 +1,23 @@
 """Sections 10, 11 and 12: publish, pull, acknowledge, offsets; and what 17.1 and 17.2 say of them."""
 
-from tests.contract.rows import (
-    A_TOPIC,
-    ASK_OFFSETS,
-    BOTH,
-    EMPTY,
-    FORBIDDEN,
-    NO_SUBSCRIPTION,
-    NO_TOPIC,
-    SUBSCRIPTION,
-    SUBSCRIPTIONS,
-    TOPIC,
-    Answer,
-    Ask,
-    Has,
-    Like,
-    Row,
-    Wait,
-    ack,
-    delete,
-    error,
-    get,
-    member,
-    offsets,
-    post,
-    publish,
-    pull,
-    put,
-    received,
-    refused,
-)
+from tests.contract.rows import *
 
 PUBLISH, PULL, ACK = TOPIC + ":publish", SUBSCRIPTION + ":pull", SUBSCRIPTION + ":acknowledge"
-DAY = 86_400
-PUB, CON = member("pub", "publisher"), member("con", "consumer")
 THREE = (*BOTH, publish("MA==", "MQ==", "Mg=="))
 NOTHING = Answer({"receivedMessages": []})
 BAD_MESSAGE = error("IA", "Invalid Message Arguments")
 
 
+def bad_message(what: str) -> Answer:
+    return error("IA", f"Invalid Message Arguments: {what}")
+
+
 def empty_message(place: int = 0) -> Answer:
-    return error("IA", f"Invalid Message Arguments: message {place}, counted from 0, has neither data nor attributes")
+    return bad_message(f"message {place}, counted from 0, has neither data nor attributes")
 
 
 def no_base64(place: int = 0) -> Answer:
-    return error(
-        "IA",
-        f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64: encode it, or run the"
-        " service with the setting lenient_data",
-    )
+    return bad_message(f"the data of message {place}, counted from 0, is not base64, as strict_data demands: encode it")
 
 
 BAD_PULL = error("IA", "Invalid Pull Parameters Arguments")
@@ -58,9 +27,7 @@ WRONG, NONE_PENDING = error("IA", "wrong ack"), error("IA", "no ack pending")
 TIMEOUT = Answer({"error": {"code": 408, "message": "ack timeout", "status": "TIMEOUT"}}, 408)
 PUBLISH_TIME = Like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,8}[1-9])?Z")
 ACK_ID = "projects/$P/subscriptions/S:"
-LONG_KEY = error(
-    "IA", "Invalid Message Arguments: the ordering key of message 1, counted from 0, has more than 1024 bytes"
-)
+LONG_KEY = bad_message("the ordering key of message 1, counted from 0, has more than 1024 bytes")
 TOO_LARGE = refused(413, "INVALID_ARGUMENT", "Message size is too large")
 
 
@@ -79,15 +46,9 @@ def ids(*texts: str) -> Ask:
 
 
 HARD = {
-    "q": 'say "hi"',
-    "nl": "a\nb",
-    "two": "a\\nb",
-    "back": "\\",
-    "u": "ü€😀",
-    "inject": '","x":"y',
-    "": "empty name",
+    "q": 'say "hi"', "nl": "a\nb", "two": "a\\nb", "back": "\\", "u": "ü€😀", "inject": '","x":"y', "": "empty name",
     "Case": "KEPT",
-}
+}  # fmt: skip
 
 PUBLISHING = [
     Row("12.2, clients A16, 17.1 M1", "ids are consecutive from 0, in request order", publish("MA==", "MQ=="),
@@ -109,19 +70,16 @@ PUBLISHING = [
     Row("12.1", "attributes may be a list of pairs and come out as a map", pull(), came(attributes={"a": "1", "b": ""}),
         (*BOTH, messages({"attributes": [{"key": "a", "value": "1"}, {"key": "b"}]}))),
     Row("12.1, 10.2, clients A6", "an ordering key stands beside the message", pull(2),
-        Answer({"receivedMessages": [
-            {"ackId": ACK_ID + "0", "orderingKey": HARD["inject"], "message":
-                {"messageId": "0", "publishTime": PUBLISH_TIME, "data": "aGk=", "attributes": HARD}},
-            {"ackId": ACK_ID + "1", "message": {"messageId": "1", "publishTime": PUBLISH_TIME, "data": "aGk="}},
-        ]}),
-        (*BOTH, messages({"data": "aGk=", "attributes": HARD, "orderingKey": HARD["inject"]},
-                         {"data": "aGk=", "orderingKey": ""}))),
+        Answer({"receivedMessages": [{"ackId": ACK_ID + "0", "orderingKey": HARD["inject"],
+        "message": {"messageId": "0", "publishTime": PUBLISH_TIME, "data": "aGk=", "attributes": HARD}},
+        {"ackId": ACK_ID + "1", "message": {"messageId": "1", "publishTime": PUBLISH_TIME, "data": "aGk="}}]}), (*BOTH,
+        messages({"data": "aGk=", "attributes": HARD, "orderingKey": HARD["inject"]}, {"data": "aGk=",
+        "orderingKey": ""}))),
     Row("12.1", "keys of one request may differ, and their name is spelled as one likes", pull(1), came(data="MA=="),
         (*BOTH, messages({"data": "MA==", "ORDERINGKEY": None}, {"data": "MQ==", "orderingKey": "a"},
                          {"data": "Mg==", "orderingKey": "b"}))),
-    Row("12.1, 12.2", "too long an ordering key",
-        messages({"data": "aGk="}, {"data": "aGk=", "orderingKey": "ü" * 513}), LONG_KEY, BOTH,
-        ((ASK_OFFSETS, offsets(0, 0, 0)),)),
+    Row("12.1, 12.2", "too long an ordering key", messages({"data": "aGk="}, {"data": "aGk=",
+        "orderingKey": "ü" * 513}), LONG_KEY, BOTH, ((ASK_OFFSETS, offsets(0, 0, 0)),)),
     Row("12.1, 12.2", "an ordering key that is no text", messages({"data": "aGk=", "orderingKey": 7}), BAD_MESSAGE,
         (A_TOPIC,)),
     Row("12.1", "an ordering key alone is no message", messages({"orderingKey": "k"}), empty_message(), (A_TOPIC,)),
@@ -134,17 +92,26 @@ PUBLISHING = [
         (A_TOPIC, PUB)),
     Row("12.2", "parse error", post(PUBLISH, b"no json"), BAD_MESSAGE, (A_TOPIC,)),
     Row("12.2", "an attribute that is no text", messages({"attributes": {"k": 1}}), BAD_MESSAGE, (A_TOPIC,)),
-    Row("17.1 M7", "data that is no base64", messages({"data": "msg 1"}), no_base64(), (A_TOPIC,)),
-    Row("17.1 M7", "base64 without its padding", messages({"data": "aGk"}), no_base64(), (A_TOPIC,)),
-    Row("17.1 M7", "base64 of the other alphabet", messages({"data": "-_-_"}), no_base64(), (A_TOPIC,)),
+    Row("17.1 M7", "data that is no base64", messages({"data": "msg 1"}), no_base64(), (A_TOPIC,), served="strict"),
+    Row("17.1 M7", "base64 without its padding", messages({"data": "aGk"}), no_base64(), (A_TOPIC,), served="strict"),
+    Row("17.1 M7", "base64 of the other alphabet", messages({"data": "-_-_"}), no_base64(), (A_TOPIC,),
+        served="strict"),
+    Row("17.1 M7", "data that is no base64 in a project that says so", messages({"data": "msg 1"}), no_base64(),
+        (A_TOPIC, messages({"data": "msg 1"}), put("/projects/$P", {"strictData": True})), ((get("/projects/$P"),
+        Answer(Has(strictData=True))), (put("/projects/$P", {"description": "d"}), Answer(Has(strictData=True))),
+        (put("/projects/$P", {"strictData": False}), Answer(Has(strictData=False))), (messages({"data": "msg 1"}),
+        Answer({"messageIds": ["1"]})))),
+    Row("17.1 M7", "any text in a project that says so", messages({"data": "msg 1"}), Answer({"messageIds": ["0"]}),
+        (A_TOPIC, put("/projects/$P", {"strictData": False})), served="strict"),
+    Row("7, 17.1 M7", "strictData is true or false", put("/projects/$P", {"strictData": "yes"}),
+        error("BR", "Invalid Request Body"), (), ((get("/projects/$P"), Answer(Has(strictData=None))),)),
     Row("17.1 M7", "neither data nor attributes", messages({}), empty_message(), (A_TOPIC,)),
-    Row("17.1 M7, clients A17", "the lenient setting keeps any text", pull(), came(data="msg 1"),
-        (*BOTH, messages({"data": "msg 1"})), served="lenient"),
+    *[Row("17.1 M7, clients A17", f"any text is kept: {each!r}", pull(), came(data=each),
+        (*BOTH, messages({"data": each}))) for each in ("msg 1", "aGk", "-_-_", "{\"a\": \"ü\\n\"}", "hello", "test")],
     Row("17.1 M5", "all of a request or none of it", messages({"data": "aGk="}, {"data": "x"}), no_base64(1), BOTH,
-        ((ASK_OFFSETS, offsets(0, 0, 0)), (publish(), Answer({"messageIds": ["0"]})))),
-    Row("12.2, 17.1 M6", "a message over the limit, and nothing is stored",
-        messages({"data": "aGk="}, {"data": "A" * 1200}), TOO_LARGE, BOTH, ((ASK_OFFSETS, offsets(0, 0, 0)),),
-        served="small"),
+        ((ASK_OFFSETS, offsets(0, 0, 0)), (publish(), Answer({"messageIds": ["0"]}))), served="strict"),
+    Row("12.2, 17.1 M6", "a message over the limit, and nothing is stored", messages({"data": "aGk="},
+        {"data": "A" * 1200}), TOO_LARGE, BOTH, ((ASK_OFFSETS, offsets(0, 0, 0)),), served="small"),
     Row("12.2", "the limit is per message, not per request", publish(*["A" * 800] * 10),
         Answer({"messageIds": [str(n) for n in range(10)]}), (A_TOPIC,), served="small"),
 ]  # fmt: skip
@@ -206,9 +173,8 @@ ACKNOWLEDGING = [
     Row("11.1", "the ids are looked at before the state", ids("x"), BAD_ACK, BOTH),
     Row("11.1, 17.2 A1", "nothing handed out", ack(0), NONE_PENDING, (*BOTH, publish())),
     Row("11.1, 17.2 A1", "beyond what was handed out", ack(2), WRONG, (*THREE, pull(2)), ((ack(1), Answer({})),)),
-    Row("11.1, 11.2", "late: 408, nothing changed, and the same messages come again", ack(0), TIMEOUT,
-        (*THREE, pull(1), Wait(10.001)),
-        ((ASK_OFFSETS, offsets(0, 0, 3)), (pull(1), received(0)), (ack(0), Answer({})))),
+    Row("11.1, 11.2", "late: 408, nothing changed, and the same messages come again", ack(0), TIMEOUT, (*THREE, pull(1),
+        Wait(10.001)), ((ASK_OFFSETS, offsets(0, 0, 3)), (pull(1), received(0)), (ack(0), Answer({})))),
     Row("11.2, 17.2 A2", "in time to the millisecond", ack(0), Answer({}), (*THREE, pull(1), Wait(10))),
     Row("11.2, clients R9", "only the largest counts", ack(2), Answer({}), (*THREE, pull()),
         ((ASK_OFFSETS, offsets(0, 3, 3)), (pull(), NOTHING))),

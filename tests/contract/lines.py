@@ -7,7 +7,7 @@ Kept by other tests, because no single request shows them: 17.1 M4 and M8 and 17
 `tests/service/push/test_pushing.py`), 17.4 O13 (`tests/core/test_settings.py`), clients R14 (TLS), 17.4 O11 (caches).
 """
 
-SECTIONS = ["1", "1.1", "1.2", "1.3", "1.4", "1.5", *(f"1.5 {step}" for step in range(2, 8)), "2"]
+SECTIONS = ["1", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", *(f"1.5 {step}" for step in range(2, 8)), "2"]
 SECTIONS += ["3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "4", "5.1", "5.2", "5.3", "5.4", "6", "7", "7.1", "8"]
 SECTIONS += ["9.1", "9.2", "9.3", "10.1", "10.2", "10.3", "10.4", "11.1", "11.2", "11.3", "11.4", "11.5"]
 SECTIONS += ["12.1", "12.2", *(f"13.{part}" for part in range(1, 7)), *(f"14.{part}" for part in range(1, 7))]
@@ -21,22 +21,8 @@ DEFECTS += [f"17.4 O{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 CLIENTS = [f"clients R{number}" for number in range(1, 14)]
 CLIENTS += [f"clients A{number}" for number in range(1, 25)]
 
-OURS = [
-    f"ours {what}"
-    for what in (
-        "key",
-        "seek",
-        "offsets",
-        "read",
-        "retention",
-        "doctor",
-        "attributes",
-        "dryRun",
-        "dead letters",
-        "retry",
-        "secret",
-    )
-]
+_OURS = ["key", "lists", "seek", "offsets", "read", "retention", "doctor", "attributes", "dryRun", "retry", "secret"]
+OURS = [f"ours {what}" for what in (*_OURS, "dead letters")]
 """What this service adds to the contract, each described in docs/reference."""
 
 LINES = [*SECTIONS, *DEFECTS, *CLIENTS, *OURS]

@@ -1,106 +1,60 @@
 """Sections 14.1 to 14.3: metrics of resources; and what 17.3 and 17.4 say of them. The time stands still."""
 
-from tests.contract.rows import (
-    A_SUBSCRIPTION,
-    A_TOPIC,
-    BOTH,
-    FORBIDDEN,
-    NO_PROJECT,
-    NO_SUBSCRIPTION,
-    NO_TOPIC,
-    OK,
-    PROJECT,
-    SUBSCRIPTION,
-    SUBSCRIPTIONS,
-    TOPIC,
-    TOPICS,
-    Answer,
-    Has,
-    Holding,
-    Like,
-    Row,
-    Wait,
-    ack,
-    delete,
-    error,
-    get,
-    listed,
-    member,
-    post,
-    publish,
-    pull,
-    put,
-)
+from tests.contract.rows import *
 
 NEVER = "0001-01-01T00:00:00Z"
 TEXT = Like("[A-Z].+[.]")
 OF_PROJECT, OF_TOPIC, OF_SUBSCRIPTION = PROJECT + ":metrics", TOPIC + ":metrics", SUBSCRIPTION + ":metrics"
 WATCH = PROJECT + ":watch"
 HISTORY = PROJECT + ":history"
-ADM, PUB, CON = member("adm", "project_admin"), member("pub", "publisher"), member("con", "consumer")
 
 
 def metric(resource: str, name: str, short: str, *points: tuple[str, object], kind: str = "counter") -> object:
     """A metric with all its fields."""
     return {
-        "metric": f"{resource}.{short}",
-        "metric_type": kind,
-        "value_type": "int64" if kind == "counter" else "float64",
-        "resource_type": resource,
-        "resource_name": name,
+        "metric": f"{resource}.{short}", "metric_type": kind, "value_type": "int64" if kind == "counter" else "float64",
+        "resource_type": resource, "resource_name": name, "description": TEXT,
         "timeseries": [{"timestamp": moment, "value": value} for moment, value in points],
-        "description": TEXT,
-    }
+    }  # fmt: skip
+
+
+def whole(*metrics: object) -> Answer:
+    return Answer({"metrics": list(metrics)})
 
 
 def project(
     topics: int = 0, subscriptions: int = 0, days: tuple[tuple[str, int], ...] = (), users: tuple[object, ...] = ()
 ) -> Answer:
     """The whole answer about a project."""
-    return Answer(
-        {
-            "metrics": [
-                metric("project", "$P", "number_of_topics", ("$now", topics)),
-                metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)),
-                *users,
-                metric("project", "$P", "number_of_daily_messages", *days),
-            ]
-        }
+    return whole(
+        metric("project", "$P", "number_of_topics", ("$now", topics)),
+        metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)),
+        *users,
+        metric("project", "$P", "number_of_daily_messages", *days),
     )
 
 
 def topic(
-    subscriptions: int = 0,
-    messages: int = 0,
-    size: int = 0,
-    days: tuple[tuple[str, int], ...] = (),
+    subscriptions: int = 0, messages: int = 0, size: int = 0, days: tuple[tuple[str, int], ...] = (),
     rate: tuple[str, float] = (NEVER, 0.0),
-) -> Answer:
+) -> Answer:  # fmt: skip
     """The whole answer about a topic."""
-    return Answer(
-        {
-            "metrics": [
-                metric("topic", "T", "number_of_subscriptions", ("$now", subscriptions)),
-                metric("topic", "T", "number_of_messages", ("$now", messages)),
-                metric("topic", "T", "number_of_bytes", ("$now", size)),
-                metric("topic", "T", "number_of_daily_messages", *days),
-                metric("topic", "T", "publishing_rate", rate, kind="rate"),
-            ]
-        }
+    return whole(
+        metric("topic", "T", "number_of_subscriptions", ("$now", subscriptions)),
+        metric("topic", "T", "number_of_messages", ("$now", messages)),
+        metric("topic", "T", "number_of_bytes", ("$now", size)),
+        metric("topic", "T", "number_of_daily_messages", *days),
+        metric("topic", "T", "publishing_rate", rate, kind="rate"),
     )
 
 
 def subscription(messages: int = 0, size: int = 0, rate: tuple[str, float] = (NEVER, 0.0), lost: int = 0) -> Answer:
     """The whole answer about a subscription; the last metric is ours."""
-    return Answer(
-        {
-            "metrics": [
-                metric("subscription", "S", "number_of_messages", ("$now", messages)),
-                metric("subscription", "S", "number_of_bytes", ("$now", size)),
-                metric("subscription", "S", "consumption_rate", rate, kind="rate"),
-                metric("subscription", "S", "number_of_lost_messages", ("$now", lost)),
-            ]
-        }
+    return whole(
+        metric("subscription", "S", "number_of_messages", ("$now", messages)),
+        metric("subscription", "S", "number_of_bytes", ("$now", size)),
+        metric("subscription", "S", "consumption_rate", rate, kind="rate"),
+        metric("subscription", "S", "number_of_lost_messages", ("$now", lost)),
     )
 
 
@@ -113,11 +67,10 @@ OTHER_TOPIC, OTHER_SUBSCRIPTION = TOPICS + "/O", SUBSCRIPTIONS + "/R"
 PROJECT_ROWS = [
     Row("14.1, clients A21", "an empty project", get(OF_PROJECT), project()),
     Row("14.1", "its topics and subscriptions", get(OF_PROJECT), project(2, 1), (*BOTH, put(OTHER_TOPIC))),
-    Row("14.1, clients A21", "members on access lists, each kind oldest member first", get(OF_PROJECT),
-        project(2, 1, users=(on_lists("pub", "topics", 2), on_lists("adm", "topics", 1),
-        on_lists("con", "subscriptions", 1))),
-        (PUB, ADM, CON, *BOTH, put(OTHER_TOPIC), listed(TOPIC, "adm", "pub"), listed(OTHER_TOPIC, "pub"),
-        listed(SUBSCRIPTION, "con"))),
+    Row("14.1, clients A21", "members on access lists, each kind oldest member first", get(OF_PROJECT), project(2, 1,
+        users=(on_lists("pub", "topics", 2), on_lists("adm", "topics", 1), on_lists("con", "subscriptions", 1))), (PUB,
+        ADM, CON, *BOTH, put(OTHER_TOPIC), listed(TOPIC, "adm", "pub"), listed(OTHER_TOPIC, "pub"), listed(SUBSCRIPTION,
+        "con"))),
     Row("14.1", "a member who left is not told of", get(OF_PROJECT), project(1),
         (PUB, A_TOPIC, listed(TOPIC, "pub"), post(PROJECT + "/members/$P-pub:remove"))),
     Row("14.1", "messages of all topics by day, newest first, at once", get(OF_PROJECT),
@@ -136,9 +89,8 @@ TOPIC_ROWS = [
     Row("14.2, clients A21", "a topic nobody published to", get(OF_TOPIC), topic(), (A_TOPIC,)),
     Row("14.2, 12.2", "messages, and bytes as the texts were sent", get(OF_TOPIC),
         topic(1, 3, 16, (("$today", 3),), ("$now", 3.0)), (*BOTH, publish("aGk=", "aGk=", "aGVsbG8=")), standing=True),
-    Row("14.2, 12.2", "line breaks in data count as sent", get(OF_TOPIC),
-        topic(0, 1, 6, (("$today", 1),), ("$now", 1.0)),
-        (A_TOPIC, publish("aG\r\nk=")), standing=True),
+    Row("14.2, 12.2", "line breaks in data count as sent", get(OF_TOPIC), topic(0, 1, 6, (("$today", 1),), ("$now",
+        1.0)), (A_TOPIC, publish("aG\r\nk=")), standing=True),
     Row("14.2, 12.2", "attributes count no bytes", get(OF_TOPIC), topic(0, 1, 4, (("$today", 1),), ("$now", 1.0)),
         (A_TOPIC, post(TOPIC + ":publish", {"messages": [{"data": "aGk=", "attributes": {"k": "value"}}]})),
         standing=True),
@@ -149,9 +101,8 @@ TOPIC_ROWS = [
         metric("topic", "T", "publishing_rate", ("$before", 1.0), kind="rate")))), (A_TOPIC, publish(), Wait(3600))),
     Row("14.2, 17.4 O5", "two publishes at once: the interval is a millisecond at least", get(OF_TOPIC),
         topic(0, 2, 8, (("$today", 2),), ("$now", 1000.0)), (A_TOPIC, publish(), publish()), standing=True),
-    Row("14.2", "messages by day", get(OF_TOPIC),
-        topic(0, 3, 12, (("$today", 2), ("$yesterday", 1)), ("$now", 0.0000231481)),
-        (A_TOPIC, publish(), Wait(86_400), publish("aGk=", "aGk="))),
+    Row("14.2", "messages by day", get(OF_TOPIC), topic(0, 3, 12, (("$today", 2), ("$yesterday", 1)), ("$now",
+        0.0000231481)), (A_TOPIC, publish(), Wait(86_400), publish("aGk=", "aGk="))),
     Row("14.2, 17.4 O1", "asking twice changes nothing", get(OF_TOPIC), topic(0, 1, 4, (("$today", 1),), ("$now", 1.0)),
         (A_TOPIC, publish(), get(OF_TOPIC)), ((get(OF_TOPIC), topic(0, 1, 4, (("$today", 1),), ("$now", 1.0))),),
         standing=True),
@@ -181,12 +132,10 @@ SUBSCRIPTION_ROWS = [
         (*BOTH, publish("aGk=", "aGk=", "aGk="), pull(2), ack(1), Wait(2), pull())),
     Row("14.3, 17.4 O5", "two pulls at once: the interval is a millisecond at least", get(OF_SUBSCRIPTION),
         subscription(2, 8, ("$now", 1000.0)), (*BOTH, publish(), pull(), pull())),
-    Row("14.3", "a pull that finds nothing is the last pull too", get(OF_SUBSCRIPTION),
-        subscription(rate=("$now", 0.0)),
-        (*BOTH, pull())),
-    Row("14.3", "attributes and line breaks count as for a publish", get(OF_SUBSCRIPTION),
-        subscription(2, 10, ("$now", 2.0)),
-        (*BOTH, post(TOPIC + ":publish", {"messages": [{"data": "aGk=", "attributes": {"k": "\"\\"}}]}),
+    Row("14.3", "a pull that finds nothing is the last pull too", get(OF_SUBSCRIPTION), subscription(rate=("$now",
+        0.0)), (*BOTH, pull())),
+    Row("14.3", "attributes and line breaks count as for a publish", get(OF_SUBSCRIPTION), subscription(2, 10, ("$now",
+        2.0)), (*BOTH, post(TOPIC + ":publish", {"messages": [{"data": "aGk=", "attributes": {"k": "\"\\"}}]}),
         publish("aG\r\nk="), pull())),
     Row("14.3", "also when its topic is gone", get(OF_SUBSCRIPTION), subscription(1, 4, ("$now", 1.0)),
         (*BOTH, publish(), pull(), delete(TOPIC))),

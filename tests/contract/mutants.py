@@ -1,10 +1,11 @@
 """Change the program and see whether the tests notice: `python -m tests.contract.mutants --sample 100`.
 
-Each change is made alone in a copy of the package: an error's text, an error's status code or word, who may do an
-action, or the method of a route. The contract's table is run first, then, for what is ours and what only a race shows,
-the tests of the changed package, then those of the other packages. What needs Kafka, PostgreSQL or Spark, or takes
-long, is not run, and the log on Kafka is not changed. A change that no test notices is printed so; the last line is
-the result, and the exit code tells whether all were noticed.
+Each change is made alone: an error's text, an error's status code or word, who may do an action, or the method of a
+route. All of them are built into one copy of the package, each behind a switch. The tests run once with every switch
+off and record which tests evaluate which switch. Then each change is switched on and its tests run. A switch that is
+evaluated by an import or by a fixture of many tests is tried by the contract's table and by the tests of its package.
+Tests that need Kafka, PostgreSQL or Spark, or take long, are not run, and the log on Kafka is not changed. Changes that
+no test notices are printed so; the last line is the result, and the exit code tells whether all were noticed.
 """
 
 import argparse
@@ -14,8 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -30,13 +31,11 @@ ERRORS = {
 """Errors that a client can meet."""
 NOT_CHANGED = {"cli", "client", "kafka"}
 """Folders whose errors the tests that are run here do not meet."""
-PACKAGES = ["http", "access", "validation", "storage", "core", "service", "app", "push", "identity", "outgoing"]
-"""Whose tests are run for a change in any package, in this order."""
-MARKS = "not kafka and not postgres and not spark and not long"
-BY_CONTRACT, BY_ITS_PACKAGE, BY_ANOTHER = "the contract", "its package", "another package"
-_NO_TESTS = 5
-"""Exit code of pytest that ran none."""
+MARKS = "not kafka and not postgres and not spark and not long and not alone"
+MOST_TESTS = 60
+"""Tests that are run for a change, of all that evaluate it."""
 _SECONDS = 1800
+_SWITCH = "change_or_not"
 
 
 class Change(NamedTuple):
@@ -126,18 +125,6 @@ def _other_path(row: ast.Call) -> Iterator[tuple[ast.expr, str]]:
         yield method, repr({"GET": "PUT", "POST": "PUT", "PUT": "POST", "DELETE": "PUT"}[str(method.value)])
 
 
-def suites_of(file: Path) -> dict[str, list[str]]:
-    """Return which tests are run for a change of the file, in this order."""
-    own = tests_of(file)
-    others = [ROOT / "tests" / name for name in PACKAGES]
-    files = [each for each in sorted((ROOT / "tests").glob("test_*.py")) if each.name != "test_docs.py"]
-    return {
-        BY_CONTRACT: ["tests/contract"],
-        BY_ITS_PACKAGE: [str(own.relative_to(ROOT))],
-        BY_ANOTHER: [str(each.relative_to(ROOT)) for each in others + files if each != own],
-    }
-
-
 def tests_of(file: Path) -> Path:
     """Return the folder of tests that mirrors the package of a file: the nearest there is."""
     folder = ROOT / "tests" / file.relative_to(PACKAGE).parent
@@ -146,26 +133,95 @@ def tests_of(file: Path) -> Path:
     return folder
 
 
-def noticed_by(change: Change) -> str | None:
-    """Run the tests against a copy with the change; return which failed, None when none did."""
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(PACKAGE, Path(folder) / "ams")
-        copy = Path(folder) / "ams" / change.file.relative_to(PACKAGE)
-        source = copy.read_bytes()
-        copy.write_bytes(source[: change.start] + change.new.encode() + source[change.end :])
-        return next((name for name, suite in suites_of(change.file).items() if not _passes(suite, folder)), None)
+SITE = f"""\
+import builtins, os
+_chosen, _records = os.environ.get("MUTANT"), os.environ.get("MUTANT_RECORDS")
+_met = set()
+
+def _switch(number, original, changed):
+    if str(number) == _chosen:
+        return changed
+    met = number, os.environ.get("PYTEST_CURRENT_TEST", "")
+    if _records and met not in _met:
+        _met.add(met)
+        with open(f"{{_records}}/{{os.getpid()}}", "a") as file:
+            file.write(f"{{number}} {{met[1]}}\\n")
+    return original
+
+builtins.{_SWITCH} = _switch
+"""
+"""Python runs it first in every process; records are lines of a switch and the test that evaluated it."""
 
 
-def _passes(suite: list[str], folder: str) -> bool:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", MARKS, *suite],
+def write_switches(sample: Sequence[Change], folder: Path) -> None:
+    """Copy the package to a folder, each change behind a switch that has its place in `sample`."""
+    shutil.copytree(PACKAGE, folder / "ams", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "sitecustomize.py").write_text(SITE)
+    by_file: defaultdict[Path, list[tuple[int, Change]]] = defaultdict(list)
+    for number, change in enumerate(sample):
+        by_file[change.file].append((number, change))
+    for file, found in by_file.items():
+        source = file.read_bytes()
+        for number, change in sorted(found, key=lambda each: -each[1].start):  # from the end: places before it stay
+            original = source[change.start : change.end].decode()
+            switch = f"{_SWITCH}({number}, {original}, {change.new})"
+            source = source[: change.start] + switch.encode() + source[change.end :]
+        (folder / "ams" / file.relative_to(PACKAGE)).write_bytes(source)
+
+
+class Tests(NamedTuple):
+    """The tests that evaluate a switch."""
+
+    own: frozenset[str] = frozenset()
+    """Those that do so themselves."""
+    is_shared: bool = False
+    """Whether an import or a fixture does it, for whatever tests come then."""
+
+
+def record(folder: Path) -> Mapping[int, Tests]:
+    """Run the tests with every switch off, and return which tests evaluate which switch."""
+    records = folder / "records"
+    records.mkdir()
+    run = _pytest(folder, ["tests", "-n", "2"], MUTANT_RECORDS=str(records))
+    if run.returncode:
+        sys.exit(f"Tests fail without any change:\n{run.stdout[-3000:]}")
+    own: defaultdict[int, set[str]] = defaultdict(set)
+    shared: set[int] = set()
+    for line in "".join(file.read_text() for file in records.iterdir()).splitlines():
+        number, _, test = line.partition(" ")
+        if test.endswith(" (call)"):
+            own[int(number)].add(test.removesuffix(" (call)"))
+        else:
+            shared.add(int(number))
+    return {number: Tests(frozenset(own[number]), number in shared) for number in {*own, *shared}}
+
+
+def is_noticed(number: int, change: Change, tests: Tests, folder: Path) -> bool:
+    """Switch a change on and tell whether a test fails."""
+    arguments = folder / "arguments"
+    arguments.write_text("\n".join(sorted(tests.own)[:MOST_TESTS]))
+    if tests.own and _fails(folder, number, [f"@{arguments}"]):
+        return True
+    suites = [["tests/contract"], [str(tests_of(change.file).relative_to(ROOT))]] if tests.is_shared else []
+    return any(_fails(folder, number, [*suite, "-n", "2"]) for suite in suites)
+
+
+def _fails(folder: Path, number: int, arguments: list[str]) -> bool:
+    return _pytest(folder, ["-x", *arguments], MUTANT=str(number)).returncode == 1
+
+
+def _pytest(folder: Path, arguments: list[str], **environment: str) -> "subprocess.CompletedProcess[str]":
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", MARKS]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(folder), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         timeout=_SECONDS,
+        check=False,
     )
-    return run.returncode in (0, _NO_TESTS)
 
 
 def main() -> int:
@@ -175,14 +231,17 @@ def main() -> int:
     chosen = parser.parse_args()
     everything = changes()
     sample = Random(chosen.seed).sample(everything, min(chosen.sample, len(everything)))
-    noticed: Counter[str | None] = Counter()
-    for number, change in enumerate(sample, 1):
-        who = noticed_by(change)
-        noticed[who] += 1
-        print(f"{number}/{len(sample)} {f'noticed by {who}' if who else 'NOT NOTICED'}: {change}", flush=True)
-    told = ", ".join(f"{noticed[name]} noticed by {name}" for name in (BY_CONTRACT, BY_ITS_PACKAGE, BY_ANOTHER))
-    print(f"mutants: of {len(everything)} changes {len(sample)} made, {told}, {noticed[None]} by none")
-    return 1 if noticed[None] else 0
+    survived = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_switches(sample, folder)
+        tests = record(folder)
+        for number, change in enumerate(sample):
+            noticed = is_noticed(number, change, tests.get(number, Tests()), folder)
+            survived += not noticed
+            print(f"{number + 1}/{len(sample)} {'noticed' if noticed else 'NOT NOTICED'}: {change}", flush=True)
+    print(f"mutants: of {len(everything)} changes {len(sample)} made, {survived} noticed by none")
+    return 1 if survived else 0
 
 
 if __name__ == "__main__":

@@ -2,33 +2,12 @@
 
 import hashlib
 
-from tests.contract.push_words import AN_ENDPOINT, DISABLED, create, row
-from tests.contract.rows import (
-    A_TOPIC,
-    BOTH,
-    FORBIDDEN,
-    NO_SUBSCRIPTION,
-    SUBSCRIPTION,
-    UNAUTHORIZED,
-    Answer,
-    Ask,
-    Has,
-    Like,
-    delete,
-    error,
-    every,
-    get,
-    listed,
-    member,
-    post,
-    publish,
-    user,
-)
+from tests.contract.push_words import *
+from tests.contract.rows import *
 
 STATUS = SUBSCRIPTION + ":pushStatus"
 NO_PUSH = error("CO", "Subscription is not in push mode")
 UNVERIFIED = (A_TOPIC, create(AN_ENDPOINT))
-CON = member("con", "consumer")
 LISTED = listed(SUBSCRIPTION, "con")
 
 LOOKING = [
@@ -86,7 +65,7 @@ BEATING = [
           {"x": {"failure": {**FAILED, "detail": "d" * 65_536}}},
           {"x": {"failure": {**FAILED, "time": -1}}},
           {"x": {"attempts": [{**ATTEMPT, "time": 10**18}]}},
-          {"x": {"nextAttempt": 253_402_300_800_000}},
+          {"x": {"nextAttempt": 253_402_300_800_000}}
       ))],
     row("ours push lease", "an administrator delivers nothing", heartbeat("admin"), FORBIDDEN),
     row("ours push lease", "nor does a stranger", heartbeat("stranger"), UNAUTHORIZED),

@@ -1,38 +1,9 @@
 """Sections 5 and 7 again: orders of checks, nulls and views that `users` has no row for."""
 
-from tests.contract.rows import (
-    A_TOPIC,
-    BOTH,
-    EMPTY,
-    FORBIDDEN,
-    MEMBERS,
-    NO_PROJECT,
-    NO_USER,
-    OK,
-    PROJECT,
-    SUBSCRIPTION,
-    TOKEN,
-    TOPIC,
-    UNAUTHORIZED,
-    Answer,
-    Has,
-    Row,
-    delete,
-    error,
-    get,
-    listed,
-    member,
-    post,
-    publish,
-    pull,
-    put,
-    user,
-)
+from tests.contract.rows import *
 
-PUB, ADM, U = member("pub", "publisher"), member("adm", "project_admin"), user("u")
-BAD_USER = error("IA", "Invalid User Arguments")
+U = user("u")
 BAD_BODY = error("BR", "Invalid Request Body")
-HERE = {"project": "$P", "roles": ["publisher"], "topics": [], "subscriptions": []}
 KING = error("IA", "invalid role: king")
 ELSEWHERE = (post("/projects/$P-2", {}), post("/projects/$P-2/members/$P-pub:add", {"roles": ["consumer"]}))
 """Makes `pub` a member of a second project."""
@@ -46,13 +17,11 @@ USERS = [
     Row("5.2", "page errors of the list, the token", get("/users?pageToken=%25"), error("IA", "Invalid page token")),
     Row("5.2", "the list counts all", get("/users?project=$P&pageSize=1"), Answer(Has(totalSize=2)), (PUB, ADM)),
     Row("5.2", "an empty project filter is none", get("/users?project=&pageSize=1"),
-        Answer(Has(users=[Has(name="$P-u")])),
-        (U,)),
+        Answer(Has(users=[Has(name="$P-u")])), (U,)),
     Row("5.2, 3.6", "the list shows tokens to a service admin", get("/users?project=$P"),
         Answer(Has(users=[Has(token="$token_pub", created_by="admin")])), (PUB,)),
-    Row("5.2", "a user shows all its projects", get("/users/$P-pub"),
-        Answer(Has(projects=[HERE, {"project": "$P-2", "roles": ["consumer"], "topics": [], "subscriptions": []}])),
-        (PUB, *ELSEWHERE)),
+    Row("5.2", "a user shows all its projects", get("/users/$P-pub"), Answer(Has(projects=[HERE, {"project": "$P-2",
+        "roles": ["consumer"], "topics": [], "subscriptions": []}])), (PUB, *ELSEWHERE)),
     Row("5.2", "by uuid is for the authentication service too", get("/users:byUUID/$uuid_u", by="aa"),
         Answer(Has(name="$P-u", token="$token_u")), (U, user("aa", "argo_api_authn"))),
     Row("5.2", "the profile shows service roles and creator", get("/users/profile", by="mv"),
@@ -93,13 +62,11 @@ USERS = [
     Row("5.4", "update: an unknown project, and nothing is changed",
         put("/users/$P-u", {"email": "n@o.example", "projects": [{"project": "$P-none"}]}),
         error("IA", "invalid project: $P-none"), (U,), ((get("/users/$P-u"), Answer(Has(email=""))),)),
-    Row("5.4", "update: an unknown role, and nothing is changed",
-        put("/users/$P-pub", {"email": "n@o.example", **granted("king")}), KING, (PUB,),
-        ((get("/users/$P-pub"), Answer(Has(email="", projects=[HERE]))),)),
+    Row("5.4", "update: an unknown role, and nothing is changed", put("/users/$P-pub", {"email": "n@o.example",
+        **granted("king")}), KING, (PUB,), ((get("/users/$P-pub"), Answer(Has(email="", projects=[HERE]))),)),
     Row("5.4", "update: an unknown service role", put("/users/$P-u", {"service_roles": ["king"]}), KING, (U,)),
     Row("5.4", "update: roles before the new name", put("/users/$P-u", {"name": "$P-v", "service_roles": ["king"]}),
-        KING,
-        (U, user("v"))),
+        KING, (U, user("v"))),
     Row("5.4", "update: a taken name changes nothing", put("/users/$P-u", {"name": "$P-v", "email": "n@o.example"}),
         error("IA", "invalid user name change, name already exists"), (U, user("v")),
         ((get("/users/$P-u"), Answer(Has(email=""))),)),
@@ -145,9 +112,8 @@ MEMBERSHIP = [
     Row("7.1, 3.6", "the service token sees tokens and all projects", get(MEMBERS + "/$P-pub", by="service"),
         Answer(Has(token="$token_pub", projects=[HERE, Has(project="$P-2")])), (PUB, *ELSEWHERE)),
     Row("7.1, 3.6", "the list for a project admin, with details, shows this project only",
-        get(MEMBERS + "?details=true&pageSize=1", by="adm"),
-        Answer(Has(users=[Has(name="$P-pub", token=None, created_by=None, service_roles=[], projects=[HERE])])),
-        (ADM, PUB, *ELSEWHERE)),
+        get(MEMBERS + "?details=true&pageSize=1", by="adm"), Answer(Has(users=[Has(name="$P-pub", token=None,
+        created_by=None, service_roles=[], projects=[HERE])])), (ADM, PUB, *ELSEWHERE)),
     Row("7.1, 3.6", "the full view of a member shows all projects", get(MEMBERS + "/$P-pub"),
         Answer(Has(projects=[HERE, Has(project="$P-2")])), (PUB, *ELSEWHERE)),
     Row("7.1", "details is only the exact text true", get(MEMBERS + "?details=True"),
@@ -167,8 +133,7 @@ MEMBERSHIP = [
     Row("7.1", "update: roles may be taken all", put(MEMBERS + "/$P-pub", granted()),
         Answer(Has(projects=[{**HERE, "roles": []}])), (PUB,), ((get(TOPIC, by="pub"), UNAUTHORIZED),)),
     Row("7.1", "update: null roles are none", put(MEMBERS + "/$P-pub", {"projects": [{"project": "$P",
-        "roles": None}]}),
-        Answer(Has(projects=[{**HERE, "roles": []}])), (PUB,)),
+        "roles": None}]}), Answer(Has(projects=[{**HERE, "roles": []}])), (PUB,)),
     Row("7.1", "update: entries of other projects do not count", put(MEMBERS + "/$P-pub", {"projects": [
         {"project": "$P-none", "roles": ["king"]}, {"project": "$P", "roles": ["consumer"]}]}),
         Answer(Has(projects=[{**HERE, "roles": ["consumer"]}])), (PUB,)),
@@ -181,8 +146,7 @@ MEMBERSHIP = [
     Row("7.1", "add: null roles are none", post(MEMBERS + "/$P-u:add", {"roles": None}),
         Answer(Has(projects=[{**HERE, "roles": []}])), (U,)),
     Row("7.1", "add: a refused role makes no member", post(MEMBERS + "/$P-u:add", {"roles": ["publisher", "king"]}),
-        KING,
-        (U,), ((get(MEMBERS), Answer(Has(totalSize=0))),)),
+        KING, (U,), ((get(MEMBERS), Answer(Has(totalSize=0))),)),
     Row("7.1", "remove twice", post(MEMBERS + "/$P-pub:remove"),
         error("FO", "Access to this resource is forbidden. User is not a member of the project"),
         (PUB, post(MEMBERS + "/$P-pub:remove"))),

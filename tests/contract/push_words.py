@@ -2,22 +2,8 @@
 
 from typing import Any
 
-from tests.contract.rows import (
-    A_TOPIC,
-    MEMBERS,
-    SUBSCRIPTION,
-    TOKEN,
-    Answer,
-    Ask,
-    Has,
-    Holding,
-    Row,
-    error,
-    get,
-    member,
-    post,
-    put,
-)
+from tests.contract.resources import PULL_CONFIG
+from tests.contract.rows import *
 
 URL = "https://receiver.example/in"
 HOOK = "https://chat.example/hooks/x"
@@ -31,6 +17,10 @@ DISABLED = error("CO", "Push functionality is currently disabled")
 NO_WORKER = error("IE", "Push functionality is currently unavailable", retry_after="2")
 BAD_ARGUMENTS = error("IA", "Invalid Subscription Arguments")
 BAD_URL = error("IA", "Push endpoint should be addressed by a valid https url")
+URL_CREDENTIALS = error("IA", "Push endpoint should be a url without a user and password: set authorizationHeader to"
+                        " 'autogen', and let the receiver look at its value")  # fmt: skip
+HOOK_CREDENTIALS = error("IA", "Field mattermostUrl should be a url without a user and password: the address of an"
+                         " incoming webhook is enough")  # fmt: skip
 BAD_HEADER = error("IA", "Authorization header type can only be of 'autogen' or 'disabled' type")
 BAD_TYPE = error("IA", "Push configuration type can only be of 'http_endpoint' or 'mattermost'")
 BAD_RETRY = error("IA", "Retry policy can only be of 'linear' or 'slowstart' type")
@@ -48,11 +38,6 @@ NO_HOOK = error("IA", "Field mattermostUrl cannot be empty")
 TAKEN = error("AE", "Subscription already exists")
 UNREACHABLE = "Push server is currently unavailable"
 
-PULL_CONFIG = {
-    "type": "", "pushEndpoint": "", "maxMessages": 0, "authorizationHeader": {}, "retryPolicy": {},
-    "verificationHash": "", "verified": False, "mattermostUrl": "", "mattermostUsername": "", "mattermostChannel": "",
-    "base64Decode": False,
-}  # fmt: skip
 ENDPOINT_CONFIG = {
     **PULL_CONFIG, **AN_ENDPOINT, "maxMessages": 1, "authorizationHeader": {"type": "autogen", "value": TOKEN},
     "retryPolicy": {"type": "linear", "period": 3000}, "verificationHash": TOKEN,

@@ -1,30 +1,7 @@
 """Section 6: registrations; and what 17.3 says of them."""
 
-from tests.contract.rows import (
-    DATE,
-    EMPTY,
-    FORBIDDEN,
-    NO_USER,
-    OK,
-    TOKEN,
-    UNAUTHORIZED,
-    UUID,
-    Answer,
-    Ask,
-    Has,
-    Holding,
-    Row,
-    Wait,
-    delete,
-    error,
-    get,
-    member,
-    post,
-    put,
-    user,
-)
+from tests.contract.rows import *
 
-PERSON = {"first_name": "F", "last_name": "L", "organization": "O", "description": "D", "email": "f@o.example"}
 EMPTY_PERSON = dict.fromkeys(PERSON, "")
 ALL = "/registrations"
 ONE = ALL + "/$uuid_r"
@@ -76,8 +53,7 @@ ASKING = [
     Row("17.3 U4", "a bad name", post(ALL, {"name": "a/b"}), error("IA", "Invalid user name")),
     Row("17.3 U4", "a blank name", post(ALL, {"name": " "}), error("IA", "Invalid user name")),
     Row("17.3 U4", "a name that is too long", post(ALL, {"name": "n" * 256}), error("IA", "Invalid user name")),
-    Row("6", "a user has that name", register(), USER_TAKEN, (user("n"),),
-        ((get(ALL + "?name=$P-n"), listing()),)),
+    Row("6", "a user has that name", register(), USER_TAKEN, (user("n"),), ((get(ALL + "?name=$P-n"), listing()),)),
     Row("17.3 U5", "one pending registration for a name", register(), ASKED_ALREADY, (ASKED,),
         ((get(ALL + "?name=$P-n"), listing("n")),)),
     Row("17.3 U5", "who was declined may ask again", register(), Answer(Has(status="pending")), (ASKED, DECLINED),
@@ -129,9 +105,8 @@ DECIDING = [
         (ASKED, user("n")), ((get(ONE), Answer(PENDING)),)),
     Row("6", "accept when a user was renamed to the name", post(ONE + ":accept"), USER_TAKEN,
         (ASKED, user("m"), put("/users/$P-m", {"name": "$P-n"}))),
-    Row("6", "decline with a comment", DECLINED, Answer({}), (ASKED,),
-        ((get(ONE), Answer(Has(status="declined", decline_comment="no place", activation_token=None))),
-         (get("/users/$P-n"), NO_USER))),
+    Row("6", "decline with a comment", DECLINED, Answer({}), (ASKED,), ((get(ONE), Answer(Has(status="declined",
+        decline_comment="no place", activation_token=None))), (get("/users/$P-n"), NO_USER))),
     Row("6", "decline with an empty body", post(ONE + ":decline"), Answer({}), (ASKED,),
         ((get(ONE), Answer(Has(status="declined", decline_comment=None))),)),
     Row("6", "decline with an empty object", post(ONE + ":decline", {}), Answer({}), (ASKED,)),

@@ -1,39 +1,8 @@
 """Sections 8 and 9: topics and subscriptions; and what 17.2 says of them."""
 
-from tests.contract.rows import (
-    A_SUBSCRIPTION,
-    A_TOPIC,
-    ASK_OFFSETS,
-    BOTH,
-    DATE,
-    EMPTY,
-    NO_SUBSCRIPTION,
-    NO_TOPIC,
-    PROJECT,
-    SUBSCRIPTION,
-    SUBSCRIPTIONS,
-    TOPIC,
-    TOPICS,
-    Answer,
-    Ask,
-    Has,
-    Row,
-    ack,
-    delete,
-    error,
-    get,
-    listed,
-    member,
-    offsets,
-    post,
-    publish,
-    pull,
-    put,
-    received,
-    user,
-)
+from tests.contract.rows import *
 
-PUB, TWO = member("pub", "publisher"), member("two", "publisher")
+TWO = member("two", "publisher")
 ONE_TOPIC = Answer({"name": "/projects/$P/topics/T", "created_on": DATE})
 REFERENCE = {"topic": "projects/$P/topics/T"}
 NO_PUSH = error("CO", "Push functionality is currently disabled")
@@ -46,6 +15,12 @@ TOPIC_ROWS = [
         error("BR", "Invalid Request Body")),
     Row("8", "create: a bad schema reference", put(TOPIC, {"schema": "/projects/$P/schemas/X"}),
         error("IA", "wrong schema name declaration")),
+    Row("8", "create: a schema of another project", put(TOPIC, {"schema": "projects/other/schemas/X"}),
+        error("IA", "wrong schema name declaration"), (post("/projects/$P/schemas/X", {"type": "json", "schema": {}}),),
+        ((get(TOPIC), NO_TOPIC),)),
+    Row("8", "attachSchema: a schema of another project", post(TOPIC + ":attachSchema",
+        {"schema": "projects/other/schemas/X"}), error("IA", "wrong schema name declaration"), (A_TOPIC,
+        post("/projects/$P/schemas/X", {"type": "json", "schema": {}})), ((get(TOPIC), ONE_TOPIC),)),
     Row("8, clients R5", "create: an unknown schema, before a taken name",
         put(TOPIC, {"schema": "projects/$P/schemas/X"}), error("NF", "Schema doesn't exist"), (A_TOPIC,)),
     Row("8, clients A11, 17.3 U11", "create: taken", put(TOPIC), error("AE", "Topic already exists"), (A_TOPIC,)),

@@ -2,8 +2,8 @@
 
 A row is one line of a contract: what is there before, one request, its answer, and what is seen afterwards. Every row
 has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x`, `$uuid_x` and `$made_x` what they were
-given and when, `$activation_x` the activation token of a registration, `$next` is the last page token,
-`$ack_7` the id under which message 7 was given last, `$hand_out_7` its end, `$ack_7_before` the one before,
+given and when, `$activation_x` the activation token of a registration, `$next` is the last page token, `$etag` the last
+`ETag`, `$ack_7` the id under which message 7 was given last, `$hand_out_7` its end, `$ack_7_before` the one before,
 `$receiver`, `$other` and `$broken` are push endpoints (`endpoints.py`), `$hash` and `$header` are the secrets shown
 last, `$hash_before` and `$header_before` those shown before them. Paths are those under `/v1`. The time, `$now`, stands
 still unless a row lets it pass; `$before` is an hour ago, and `$today`, `$yesterday` and `$week` (six days ago) are
@@ -19,16 +19,10 @@ from typing import Any, NamedTuple
 NO_BODY = b""
 
 WORDS = {
-    "BR": (400, "BAD_REQUEST"),
-    "IA": (400, "INVALID_ARGUMENT"),
-    "UN": (401, "UNAUTHORIZED"),
-    "FO": (403, "FORBIDDEN"),
-    "NF": (404, "NOT_FOUND"),
-    "TO": (408, "TIMEOUT"),
-    "AE": (409, "ALREADY_EXISTS"),
-    "CO": (409, "CONFLICT"),
+    "BR": (400, "BAD_REQUEST"), "IA": (400, "INVALID_ARGUMENT"), "UN": (401, "UNAUTHORIZED"), "FO": (403, "FORBIDDEN"),
+    "NF": (404, "NOT_FOUND"), "TO": (408, "TIMEOUT"), "AE": (409, "ALREADY_EXISTS"), "CO": (409, "CONFLICT"),
     "IE": (500, "INTERNAL_SERVER_ERROR"),
-}
+}  # fmt: skip
 """The contract's short forms of errors."""
 
 
@@ -61,9 +55,6 @@ class Like:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, str) and re.fullmatch(self.pattern, other) is not None
 
-    def __hash__(self) -> int:
-        return hash(self.pattern)
-
 
 class Has:
     """An object with at least these members; one that is None here must be left out there."""
@@ -73,9 +64,6 @@ class Has:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, dict) and {key: other.get(key) for key in self.members} == self.members
-
-    def __hash__(self) -> int:
-        return 0
 
     def __repr__(self) -> str:
         return f"Has({self.members})"
@@ -90,9 +78,6 @@ class Holding:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, list) and self.item in other
 
-    def __hash__(self) -> int:
-        return 0
-
 
 @dataclass(frozen=True)
 class Another:
@@ -102,9 +87,6 @@ class Another:
 
     def __eq__(self, other: object) -> bool:
         return other == TOKEN and other != self.old
-
-    def __hash__(self) -> int:
-        return 0
 
 
 class Answer(NamedTuple):
@@ -212,6 +194,14 @@ def user(name: str, *service_roles: str, **details: object) -> Ask:
     return post(f"/users/$P-{name}", {"service_roles": list(service_roles), **details}, remember=name)
 
 
+PUB, CON, ADM = member("pub", "publisher"), member("con", "consumer"), member("adm", "project_admin")
+HERE = {"project": "$P", "roles": ["publisher"], "topics": [], "subscriptions": []}
+"""What `pub` is here."""
+PERSON = {"first_name": "F", "last_name": "L", "organization": "O", "description": "D", "email": "f@o.example"}
+BAD_USER = error("IA", "Invalid User Arguments")
+DAY = 86_400
+
+
 def listed(resource: str, *names: str) -> Ask:
     """An access list."""
     return post(f"{resource}:modifyAcl", {"authorized_users": [f"$P-{name}" for name in names]})
@@ -232,14 +222,8 @@ def ack(*numbers: int, by: str = "admin", name: str = "S") -> Ask:
 
 def received(*numbers: int) -> Answer:
     """A pull's answer with exactly these messages."""
-    return Answer(
-        {
-            "receivedMessages": [
-                Has(ackId=f"projects/$P/subscriptions/S:{number}", message=Has(messageId=str(number)))
-                for number in numbers
-            ]
-        }
-    )
+    ids = {number: f"projects/$P/subscriptions/S:{number}" for number in numbers}
+    return Answer({"receivedMessages": [Has(ackId=ids[each], message=Has(messageId=str(each))) for each in numbers]})
 
 
 def offsets(minimum: int, current: int, maximum: int) -> Answer:

@@ -59,13 +59,8 @@ class Runner:
 
     def _times(self) -> dict[str, str]:
         now = self._served.clock.wall()
-        return {
-            "now": resource_date(now),
-            "before": resource_date(Milliseconds(now - 3_600_000)),
-            "today": day_text(day_of(now)),
-            "yesterday": day_text(day_of(now) - 1),
-            "week": day_text(day_of(now) - 6),
-        }
+        days = {name: day_text(day_of(now) - ago) for name, ago in (("today", 0), ("yesterday", 1), ("week", 6))}
+        return {"now": resource_date(now), "before": resource_date(Milliseconds(now - 3_600_000)), **days}
 
     def ask(self, ask: Ask) -> httpx.Response:
         """Send a request; what it made is remembered under its name."""
@@ -74,9 +69,8 @@ class Runner:
         if token:
             headers.setdefault("x-api-key", token)
         body = ask.body if isinstance(ask.body, bytes) else json.dumps(filled(ask.body, self._names)).encode()
-        target = {
-            "target": (ask.root + filled(ask.path, self._names | self._times())).encode()
-        }  # exactly as it is written
+        # Exactly as it is written.
+        target = {"target": (ask.root + filled(ask.path, self._names | self._times())).encode()}
         url = self._served.run.base_url
         if self._primed and is_hot(ask):
             self._client.request(ask.method, url, content=_NOTHING, headers=headers, extensions=target)
@@ -84,6 +78,7 @@ class Runner:
         self.let_in += is_hot(ask) and answer.status_code == 200
         if ask.remember and answer.status_code == 200:
             self._remember(ask.remember, answer.json())
+        self._names["etag"] = answer.headers.get("etag", self._names.get("etag", ""))
         if b'"nextPageToken"' in answer.content:
             self._names["next"] = quote(answer.json()["nextPageToken"], safe="")
         if b'"ackId"' in answer.content:

@@ -3,25 +3,7 @@
 import base64
 from typing import Any
 
-from tests.contract.rows import (
-    EMPTY,
-    FORBIDDEN,
-    PROJECT,
-    SCHEMA,
-    SCHEMAS,
-    UUID,
-    Answer,
-    Ask,
-    Has,
-    Like,
-    Row,
-    delete,
-    error,
-    get,
-    member,
-    post,
-    put,
-)
+from tests.contract.rows import *
 
 NO_SCHEMA = error("NF", "Schema doesn't exist")
 TAKEN = error("AE", "Schema already exists")
@@ -87,11 +69,10 @@ MANAGED = [
         (post(SCHEMAS + "/b", {"type": "json", "schema": {}}), post(SCHEMAS + "/a", {"type": "avro",
          "schema": {"type": "int"}}))),
     Row("15.1, ours", "all it has said, the newest first", get(SCHEMA + ":revisions"),
-        Answer({"revisions": [
-            {"revision": REVISION, "created_on": Like(r"20.+Z"), "type": "avro", "schema": {"type": "int"},
-             "attributes": {"required": ["site"]}},
-            {"revision": REVISION, "created_on": Like(r"20.+Z"), "type": "json", "schema": PERSON}]}),
-        (A_SCHEMA, change(type="avro", schema={"type": "int"}, attributes={"required": ["site"]}))),
+        Answer({"revisions": [{"revision": REVISION, "created_on": Like(r"20.+Z"), "type": "avro",
+        "schema": {"type": "int"}, "attributes": {"required": ["site"]}}, {"revision": REVISION,
+        "created_on": Like(r"20.+Z"), "type": "json", "schema": PERSON}]}), (A_SCHEMA, change(type="avro",
+        schema={"type": "int"}, attributes={"required": ["site"]}))),
     Row("15.1, ours", "revisions of an unknown one", get(SCHEMA + ":revisions"), NO_SCHEMA),
     Row("15.1", "show an unknown one", get(SCHEMA), NO_SCHEMA),
     Row("15.1", "create answers the schema", A_SCHEMA, Answer(SHOWN)),
@@ -101,8 +82,7 @@ MANAGED = [
         create(type="JSON", schema=PERSON), Answer(SHOWN)),
     Row("1.2, 15.1", "create: fields are matched without case", create(TYPE="json", Schema=PERSON), Answer(SHOWN)),
     Row("1.2", "create: the first JSON value is read, and no more", post(SCHEMA,
-        b' {"type":"json","schema":{}} nonsense'),
-        Answer(Has(type="json", schema={}))),
+        b' {"type":"json","schema":{}} nonsense'), Answer(Has(type="json", schema={}))),
     Row("15.1", "create: an empty body", post(SCHEMA), BAD_BODY),
     Row("15.1", "create: no JSON", post(SCHEMA, b"{"), BAD_BODY),
     Row("15.1", "create: no object", post(SCHEMA, []), BAD_BODY),
@@ -130,13 +110,14 @@ MANAGED = [
         (A_SCHEMA,)),
     Row("15.1", "update: nothing at all", change(), Answer(SHOWN), (A_SCHEMA,)),
     Row("15.1", "update: a new schema", change(schema={"type": "object"}), Answer({**SHOWN,
-        "schema": {"type": "object"}}),
-        (A_SCHEMA,), ((get(SCHEMA), Answer({**SHOWN, "schema": {"type": "object"}})),)),
+        "schema": {"type": "object"}}), (A_SCHEMA,), ((get(SCHEMA), Answer({**SHOWN, "schema": {"type": "object"}})),)),
     Row("15.1, clients A8", "update: a new name, in full", change(name="projects/$P/schemas/Y"),
         Answer({**SHOWN, "name": "projects/$P/schemas/Y"}), (A_SCHEMA,),
         ((get(SCHEMA), NO_SCHEMA), (get(SCHEMAS + "/Y"), Answer({**SHOWN, "name": "projects/$P/schemas/Y"})))),
     Row("15.1", "update: its own name", change(name=NAME), Answer(SHOWN), (A_SCHEMA,)),
     Row("15.1", "update: a name alone", change(name="Y"), BAD_REFERENCE, (A_SCHEMA,)),
+    Row("15.1", "update: a name in another project", change(name="projects/other/schemas/Y"), BAD_REFERENCE,
+        (A_SCHEMA,)),
     Row("15.1", "update: a name with a slash before it", change(name="/projects/$P/schemas/Y"), BAD_REFERENCE,
         (A_SCHEMA,)),
     Row("17.3 U4, 15.1", "update: a name that could not be asked for", change(name="projects/$P/schemas/a b"),

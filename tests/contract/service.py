@@ -1,7 +1,7 @@
 """Sections 14.5 and 14.6: status and version."""
 
 from ams import __version__
-from tests.contract.rows import DATE, FORBIDDEN, UNAUTHORIZED, Answer, Has, Like, Row, get, member, user
+from tests.contract.rows import *
 
 TEXT = Like(".+")
 STATUS = Answer({"status": "ok", "push_functionality": "disabled"})

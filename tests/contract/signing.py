@@ -1,20 +1,7 @@
 """Secrets of signatures: what no contract has."""
 
-from tests.contract.push_words import ADMIN, AN_ENDPOINT, CONSUMER, SHOW, WITH_HOOK, create, kept, modify, row
-from tests.contract.rows import (
-    A_TOPIC,
-    BOTH,
-    DATE,
-    FORBIDDEN,
-    NO_SUBSCRIPTION,
-    SUBSCRIPTION,
-    Answer,
-    Ask,
-    Has,
-    Like,
-    error,
-    post,
-)
+from tests.contract.push_words import *
+from tests.contract.rows import *
 
 ROTATE = SUBSCRIPTION + ":rotatePushSecret"
 SECRET = Like(r"whsec_[A-Za-z0-9+/]{43}=")

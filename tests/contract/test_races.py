@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from tests.support.served import Served
+from tests.support.waiting import PATIENCE_SECONDS
 
-MANY = 50
+MANY = 20
 _count = itertools.count(1)
 
 
@@ -23,7 +24,7 @@ def name() -> str:
 async def client(service: Callable[[str], Served]) -> AsyncIterator[httpx.AsyncClient]:
     served = await asyncio.to_thread(service, "usual")
     base, headers = served.run.base_url + "/v1", {"x-api-key": served.token}
-    async with httpx.AsyncClient(base_url=base, headers=headers, trust_env=False, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 
@@ -33,21 +34,17 @@ async def told(client: httpx.AsyncClient, method: str, path: str, body: object =
     return Counter("done" if each.status_code == 200 else each.json()["error"]["message"] for each in answers)
 
 
-async def test_17_3_u11_a_project_is_made_once_and_deleted_once(client: httpx.AsyncClient, name: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "taken", "gone"),
+    [("projects", "Project already exists", "project doesn't exist"),
+     ("users", "User already exists", "User doesn't exist")],
+)  # fmt: skip
+async def test_17_3_u11_a_project_or_user_is_made_once_and_deleted_once(
+    client: httpx.AsyncClient, name: str, kind: str, taken: str, gone: str
+) -> None:
     """17.3 U11."""
-    made = await told(client, "POST", f"/projects/{name}", {})
-    deleted = await told(client, "DELETE", f"/projects/{name}")
-
-    assert made == {"done": 1, "Project already exists": MANY - 1}
-    assert deleted == {"done": 1, "project doesn't exist": MANY - 1}
-
-
-async def test_17_3_u11_a_user_is_made_once_and_deleted_once(client: httpx.AsyncClient, name: str) -> None:
-    made = await told(client, "POST", f"/users/{name}", {})
-    deleted = await told(client, "DELETE", f"/users/{name}")
-
-    assert made == {"done": 1, "User already exists": MANY - 1}
-    assert deleted == {"done": 1, "User doesn't exist": MANY - 1}
+    assert await told(client, "POST", f"/{kind}/{name}", {}) == {"done": 1, taken: MANY - 1}
+    assert await told(client, "DELETE", f"/{kind}/{name}") == {"done": 1, gone: MANY - 1}
 
 
 async def test_17_3_u14_a_membership_is_made_once_and_ended_once(client: httpx.AsyncClient, name: str) -> None:

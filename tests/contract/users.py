@@ -1,44 +1,9 @@
 """Sections 5 and 7: users, projects and members; and what 17.3 says of them."""
 
-from tests.contract.rows import (
-    A_TOPIC,
-    BOTH,
-    DATE,
-    EMPTY,
-    MEMBERS,
-    NO_PROJECT,
-    NO_SUBSCRIPTION,
-    NO_TOPIC,
-    NO_USER,
-    OK,
-    PROJECT,
-    SUBSCRIPTION,
-    TOKEN,
-    TOPIC,
-    UNAUTHORIZED,
-    UUID,
-    Answer,
-    Has,
-    Holding,
-    Row,
-    Wait,
-    delete,
-    error,
-    get,
-    listed,
-    member,
-    post,
-    publish,
-    put,
-    user,
-)
+from tests.contract.rows import *
 
-PUB, ADM = member("pub", "publisher"), member("adm", "project_admin")
-BAD_USER = error("IA", "Invalid User Arguments")
 TAKEN = error("AE", "User already exists")
 NOT_A_MEMBER = error("FO", "Access to this resource is forbidden. User is not a member of the project")
-HERE = {"project": "$P", "roles": ["publisher"], "topics": [], "subscriptions": []}
-PERSON = {"first_name": "F", "last_name": "L", "organization": "O", "description": "D", "email": "f@o.example"}
 
 OBJECT = [
     Row("5.1, clients A18", "the whole object of a user without details", get("/users/$P-u"), Answer({"uuid": "$uuid_u",
@@ -133,12 +98,10 @@ REFUSED = [
         (user("u"),)),
     Row("5.4", "the same project twice", post("/users/$P-u", {"projects": [{"project": "x"}, {"project": "x"}]}),
         error("IA", "duplicate reference of project x"), then=((get("/users/$P-u"), NO_USER),)),
-    Row("5.4", "an unknown project, before roles",
-        post("/users/$P-u", {"projects": [{"project": "$P-none", "roles": ["king"]}]}),
-        error("IA", "invalid project: $P-none")),
-    Row("5.4", "an unknown project role, before service roles",
-        post("/users/$P-u", {"projects": [{"project": "$P", "roles": ["king"]}], "service_roles": ["queen"]}),
-        error("IA", "invalid role: king")),
+    Row("5.4", "an unknown project, before roles", post("/users/$P-u", {"projects": [{"project": "$P-none",
+        "roles": ["king"]}]}), error("IA", "invalid project: $P-none")),
+    Row("5.4", "an unknown project role, before service roles", post("/users/$P-u", {"projects": [{"project": "$P",
+        "roles": ["king"]}], "service_roles": ["queen"]}), error("IA", "invalid role: king")),
     Row("5.4", "an unknown service role", post("/users/$P-u", {"service_roles": ["queen"]}),
         error("IA", "invalid role: queen"), then=((get("/users/$P-u"), NO_USER),)),
     Row("5.4", "update: parse error before the user", put("/users/$P-none", b"no json"), BAD_USER),
@@ -190,9 +153,8 @@ PROJECTS = [
 ]  # fmt: skip
 
 MEMBERSHIP = [
-    Row("7.1", "list members", get(MEMBERS + "?details=true"),
-        Answer({"users": [Has(name="$P-pub", token="$token_pub", projects=[HERE])], "nextPageToken": "",
-        "totalSize": 1}), (user("u"), PUB)),
+    Row("7.1", "list members", get(MEMBERS + "?details=true"), Answer({"users": [Has(name="$P-pub", token="$token_pub",
+        projects=[HERE])], "nextPageToken": "", "totalSize": 1}), (user("u"), PUB)),
     Row("7.1, 17.3 U8", "a project admin lists them without tokens", get(MEMBERS, by="adm"),
         Answer(Has(users=[Has(name="$P-adm", token=None, projects=None)])), (ADM,)),
     Row("7.1", "list: page errors", get(MEMBERS + "?pageSize=x"), error("IA", "Invalid page size")),
@@ -203,18 +165,16 @@ MEMBERSHIP = [
         Answer(Has(name="$P-x", token=TOKEN, email="x@o.example", created_by="$P-adm",
         projects=[{**HERE, "roles": []}])), (ADM,)),
     Row("7.1, clients R4", "create: entries of other projects and personal fields are dropped", post(MEMBERS + "/$P-x",
-        {"name": "y", "first_name": "F", "service_roles": ["service_admin"],
-        "projects": [{"project": "$P-none", "roles": ["king"]},
-        {"project": "$P", "roles": ["publisher"], "topics": ["T"]}]}),
-        Answer(Has(name="$P-x", first_name=None, service_roles=[], projects=[HERE]))),
+        {"name": "y", "first_name": "F", "service_roles": ["service_admin"], "projects": [{"project": "$P-none",
+        "roles": ["king"]}, {"project": "$P", "roles": ["publisher"], "topics": ["T"]}]}), Answer(Has(name="$P-x",
+        first_name=None, service_roles=[], projects=[HERE]))),
     Row("7.1", "create: parse error", post(MEMBERS + "/$P-pub", {"projects": {}}), BAD_USER, (PUB,)),
     Row("7.1", "create: taken, before roles",
         post(MEMBERS + "/$P-pub", {"projects": [{"project": "$P", "roles": ["king"]}]}), TAKEN, (PUB,)),
     Row("7.1", "create: unknown role", post(MEMBERS + "/$P-x", {"projects": [{"project": "$P", "roles": ["king"]}]}),
         error("IA", "invalid role: king"), then=((get("/users/$P-x"), NO_USER),)),
-    Row("7.1", "update replaces the roles",
-        put(MEMBERS + "/$P-pub", {"projects": [{"project": "$P", "roles": ["consumer"]}]}),
-        Answer(Has(projects=[{**HERE, "roles": ["consumer"]}])), (PUB,)),
+    Row("7.1", "update replaces the roles", put(MEMBERS + "/$P-pub", {"projects": [{"project": "$P",
+        "roles": ["consumer"]}]}), Answer(Has(projects=[{**HERE, "roles": ["consumer"]}])), (PUB,)),
     Row("7.1", "update: the roles count at once", get(SUBSCRIPTION, by="pub"), OK,
         (*BOTH, PUB, put(MEMBERS + "/$P-pub", {"projects": [{"project": "$P", "roles": ["consumer"]}]}))),
     Row("7.1", "update: parse error", put(MEMBERS + "/$P-none", b"x"), BAD_USER),
@@ -225,9 +185,8 @@ MEMBERSHIP = [
     Row("7.1", "update: a body that does not mention this project", put(MEMBERS + "/$P-pub", {}), NOT_A_MEMBER, (PUB,)),
     Row("7.1", "update: unknown role", put(MEMBERS + "/$P-pub", {"projects": [{"project": "$P", "roles": ["king"]}]}),
         error("IA", "invalid role: king"), (PUB,)),
-    Row("7.1", "add a user of any origin",
-        post(MEMBERS + "/$P-u:add", {"roles": ["publisher"], "topics": ["T"]}, by="adm"),
-        Answer(Has(name="$P-u", token=None, projects=[HERE])), (ADM, user("u"))),
+    Row("7.1", "add a user of any origin", post(MEMBERS + "/$P-u:add", {"roles": ["publisher"], "topics": ["T"]},
+        by="adm"), Answer(Has(name="$P-u", token=None, projects=[HERE])), (ADM, user("u"))),
     Row("7.1", "add: unknown user, before the body", post(MEMBERS + "/$P-none:add"), NO_USER),
     Row("7.1", "add: a body is required", post(MEMBERS + "/$P-u:add"), error("BR", "Invalid Request Body"),
         (user("u"),)),

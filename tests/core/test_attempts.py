@@ -54,8 +54,13 @@ def test_without_a_limit_failures_are_counted_only() -> None:
 
 
 def test_addresses_without_end_take_no_memory_without_end() -> None:
+    """The oldest is forgotten, and the newest is not."""
     attempts = Attempts(3, ManualClock())
-    for number in range(REMEMBERED + 10):
+    failing(attempts, "the oldest", 3)
+    for number in range(REMEMBERED):
         attempts.failed(str(number))
+    failing(attempts, "the newest", 3)
 
-    assert len(attempts._left) == REMEMBERED
+    attempts.check("the oldest")
+    with pytest.raises(RateLimited):
+        attempts.check("the newest")

@@ -72,28 +72,6 @@ def test_it_holds_what_a_naive_list_would(steps: Sequence[tuple[str, int, int]],
         assert {key: cache.peek(key) for key in range(7) if cache.peek(key)} == dict(naive.entries)
 
 
-def test_a_peek_is_no_use() -> None:
-    cache: LruCache[str, int] = LruCache(2)
-    cache.put("a", 1)
-    cache.put("b", 2)
-
-    assert cache.peek("a") == 1
-    cache.put("c", 3)
-
-    assert (cache.peek("a"), cache.peek("b"), cache.peek("c")) == (None, 2, 3)
-
-
-def test_an_entry_heavier_than_all_is_kept_until_the_next() -> None:
-    cache: LruCache[str, str] = LruCache(3, len)
-    cache.put("a", "aa")
-    cache.put("b", "bbbbb")
-    assert (cache.get("a"), cache.get("b")) == (None, "bbbbb")
-
-    cache.put("c", "c")
-
-    assert (cache.get("b"), cache.get("c")) == (None, "c")
-
-
 def test_an_entry_ends_when_its_time_is_over() -> None:
     clock = ManualClock()
     cache: ExpiringCache[str, int] = ExpiringCache(10, 1_000, clock.monotonic)

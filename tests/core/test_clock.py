@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ams.core.clock
-from ams.core.clock import ManualClock, Milliseconds, SystemClock, publish_time, span_text
+from ams.core.clock import ManualClock, Milliseconds, RetentionClock, SystemClock, publish_time, span_text
 
 
 def test_the_examples_of_the_module_hold() -> None:
@@ -33,9 +33,32 @@ def test_a_stepped_clock_lets_no_time_pass() -> None:
     assert clock.monotonic() == before
 
 
+HOUR = 3_600_000
+
+
 @pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [(0, "0s"), (59_900, "59.9s"), (60_000, "1m"), (5_400_000, "1.5h"), (259_200_000, "3d")],
+    ("step", "followed"),
+    [(-90 * 24 * HOUR, True), (HOUR, True), (HOUR + 1, False), (8 * 24 * HOUR, False)],
+    ids=["back", "an hour ahead", "more than an hour ahead", "eight days ahead"],
+)
+def test_retention_follows_a_step_ahead_only_when_it_has_lasted_a_day(step: int, followed: bool) -> None:
+    clock = ManualClock()
+    retention = RetentionClock(clock)
+    clock.advance(5 * HOUR)
+    before = retention.wall()
+    assert before == clock.wall()
+    clock.step(step)
+    assert retention.wall() == (clock.wall() if followed else before)
+    assert retention.leap == (0 if followed else step)
+    clock.advance(24 * HOUR - 1)
+    assert retention.wall() == (clock.wall() if followed else before + 24 * HOUR - 1)
+    clock.advance(1)
+    assert retention.wall() == clock.wall()
+    assert retention.leap == 0
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"), [(0, "0s"), (59_900, "59.9s"), (60_000, "1m"), (5_400_000, "1.5h"), (259_200_000, "3d")]
 )
 def test_spans_are_written_in_their_largest_unit(milliseconds: int, text: str) -> None:
     assert span_text(Milliseconds(milliseconds)) == text

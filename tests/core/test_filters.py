@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
@@ -123,7 +123,6 @@ class Tree:
 KEYS = st.one_of(st.from_regex(r"[A-Za-z0-9_-]{1,4}", fullmatch=True), st.text(max_size=3))
 VALUES = st.text(max_size=4)
 ATTRIBUTES = st.dictionaries(st.sampled_from(["a", "b", "-", "AND"]), st.text("xyz", max_size=2), max_size=4)
-FEW_KEYS, FEW_VALUES = st.sampled_from(["a", "b", "-", "AND"]), st.text("xyz", max_size=2)
 
 
 def trees(keys: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[Tree]:
@@ -180,15 +179,14 @@ def evaluated(tree: Tree, attributes: Mapping[str, str]) -> bool:
     return any(evaluated(part, attributes) for part in tree.parts)
 
 
-@given(trees(FEW_KEYS, FEW_VALUES), ATTRIBUTES)
-def test_a_printed_tree_is_read_as_that_tree(tree: Tree, attributes: dict[str, str]) -> None:
-    text = printed(tree)
-    assume(len(text) <= MAX_BYTES)
-    assert parse(text).matches(attributes) is evaluated(tree, attributes)
+FEW = st.tuples(trees(st.sampled_from(["a", "b", "-", "AND"]), st.text("xyz", max_size=2)), ATTRIBUTES)
+ANY = st.tuples(trees(KEYS, VALUES), st.dictionaries(KEYS, VALUES, max_size=3))
 
 
-@given(trees(KEYS, VALUES), st.dictionaries(KEYS, VALUES, max_size=3))
-def test_keys_and_values_may_be_any_text(tree: Tree, attributes: dict[str, str]) -> None:
+@settings(max_examples=200)
+@given(FEW | ANY)
+def test_a_printed_tree_is_read_as_that_tree(given: tuple[Tree, dict[str, str]]) -> None:
+    tree, attributes = given
     text = printed(tree)
     assume(len(text.encode()) <= MAX_BYTES)
     assert parse(text).matches(attributes) is evaluated(tree, attributes)

@@ -1,6 +1,8 @@
-"""Issuers: what can be said of one."""
+"""Issuers: what can be said of one, of several in a file, and of entitlements (AARC-G069, RFC 8141)."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +10,19 @@ from hypothesis import strategies as st
 
 from ams.access.permissions import PROJECT_ROLES
 from ams.core import issuer as rules
-from ams.core.errors import InvalidInput
-from ams.core.issuer import Issuer, RoleRule, check_together, checked, read_issuer
+from ams.core.errors import BadSettings, InvalidInput
+from ams.core.issuer import (
+    LONGEST_ENTITLEMENT,
+    Entitlement,
+    Issuer,
+    RoleRule,
+    check_together,
+    checked,
+    is_entitlement,
+    read_entitlement,
+    read_issuer,
+    read_issuers,
+)
 from ams.core.names import IssuerName
 
 VO = "urn:mace:egi.eu:group:vo"
@@ -102,53 +115,36 @@ def test_what_cannot_be_said_of_an_issuer_is_told(change: dict[str, object], mes
 
 
 def test_an_issuer_is_read_by_the_names_of_its_fields() -> None:
-    assert read_issuer(
-        {
-            "name": "egi",
-            "url": ISSUER.url,
-            "audiences": ["ams"],
-            "roles": [{"entitlement": VO, "project": "P", "roles": ["publisher"]}],
-        }
-    ) == replace(ISSUER, roles=(RoleRule(VO, "P", ("publisher",)),))
+    rule = {"entitlement": VO, "project": "P", "roles": ["publisher"]}
+    read = read_issuer({"name": "egi", "url": ISSUER.url, "audiences": ["ams"], "roles": [rule]})
+
+    assert read == replace(ISSUER, roles=(RoleRule(VO, "P", ("publisher",)),))
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"url": ISSUER.url}, "An issuer cannot be read: Object missing required field `name`"),
-        ({"name": "egi", "url": 1}, "An issuer cannot be read: Expected `str`, got `int` - at `$.url`"),
-        ({"name": "egi", "url": ISSUER.url, "audiences": "ams"}, "An issuer cannot be read: Expected `array`"),
-        ({"name": "egi", "url": ISSUER.url, "audience": ["ams"]}, "An issuer has no 'audience': what there is, is "),
-        ({"name": "egi", "url": ISSUER.url, "roles": [{"role": 1}]}, "An issuer has no 'role': what there is, is "),
-        ({"name": "egi", "url": ISSUER.url, "roles": [1]}, "An issuer cannot be read: Expected `object`, got `int`"),
-        ({"name": "egi", "url": ISSUER.url, "roles": "x"}, "An issuer cannot be read: Expected `array`, got `str`"),
-        ({"name": "egi", "url": ISSUER.url, "introspect": "x"}, "An issuer cannot be read: Invalid enum value 'x'"),
-        (
-            {"name": "egi", "url": ISSUER.url, "introspect": "\ud800"},
-            "An issuer cannot be read: it has text that is no",
-        ),
+        ({"name": None}, "cannot be read: Expected `str`"),
+        ({"url": 1}, "cannot be read: Expected `str`, got `int` - at `$.url`"),
+        ({"audiences": "ams"}, "cannot be read: Expected `array`"),
+        ({"audience": ["ams"]}, "has no 'audience': what there is, is "),
+        ({"roles": [{"role": 1}]}, "has no 'role': what there is, is "),
+        ({"roles": [1]}, "cannot be read: Expected `object`, got `int`"),
+        ({"roles": "x"}, "cannot be read: Expected `array`, got `str`"),
+        ({"introspect": "x"}, "cannot be read: Invalid enum value 'x'"),
+        ({"introspect": "\ud800"}, "cannot be read: it has text that is no"),
     ],
 )
 def test_what_is_of_another_type_or_unknown_is_told(values: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        read_issuer(values)
-    assert refused.value.message.startswith(message)
+        read_issuer({"name": "egi", "url": ISSUER.url, **values})
+    assert refused.value.message.startswith(f"An issuer {message}")
 
 
 WORDS = st.text(max_size=3) | st.sampled_from(
-    [
-        "roles",
-        "introspect",
-        "clients",
-        "jwks_url",
-        "client_secret",
-        "create_users",
-        "entitlement",
-        "project",
-        VO,
-        "opaque",
-    ]
-)
+    ["roles", "introspect", "clients", "jwks_url", "client_secret", "create_users", "entitlement", "project", VO,
+     "opaque"]
+)  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
@@ -186,3 +182,139 @@ def test_issuers_are_told_apart_by_name_and_url_and_one_takes_opaque_tokens(othe
     with pytest.raises(InvalidInput) as refused:
         check_together([OPAQUE, other])
     assert refused.value.message.startswith(message)
+
+
+ONE = '[[issuer]]\nname = "a"\nurl = "https://a.example"\nclients = ["app"]\n'
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "issuers.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return str(path)
+
+
+def test_a_file_has_issuers_and_what_their_entitlements_mean(tmp_path: Path) -> None:
+    example = "\n".join(line[4:] for line in (rules.__doc__ or "").splitlines() if line.startswith("    "))
+
+    assert read_issuers(written(tmp_path, f"{example}\n{ONE}")) == (
+        Issuer(
+            IssuerName("egi"),
+            "https://aai.egi.eu/auth/realms/egi",
+            audiences=("ams",),
+            create_users=True,
+            roles=(RoleRule("urn:mace:egi.eu:group:monitoring.egi.eu:role=publisher", "MONITORING", ("publisher",)),),
+        ),
+        Issuer(IssuerName("a"), "https://a.example", clients=("app",)),
+    )
+
+
+def test_an_empty_file_has_none(tmp_path: Path) -> None:
+    assert read_issuers(written(tmp_path, "# none yet\n")) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[issuer]", "Expected"),
+        ("\udcff", "no text in UTF-8"),
+        ("issuer = 1", r"it has tables \[\[issuer\]\], and nothing else"),
+        ("issuer = [1]", r"it has tables \[\[issuer\]\]"),
+        ("[[issuers]]", r"it has tables \[\[issuer\]\]"),
+        ("[[issuer]]\nurl = 'x'", "issuer 1: An issuer cannot be read: Object missing required field `name`"),
+        (ONE + "[[issuer]]\nname = 'b'\nurl = 'x'", "issuer b: An issuer's url is https://HOST"),
+        (ONE + "audience = 'x'", "issuer a: An issuer has no 'audience'"),
+        (ONE + ONE, "Two issuers are named a"),
+        ("a = " + "[" * 5000, ""),
+    ],
+)
+def test_what_cannot_be_in_the_file_stops_the_start(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+
+    with pytest.raises(BadSettings, match=f"^issuers_file {re.escape(path)}: .*{message}"):
+        read_issuers(path)
+
+
+def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="No such file"):
+        read_issuers(str(tmp_path / "none.toml"))
+
+
+EGI = "urn:mace:egi.eu"
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        (f"{EGI}:group:vo.example", Entitlement(EGI, ("vo.example",))),
+        (f"{EGI}:group:vo:sub:inner", Entitlement(EGI, ("vo", "sub", "inner"))),
+        (f"{EGI}:group:vo:role=member", Entitlement(EGI, ("vo",), "member")),
+        (f"{EGI}:group:vo#aai.egi.eu", Entitlement(EGI, ("vo",), None, "aai.egi.eu")),
+        (f"{EGI}:group:vo:sub:role=m#a:b/c?d", Entitlement(EGI, ("vo", "sub"), "m", "a:b/c?d")),
+        (f"{EGI}:res:more:group:vo", Entitlement(f"{EGI}:res:more", ("vo",))),
+        ("urn:geant:group:group:vo", Entitlement("urn:geant:group", ("vo",))),
+        (f"{EGI}:group:group:group", Entitlement(EGI, ("group", "group"))),
+        (f"{EGI}:group:Registered+User", Entitlement(EGI, ("Registered+User",))),
+    ],
+)
+def test_an_entitlement_says_group_role_and_authority(text: str, meaning: Entitlement) -> None:
+    assert read_entitlement(text) == meaning
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("UrN:NiD:ExAmPlE.oRg:group:Minun%20Ryhm%c3%a4ni", "urn:nid:example.org:group:Minun%20Ryhm%C3%A4ni"),
+        (f"{EGI}:group:vo:role=a%2fb#x%3a", f"{EGI}:group:vo:role=a%2Fb#x%3A"),
+    ],
+)
+def test_case_of_the_namespace_and_of_encodings_does_not_matter(one: str, other: str) -> None:
+    assert read_entitlement(one) == read_entitlement(other) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"{EGI}:group:vo", f"{EGI}:group:VO"),
+        (f"{EGI}:group:vo:role=m", f"{EGI}:group:vo:role=M"),
+        (f"{EGI}:group:vo#a", f"{EGI}:group:vo#A"),
+        (f"{EGI}:group:A", f"{EGI}:group:%41"),
+        (f"{EGI}:group:a:b", f"{EGI}:group:a%3Ab"),
+    ],
+)
+def test_case_of_anything_else_and_encoding_matter(one: str, other: str) -> None:
+    assert read_entitlement(one) != read_entitlement(other)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "admin", "group:vo", "urn:mace:group:vo", f"{EGI}:group", f"{EGI}:group:", f"{EGI}:group:vo:",
+        f"{EGI}:group::vo", f"{EGI}:groups:vo", f"{EGI}:GROUP:vo", f"{EGI}:group:role=x", f"{EGI}:group:vo:role=",
+        f"{EGI}:group:vo:role=a:role=b", f"{EGI}:group:vo:role=a:sub", f"{EGI}:group:vo#", f"{EGI}:group:vo#a#b",
+        f"{EGI}:group:my vo", f"{EGI}:group:vo%2", f"{EGI}:group:vo%zz", f"{EGI}:group:v\u00f6", f"{EGI}:group:vo\n",
+        f" {EGI}:group:vo", f"{EGI}:group:vo?+r", f"{EGI}:group:vo#\u00e4", "urn:x:y:group:vo", "urn:-ab:y:group:vo",
+        "https://x.example/group:vo", f"{EGI}:group:vo\x00", f"{EGI}:group:\ud800",
+        f"{EGI}:group:{'a' * LONGEST_ENTITLEMENT}",
+    ],
+)  # fmt: skip
+def test_what_is_no_entitlement_is_none(text: str) -> None:
+    assert not is_entitlement(text)
+
+
+def test_who_has_a_role_under_an_authority_has_what_says_less() -> None:
+    entitlement = Entitlement(EGI, ("vo",), "member", "aai")
+
+    assert set(entitlement.met()) == {
+        entitlement,
+        Entitlement(EGI, ("vo",), "member"),
+        Entitlement(EGI, ("vo",), None, "aai"),
+        Entitlement(EGI, ("vo",)),
+    }
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=30), st.text(alphabet="urn:mace%group=roleAB#/ ", max_size=40))
+def test_any_text_is_an_entitlement_or_not(anything: str, alike: str) -> None:
+    for text in (anything, alike, f"{EGI}:group:{anything}", f"{EGI}:group:{alike}"):
+        found = read_entitlement(text)
+        assert found is None or found in set(found.met())

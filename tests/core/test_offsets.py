@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
@@ -32,15 +32,19 @@ def test_ranges_in_any_order_are_the_set_of_their_offsets(given_ranges: list[tup
 
 
 @given(members=offsets)
-def test_a_set_is_told_in_as_few_ranges_as_there_can_be(members: set[int]) -> None:
-    found = ranges_of(BitMap64(members))
+def test_a_set_is_told_in_as_few_ranges_as_there_can_be_and_unpacked_as_it_was_packed(members: set[int]) -> None:
+    bitmap = BitMap64(members)
+    found = ranges_of(bitmap)
 
     assert {each for begin, end in found for each in range(begin, end)} == members
     assert all(begin < end for begin, end in found)
     assert all(before < after for (_, before), (after, _) in pairwise(found))
+    assert unpacked(packed(bitmap)) == bitmap
 
 
 @given(members=offsets, start=small | far)
+@example(members={65_535, 2**40}, start=65_535)
+@example(members={2**33 - 2, 2**33 - 1, 2**63 - 2}, start=2**33 - 2)
 def test_the_first_that_is_missing_is_found(members: set[int], start: int) -> None:
     expected = start
     while expected in members:
@@ -53,13 +57,6 @@ def test_the_first_that_is_missing_is_found_beyond_many() -> None:
     bitmap = bitmap_of([(Offset(5), Offset(10_000_019)), (Offset(10_000_020), Offset(10_000_030))])
 
     assert first_missing(bitmap, Offset(5)) == 10_000_019
-
-
-@given(members=offsets)
-def test_what_is_packed_is_unpacked(members: set[int]) -> None:
-    bitmap = BitMap64(members)
-
-    assert unpacked(packed(bitmap)) == bitmap
 
 
 def test_every_second_of_a_million_takes_a_bit_each() -> None:

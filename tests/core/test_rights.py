@@ -33,17 +33,13 @@ NAMES = st.sampled_from([{}, GARDEN, READINGS, {"project": "field"}, {"project":
         (ANY, {}, True),
     ],
 )
-def test_a_right_includes_what_it_names_and_what_is_in_it(
-    resource: str, names: dict[str, str], is_included: bool
-) -> None:
+def test_a_right_includes_all_that_it_names(resource: str, names: dict[str, str], is_included: bool) -> None:
     assert allow((Right("topics:publish", resource),), "topics:publish", names) is is_included
     assert not allow((Right("topics:show", resource),), "topics:publish", names)
 
 
 @given(st.lists(RIGHTS, max_size=4), RIGHTS, st.sampled_from(ACTIONS), NAMES)
-def test_one_right_more_takes_nothing_away(
-    rights: list[Right], more: Right, action: str, names: dict[str, str]
-) -> None:
+def test_a_right_more_takes_nothing_away(rights: list[Right], more: Right, action: str, names: dict[str, str]) -> None:
     assert not allow((), action, names)
     assert allow((*rights, more), action, names) == (
         allow(tuple(rights), action, names) or allow((more,), action, names)

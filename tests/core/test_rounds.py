@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -7,6 +7,8 @@ import pytest
 from ams.core.errors import Unavailable
 from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
+from ams.core.turns import Turns
+from tests.support.waiting import wait_until_async
 
 LONG = 3600.0
 
@@ -41,25 +43,20 @@ def site() -> Site:
     return Site()
 
 
-async def reached(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_so():
-            await asyncio.sleep(0)
-
-
-async def within(work: Awaitable[object]) -> None:
-    async with asyncio.timeout(10):
-        await work
+async def some_turns() -> None:
+    """Let rounds begin that are to."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> None:
     rounds = site.rounds()
     await rounds.start(site.supervisor)
-    await reached(lambda: site.ended > 2)
-    await within(rounds.close())
+    await wait_until_async(lambda: site.ended > 2)
+    await rounds.close()
 
     done = site.begun
-    await asyncio.sleep(0.01)
+    await some_turns()
     assert site.begun == done
     assert site.supervisor.failure is None
 
@@ -67,16 +64,16 @@ async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> No
 async def test_it_begins_with_the_pause_unless_a_round_is_to_come_soon(site: Site) -> None:
     rounds = site.rounds(LONG)
     await rounds.start(site.supervisor)
-    await asyncio.sleep(0.01)
+    await some_turns()
     assert site.begun == 0
     rounds.soon()
-    await reached(lambda: site.ended == 1)
+    await wait_until_async(lambda: site.ended == 1)
     await rounds.close()
 
     again = site.rounds(LONG)
     again.soon()
     await again.start(site.supervisor)
-    await reached(lambda: site.ended == 2)
+    await wait_until_async(lambda: site.ended == 2)
     await again.close()
 
 
@@ -85,44 +82,36 @@ async def test_what_is_asked_for_during_a_round_comes_after_it(site: Site) -> No
     site.open.clear()
     rounds.soon()
     await rounds.start(site.supervisor)
-    await reached(lambda: site.begun == 1)
+    await wait_until_async(lambda: site.begun == 1)
     rounds.soon()
     site.open.set()
-    await reached(lambda: site.ended == 2)
+    await wait_until_async(lambda: site.ended == 2)
     await rounds.close()
 
 
-async def test_an_expected_error_puts_a_round_off(site: Site) -> None:
-    site.errors = [Unavailable("it is away")]
-    rounds = site.rounds()
+@pytest.mark.parametrize(
+    ("errors", "says", "put_off", "survived"),
+    [
+        ([Unavailable("it is away")], True, ["it is away"], {}),
+        ([KeyError("planted")] * 2, True, [], {"work": 2}),
+        ([Unavailable()], False, [], {"work": 1}),
+    ],
+    ids=[
+        "an expected error puts a round off",
+        "a defect is counted",
+        "so is any error where nothing can be said of it",
+    ],
+)
+async def test_after_an_error_the_next_round_is_tried(
+    site: Site, errors: list[Exception], says: bool, put_off: list[str], survived: dict[str, int]
+) -> None:
+    site.errors = [*errors]
+    rounds = site.rounds() if says else Rounds("work", 0.0, site.work)
     await rounds.start(site.supervisor)
-    await reached(lambda: site.ended > 0)
+    await wait_until_async(lambda: site.ended > 0)
     await rounds.close()
 
-    assert site.put_off == ["it is away"]
-    assert site.supervisor.survived == {}
-
-
-async def test_a_defect_is_counted_and_the_next_round_is_tried(site: Site) -> None:
-    site.errors = [KeyError("planted"), KeyError("planted")]
-    rounds = site.rounds()
-    await rounds.start(site.supervisor)
-    await reached(lambda: site.ended > 0)
-    await rounds.close()
-
-    assert site.put_off == []
-    assert site.supervisor.survived == {"work": 2}
-    assert site.supervisor.failure is None
-
-
-async def test_where_nothing_says_it_is_put_off_an_expected_error_is_a_defect(site: Site) -> None:
-    site.errors = [Unavailable()]
-    rounds = Rounds("work", 0.0, site.work)
-    await rounds.start(site.supervisor)
-    await reached(lambda: site.ended > 0)
-    await rounds.close()
-
-    assert site.supervisor.survived == {"work": 1}
+    assert (site.put_off, site.supervisor.survived, site.supervisor.failure) == (put_off, survived, None)
 
 
 @pytest.mark.parametrize("error", [Unavailable(), KeyError("planted")])
@@ -131,8 +120,8 @@ async def test_after_a_round_that_failed_the_next_one_may_come_sooner(site: Site
     rounds = site.rounds(LONG, retry_seconds=0.0)
     rounds.soon()
     await rounds.start(site.supervisor)
-    await reached(lambda: site.ended == 1)
-    await asyncio.sleep(0.01)
+    await wait_until_async(lambda: site.ended == 1)
+    await some_turns()
     await rounds.close()
 
     assert site.begun == 2
@@ -146,7 +135,7 @@ async def test_a_round_may_change_the_pause(site: Site) -> None:
     rounds = Rounds("work", LONG, work)
     rounds.soon()
     await rounds.start(site.supervisor)
-    await reached(lambda: site.ended > 1)
+    await wait_until_async(lambda: site.ended > 1)
     await rounds.close()
 
 
@@ -154,9 +143,9 @@ async def test_the_close_cancels_a_round_under_way(site: Site) -> None:
     site.open.clear()
     rounds = site.rounds()
     await rounds.start(site.supervisor)
-    await reached(lambda: site.begun == 1)
+    await wait_until_async(lambda: site.begun == 1)
     assert not rounds.is_over
-    await within(rounds.close())
+    await rounds.close()
 
     assert (site.begun, site.ended) == (1, 0)
     assert rounds.is_over
@@ -167,12 +156,12 @@ async def test_with_a_last_round_the_close_lets_one_under_way_end_and_adds_it(si
     site.open.clear()
     rounds = site.rounds(has_last=True)
     await rounds.start(site.supervisor)
-    await reached(lambda: site.begun == 1)
+    await wait_until_async(lambda: site.begun == 1)
     closing = asyncio.create_task(rounds.close())
-    await asyncio.sleep(0.01)
+    await some_turns()
     assert not closing.done()
     site.open.set()
-    await within(closing)
+    await closing
 
     assert (site.begun, site.ended) == (2, 2)
     assert site.supervisor.failure is None
@@ -186,7 +175,7 @@ async def test_the_last_round_comes_also_if_none_did_before(site: Site) -> None:
 
     began = site.rounds(LONG, has_last=True)
     await began.start(site.supervisor)
-    await within(began.close())
+    await began.close()
     assert site.ended == 1
 
 
@@ -195,7 +184,7 @@ async def test_a_cancel_ends_it_at_once(site: Site) -> None:
     await rounds.start(site.supervisor)
     rounds.cancel()
     rounds.soon()
-    await within(rounds.close())
+    await rounds.close()
 
     assert site.begun == 0
 
@@ -209,7 +198,63 @@ async def test_what_is_more_than_an_exception_is_the_end_of_the_part(site: Site)
 
     rounds = Rounds("work", 0.0, work)
     await rounds.start(site.supervisor)
-    await within(site.supervisor.until(asyncio.Event()))
+    await site.supervisor.until(asyncio.Event())
     await rounds.close()
 
     assert site.supervisor.failure == "work failed (Planted)"
+
+
+async def ticking(ticks: list[int]) -> None:
+    """Count turns of the event loop."""
+    while True:
+        ticks[0] += 1
+        await asyncio.sleep(0)
+
+
+async def test_one_goes_on_in_each_turn_of_the_event_loop_in_the_order_they_came() -> None:
+    turns, ticks, seen = Turns(), [0], []
+
+    async def go_on(number: int) -> None:
+        await turns()
+        seen.append((number, ticks[0]))
+
+    ticker = asyncio.create_task(ticking(ticks))
+    await asyncio.gather(*[go_on(number) for number in range(5)])
+    ticker.cancel()
+
+    assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
+    assert len({tick for _, tick in seen}) == 5
+
+
+@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_one_goes_on_in_so_many_turns_of_the_event_loop(every: int, at_once: bool) -> None:
+    turns, ticks, seen = Turns(every), [0], []
+
+    async def go_on() -> None:
+        await turns()
+        seen.append(ticks[0])
+
+    ticker = asyncio.create_task(ticking(ticks))
+    if at_once:
+        await asyncio.gather(*[go_on() for _ in range(5)])
+    else:
+        for _ in range(5):
+            await go_on()
+    ticker.cancel()
+
+    assert all(second - first >= every for first, second in pairwise(seen))
+
+
+async def test_who_is_cancelled_takes_no_turn_and_holds_up_nobody() -> None:
+    turns = Turns()
+    first, second, third = (asyncio.create_task(turns()) for _ in range(3))
+    await asyncio.sleep(0)
+    first.cancel()
+    second.cancel()
+
+    await third
+    await turns()
+
+    assert first.cancelled()
+    assert second.cancelled()

@@ -11,16 +11,21 @@ from ams.storage.log.embedded.segment import CLASSES
 
 
 def loaded(
-    flags: dict[str, object] | None = None, environment: dict[str, str] | None = None, config: Path | None = None
+    flags: dict[str, object] | None = None, environment: dict[str, str] | None = None, config: str | None = None
 ) -> Settings:
-    return Settings.load(flags or {}, environment or {}, str(config) if config else None)
+    return Settings.load(flags or {}, environment or {}, config)
+
+
+def config_in(folder: Path, text: str) -> str:
+    file = folder / "ams.toml"
+    file.write_text(text)
+    return str(file)
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defaults(tmp_path: Path) -> None:
-    file = tmp_path / "ams.toml"
-    file.write_text('host = "file"\nport = 1\nops_port = 1\n')
+    config = config_in(tmp_path, 'host = "file"\nport = 1\nops_port = 1\n')
 
-    settings = loaded({"port": "3"}, {"AMS_PORT": "2", "AMS_OPS_PORT": "2"}, file)
+    settings = loaded({"port": "3"}, {"AMS_PORT": "2", "AMS_OPS_PORT": "2"}, config)
 
     assert (settings.host, settings.port, settings.ops_port) == ("file", 3, 2)
     assert settings.retention == 7 * 86400
@@ -38,48 +43,32 @@ def test_durations_are_written_with_units(text: str, seconds: float) -> None:
     assert loaded({"retention": text}).retention == seconds
 
 
+KAFKA = {"log": "kafka", "kafka_servers": "kafka1.example:9092"}
+
+
 @pytest.mark.parametrize(
     "flags",
     [
-        {"port": "eighty"},
-        {"port": "70000"},
-        {"port": "-1"},
-        {"min_free_bytes": "7 elephants"},
-        {"pull_wait": "soon"},
-        {"auth_option": "cookie"},
-        {"cert": "only.pem"},
-        {"cert": "a", "key": "b", "tls_self_signed": True},
-        {"token_key": "short"},
-        {"retention": "0"},
-        {"retention": "800d"},
-        {"retention": "365.1d"},
-        {"segment_bytes": "8GiB"},
-        {"segment_bytes": "1kB"},
-        {"pull_wait": "60s"},
-        {"max_buffered_bytes": "1MB"},
-        {"max_data_bytes": "50MB"},
-        {"push_server_host": "push.example"},
-        {"push_server_port": "5555"},
+        *({"port": each} for each in ("eighty", "70000", "-1")),
+        *({"retention": each} for each in ("0", "800d", "365.1d")),
+        *({"segment_bytes": each} for each in ("8GiB", "1kB")),
+        *({"pull_wait": each} for each in ("soon", "60s")),
+        {"min_free_bytes": "7 elephants"}, {"max_buffered_bytes": "1MB"}, {"max_data_bytes": "50MB"},
+        {"auth_option": "cookie"}, {"token_key": "short"}, {"log_facilities": "kafka"}, {"drain_seconds": "2m"},
+        {"cert": "only.pem"}, {"cert": "a", "key": "b", "tls_self_signed": True},
+        {"push_server_host": "push.example"}, {"push_server_port": "5555"},
         {"push_server_host": "push.example", "push_server_port": "70000"},
-        {"push_worker_token": "ü"},
-        {"push_worker_token": "same", "service_token": "same"},
-        {"log_facilities": "kafka"},
-        {"log": "kafka"},
-        {"kafka_servers": "kafka1.example:9092"},
-        {"log": "kafka", "kafka_servers": "kafka1.example:ninety"},
-        {"log": "kafka", "kafka_servers": "kafka1.example"},
-        {"log": "kafka", "kafka_servers": "https://kafka1.example:9092"},
-        {"log": "kafka", "kafka_servers": "kafka1.example:9092,"},
-        {"log": "kafka", "kafka_servers": "kafka1.example:9092", "kafka_ca_file": "ca.pem"},
-        {"log": "kafka", "kafka_servers": "kafka1.example:9092", "kafka_min_isr": "4"},
-        {"kafka_prefix": "a.b"},
+        {"push_worker_token": "ü"}, {"push_worker_token": "same", "service_token": "same"},
+        {"log": "kafka"}, {"kafka_servers": "kafka1.example:9092"}, {"kafka_prefix": "a.b"},
+        *({**KAFKA, "kafka_servers": each} for each in (
+            "kafka1.example:ninety", "kafka1.example", "https://kafka1.example:9092", "kafka1.example:9092,")),
+        {**KAFKA, "kafka_ca_file": "ca.pem"}, {**KAFKA, "kafka_min_isr": "4"},
         {"registry": "mysql://ams@db.example/ams"},
-        {"drain_seconds": "2m"},
-        {"node_url": "node1.example:8080"},
-        {"node_url": "https://user:secret@node1.example"},
-        {"node_url": "https://node1.example/path"},
+        *({"node_url": each} for each in (
+            "node1.example:8080", "https://user:secret@node1.example", "https://node1.example/path")),
     ],
-)
+    ids=str,
+)  # fmt: skip
 def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:
     with pytest.raises(Unusable) as stopped:
         loaded(flags)
@@ -92,11 +81,8 @@ def test_the_longest_retention_is_what_the_log_has_a_class_for() -> None:
 
 
 def test_an_unknown_key_of_the_file_stops_the_start(tmp_path: Path) -> None:
-    file = tmp_path / "ams.toml"
-    file.write_text("prot = 8080\n")
-
     with pytest.raises(Unusable, match="unknown key 'prot'"):
-        loaded(config=file)
+        loaded(config=config_in(tmp_path, "prot = 8080\n"))
 
 
 def test_an_unknown_variable_only_warns() -> None:
@@ -160,11 +146,8 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 
 def test_a_secret_that_cannot_be_is_not_shown(tmp_path: Path) -> None:
-    file = tmp_path / "ams.toml"
-    file.write_text("service_token = 314159\n")
-
     with pytest.raises(Unusable, match="service_token") as stopped:
-        loaded(config=file)
+        loaded(config=config_in(tmp_path, "service_token = 314159\n"))
 
     assert "314159" not in stopped.value.message
 

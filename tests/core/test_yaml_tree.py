@@ -1,4 +1,4 @@
-import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -31,28 +31,13 @@ def test_every_value_knows_its_line(tmp_path: Path) -> None:
     assert [each.place.line for each in said["b"].mapping()["c"].values()] == [4, 5]
 
 
-def test_values_are_those_of_json(tmp_path: Path) -> None:
+def test_values_are_those_of_json_and_names_are_texts(tmp_path: Path) -> None:
     text = 'text: on time\nnumber: 3\nbig: 1.5e3\nyes: true\nnothing: ~\nday: 2024-03-05\nlist: [1, "1", on, 1:30, ٣]\n'
 
-    assert tree(tmp_path, text).plain() == {
-        "text": "on time",
-        "number": 3,
-        "big": 1500.0,
-        "yes": True,
-        "nothing": None,
-        "day": "2024-03-05",
-        "list": [1, "1", "on", "1:30", "٣"],
-    }
-
-
-def test_names_may_look_like_numbers_and_switches(tmp_path: Path) -> None:
-    said = tree(tmp_path, "2024: on\n").mapping()
-
-    assert said["2024"].text() == "on"
-
-
-def test_json_is_yaml_too(tmp_path: Path) -> None:
-    assert tree(tmp_path, '{"a": [1, {"b": null}]}').plain() == {"a": [1, {"b": None}]}
+    assert tree(tmp_path, text + '2024: {"a": [1, {"b": null}]}\n').plain() == {
+        "text": "on time", "number": 3, "big": 1500.0, "yes": True, "nothing": None, "day": "2024-03-05",
+        "list": [1, "1", "on", "1:30", "٣"], "2024": {"a": [1, {"b": None}]},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
@@ -70,6 +55,10 @@ def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
     [
         ("a: 1\nb: [1\n", "file.yaml:3: not YAML: expected ',' or ']', but got '<stream end>'"),
         ("a: &x 1\nb: *x\n", "file.yaml:2: aliases (*name) are not taken; write it out"),
+        (
+            "a: &a [x,x]\n" + "".join(f"{b}: &{b} [{f'*{a},' * 9}]\n" for a, b in pairwise("abcdefghi")),
+            "aliases (*name)",
+        ),
         ("a: 1\na: 2\n", "file.yaml:2: 'a' is said twice"),
         ("a: !!python/object/apply:os.system [id]\n", "file.yaml:1: tags (!name) are not taken"),
         ("a: !!binary aGk=\n", "tags (!name) are not taken"),
@@ -89,15 +78,6 @@ def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
 )
 def test_what_cannot_be_taken_is_said_with_its_line(tmp_path: Path, text: str | bytes, reason: str) -> None:
     assert reason in refused(tmp_path, text)
-
-
-def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
-    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n"
-    bomb += "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
-    began = time.monotonic()
-
-    assert "aliases" in refused(tmp_path, bomb)
-    assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -140,10 +120,7 @@ def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, t
 def test_texts_are_said_in_any_order_and_a_choice_as_it_is(tmp_path: Path) -> None:
     said = tree(tmp_path, "many: [b, a, b]\nnone: ~\none: linear\n").mapping()
 
-    assert (said["many"].texts(), said["none"].texts(), said["one"].one_of("linear", "none")) == (
-        ("a", "b"),
-        (),
-        "linear",
-    )
+    assert (said["many"].texts(), said["none"].texts()) == (("a", "b"), ())
+    assert said["one"].one_of("linear", "none") == "linear"
     with pytest.raises(BadDocument, match=r"file\.yaml:3: 'linear' is none of slow, fast"):
         said["one"].one_of("slow", "fast")

@@ -10,8 +10,6 @@ from typing import NamedTuple, TypedDict
 
 
 class Outcome(Enum):
-    """How an attempt ended."""
-
     DONE = "done"
     """Answered with success: it happened."""
     REFUSED = "refused"
@@ -29,8 +27,6 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One request of one client."""
-
     request: str
     """Names the request in sentences; no other attempt of the history has it."""
     started: float
@@ -50,8 +46,6 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish(Attempt):
-    """Messages for a topic."""
-
     topic: str
     names: tuple[str, ...]
     ids: tuple[int, ...] = ()
@@ -60,8 +54,6 @@ class Publish(Attempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull(Attempt):
-    """Messages asked of a subscription."""
-
     subscription: str
     messages: tuple[Held, ...] = ()
 

@@ -31,8 +31,6 @@ DEADLINE_SECONDS = 10.0
 
 
 class KnownEnd:
-    """How long a topic was known to be: what had been acknowledged to publishers by a moment must be deliverable."""
-
     def __init__(self, publishes: Iterable[Publish]) -> None:
         done = sorted((each.ended, each.ids[-1] + 1) for each in publishes if each.ids)
         self._times = [time for time, _ in done]
@@ -129,15 +127,12 @@ def _events(uses: Sequence[Use], restarts: Sequence[float]) -> Iterator[tuple[fl
 
 
 class _Walk:
-    """Follows a history from event to event."""
-
     def __init__(self, known_end: KnownEnd) -> None:
         self.pending: dict[str, Use] = {}
         self._known_end = known_end
         self._standings = {_BEGINNING}
 
     def end(self, use: Use) -> str | None:
-        """Take an answer, or that none will come; return what is wrong with it."""
         reachable = self.reachable()
         del self.pending[use.request]
         if isinstance(use, Pull) and use.outcome is not Outcome.DONE:
@@ -152,7 +147,6 @@ class _Walk:
         return None if agreeing else _complaint(use, reachable)
 
     def restart(self, *, everything: bool) -> None:
-        """Take that the service has started again."""
         end = ANYTHING if everything else 0
         self._standings = {standing.restarted(end) for standing in self.reachable()}
 

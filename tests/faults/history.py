@@ -28,15 +28,12 @@ FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Every attempt, in any order; `subscriptions` tells the topic of each."""
-
     subscriptions: Mapping[str, str]
     attempts: list[Attempt] = field(default_factory=list)
     restarts: list[float] = field(default_factory=list)
     """When the service was ready, each time; what it had handed out before is forgotten then."""
 
     def add(self, attempt: Attempt) -> None:
-        """Note an attempt that is over."""
         self.attempts.append(attempt)
 
     def violations(self, ending: Ending) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from tests.faults.attempts import Facts, Outcome
 from tests.faults.target import Target
 
 ANSWER_SECONDS = 30.0
+FOREVER = float("inf")
 PROJECT = "/v1/projects/FAULTS"
 LATE = "ack timeout"
 RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending", f": 408 {LATE}")
@@ -37,45 +39,10 @@ class Tried(NamedTuple):
     facts: Facts
     document: Any
     refusal: str = ""
-    """The error's text."""
 
     @property
     def done(self) -> bool:
         return self.facts["outcome"] is Outcome.DONE
-
-
-class Client(Protocol):
-    """Who makes attempts, whatever stands between it and the service."""
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether there is more to do."""
-        ...
-
-    def next_request(self) -> str:
-        """Name the next request."""
-        ...
-
-    async def attempt(
-        self,
-        request_name: str,
-        path: str,
-        body: object,
-        kind: Kind = Kind.OTHER,
-        *,
-        method: str = "POST",
-        **headers: str,
-    ) -> Tried:
-        """Make one attempt and say what came of it; `headers` as in `bench.connection.request`."""
-        ...
-
-    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call and return the document; for what prepares and ends a history."""
-        ...
-
-    def close(self) -> None:
-        """End the connection."""
-        ...
 
 
 @dataclass
@@ -89,9 +56,7 @@ class Traffic:
     without_retry_after: int = 0
     """Refusals for a reason of the service's own (5xx) that do not say when to try again."""
     dropped: int = 0
-    """Requests without an answer although nobody was killed."""
     stopping: bool = False
-    """Whether clients are to end after the attempt they are at."""
     _begun: dict[Kind, asyncio.Event] = field(default_factory=lambda: {kind: asyncio.Event() for kind in Kind})
 
     def violations(self) -> Iterator[str]:
@@ -106,7 +71,6 @@ class Traffic:
 
     @contextmanager
     def flight(self, kind: Kind) -> Iterator[None]:
-        """Count a request while it is on its way."""
         self.flying[kind] += 1
         self._begun[kind].set()
         try:
@@ -120,59 +84,73 @@ class Traffic:
         await self._begun[kind].wait()
 
 
-class HttpClient:
-    """One client with one connection; its requests are named after it and numbered."""
+class Log(Protocol):
+    """What the clients of a history have in common: whether they are to end after the attempt they are at."""
 
-    def __init__(self, name: str, target: Target, traffic: Traffic) -> None:
-        self._name = name
-        self._target = target
-        self._traffic = traffic
-        self._connection: Connection | None = None
+    stopping: bool
+
+
+class Client(ABC):
+    """Who makes attempts, whatever stands between it and the service; its requests are named after it and numbered."""
+
+    def __init__(self, name: str, log: Log) -> None:
+        self._name, self._log = name, log
         self._numbers = 0
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is more to do."""
-        return not self._traffic.stopping
+        return not self._log.stopping
 
     def next_request(self) -> str:
-        """Name the next request."""
         self._numbers += 1
         return f"{self._name}-{self._numbers}"
 
+    @abstractmethod
     async def attempt(
-        self,
-        request_name: str,
-        path: str,
-        body: object,
-        kind: Kind = Kind.OTHER,
-        *,
-        method: str = "POST",
-        **headers: str,
+        self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
-        """Make one attempt when the service is up, and say what came of it; `headers` as in `request`."""
-        encoded = json.dumps(body).encode() if body is not None else b""
+        """Make one attempt and say what came of it; `headers` as in `bench.connection.request`."""
+
+    @abstractmethod
+    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call and return the document; for what prepares and ends a history."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class HttpClient(Client):
+    """One client with one connection to a service that is killed and started again."""
+
+    def __init__(self, name: str, target: Target, traffic: Traffic) -> None:
+        super().__init__(name, traffic)
+        self._target, self._traffic = target, traffic
+        self._connection: Connection | None = None
+
+    async def attempt(
+        self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
+    ) -> Tried:
         connection, deaths = await self._connected()
-        pieces = request(method, PROJECT + path, self._target.live.token, encoded, **headers)
+        pieces = request(method, PROJECT + path, self._target.live.token, encoded(body), **headers)
         started = time.monotonic()
         with self._traffic.flight(kind):
-            answer = await self._ask(connection, pieces)
+            answer = await ask(connection, pieces, ANSWER_SECONDS)
         ended = time.monotonic()
-        outcome = _outcome(answer)
-        if outcome is Outcome.UNKNOWN:
-            ended = self._lost(kind, deaths, ended)
-        refusal = self._refused(kind, answer) if outcome is Outcome.REFUSED else ""
-        document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
-        return Tried(Facts(request=request_name, started=started, ended=ended, outcome=outcome), document, refusal)
+        if answer.status == CLOSED:
+            self.close()
+            return tried(name, started, self._lost(kind, deaths, ended), Outcome.UNKNOWN, answer)
+        outcome = Outcome.DONE if answer.status == 200 else Outcome.REFUSED
+        found = tried(name, started, ended, outcome, answer)
+        if outcome is Outcome.REFUSED:
+            self._note_refused(kind, answer, found.refusal)
+        return found
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call and return the document; for what prepares and ends a campaign."""
-        tried = await self.attempt(self.next_request(), path, body, method=method)
-        assert tried.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
-        return tried.document
+        found = await self.attempt(self.next_request(), path, body, method=method)
+        assert found.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
+        return found.document
 
     def close(self) -> None:
-        """End the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -195,22 +173,10 @@ class HttpClient:
                 await asyncio.sleep(0.01)
         return self._connection
 
-    async def _ask(self, connection: Connection, pieces: tuple[bytes, ...]) -> Response:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await SerialClient(connection).ask(pieces)
-        except TimeoutError:
-            answer = Response(CLOSED)
-        if answer.status == CLOSED:
-            self.close()
-        return answer
-
-    def _refused(self, kind: Kind, answer: Response) -> str:
-        text = _text(answer)
+    def _note_refused(self, kind: Kind, answer: Response, text: str) -> None:
         said = LATE if text.startswith(f"{LATE}: ") else text  # the ids are others each time
         self._traffic.refusals[f"{kind.value}: {answer.status} {said}"] += 1
         self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
-        return text
 
     def _lost(self, kind: Kind, deaths: int, ended: float) -> float:
         """Note an unanswered request; return when it could happen no longer."""
@@ -218,14 +184,32 @@ class HttpClient:
             self._traffic.hits.add((self._target.deaths, kind))
             return ended
         self._traffic.dropped += 1
-        return float("inf")
+        return FOREVER
 
 
-def _outcome(answer: Response) -> Outcome:
-    if answer.status == CLOSED:
-        return Outcome.UNKNOWN
-    return Outcome.DONE if answer.status == 200 else Outcome.REFUSED
+def encoded(body: object) -> bytes:
+    return json.dumps(body).encode() if body is not None else b""
 
 
-def _text(answer: Response) -> str:
-    return str(json.loads(answer.body)["error"]["message"])
+async def ask(connection: Connection, pieces: tuple[bytes, ...], seconds: float) -> Response:
+    """Ask once; `CLOSED` when there is no answer in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await SerialClient(connection).ask(pieces)
+    except (TimeoutError, OSError):
+        return Response(CLOSED)
+
+
+def tried(name: str, started: float, ended: float, outcome: Outcome, answer: Response) -> Tried:
+    document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
+    return Tried(Facts(request=name, started=started, ended=ended, outcome=outcome), document, error_text(answer))
+
+
+def error_text(answer: Response) -> str:
+    """Return what an error says, pages of a proxy included."""
+    if answer.status in (CLOSED, 200):
+        return ""
+    try:
+        return str(json.loads(answer.body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.body[:100].decode(errors="replace")

@@ -12,9 +12,7 @@ SIZES = (0, 40, 200, 1024, 4096)
 _WEIGHTS = (20, 50, 20, 8, 2)
 
 KEYS = 40
-"""Ordering keys there are."""
 POISONED = 150
-"""Of so many messages one is poisoned."""
 
 
 def message(name: str) -> dict[str, Any]:
@@ -23,7 +21,6 @@ def message(name: str) -> dict[str, Any]:
 
 
 def keyed_message(name: str) -> dict[str, Any]:
-    """Return the message of this name with its ordering key."""
     return {**message(name), "orderingKey": ordering_key(name)}
 
 
@@ -58,8 +55,8 @@ def _number(name: str) -> int:
 
 def _data(name: str) -> str:
     digest = hashlib.blake2b(name.encode(), digest_size=32).digest()
-    filling = (digest * 128)[: _size(digest)]
-    return base64.b64encode(name.encode() + b"#" + filling).decode()
+    filling = (digest.hex() * 64)[: _size(digest)]
+    return base64.b64encode(f"{name}#{filling}".encode()).decode()
 
 
 def _size(digest: bytes) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ams.cli import main
+from ams.service import subscriptions
 from ams.storage.files import NEW
 from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.segment import Writer
@@ -45,7 +46,8 @@ def _told(word: str, made: Any) -> Any:
 
 
 def plant() -> None:
-    """Change the program."""
+    """Change the program; a parallel subscription may have a deadline of a second, too."""
+    subscriptions.MIN_ACK_DEADLINE = 1  # type: ignore[attr-defined]
     Upkeep.__init__ = _made  # type: ignore[method-assign,assignment]
     Upkeep.retain = _retained  # type: ignore[method-assign,assignment]
     Writer._reuse = lambda *given: _told(REUSED, _reuse(*given))  # type: ignore[method-assign]

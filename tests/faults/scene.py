@@ -1,19 +1,53 @@
 """What a history plays on: a project with topics and subscriptions, made before it and read when it is over."""
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from tests.faults.attempts import Ending, Held
-from tests.faults.http_client import PROJECT, Client
+from tests.faults.history import History
+from tests.faults.http_client import PROJECT, Client, HttpClient, Traffic
 from tests.faults.payload import held
+from tests.faults.target import SMALL, Target
 
 _AUDIT = "{}-audit"
 """A subscription of each topic that nobody uses until the end, to read the topic from its beginning."""
 _BATCH = "2000"
 
 
+class Stage:
+    """A service that is killed, its clients and their history; all of it ends with the block."""
+
+    def __init__(self, data: Path, subscriptions: Mapping[str, str], environment: Mapping[str, str] = SMALL) -> None:
+        self.target, self.traffic = Target(data, environment), Traffic()
+        self.history = History(subscriptions, restarts=self.target.restarts)
+        self._clients: list[HttpClient] = []
+        self.admin = self.client("admin")
+
+    def client(self, name: str) -> HttpClient:
+        self._clients.append(HttpClient(name, self.target, self.traffic))
+        return self._clients[-1]
+
+    async def prepare(self) -> None:
+        await prepare(self.admin, self.history.subscriptions)
+
+    async def ending(self) -> Ending:
+        return await ending(self.admin, self.history.subscriptions)
+
+    async def __aenter__(self) -> Self:
+        await self.target.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in self._clients:
+            each.close()
+        await self.target.stop()
+
+
 async def prepare(admin: Client, subscriptions: Mapping[str, str]) -> None:
-    """Make the project, the topics and their subscriptions; `subscriptions` tells the topic of each."""
     await admin.must("", {})
     await prepare_topics(admin, subscriptions)
 
@@ -33,9 +67,22 @@ async def prepare_topics(
 
 
 async def ending(admin: Client, subscriptions: Mapping[str, str]) -> Ending:
-    """Read every topic from its beginning, and where the subscriptions stand."""
     topics = {topic: await _read(admin, topic) for topic in _topics(subscriptions)}
-    return Ending(topics, {name: await _offset(admin, name) for name in subscriptions})
+    return Ending(topics, {name: (await offsets(admin, name))["current"] for name in subscriptions})
+
+
+async def miscounted(admin: Client, ending: Ending) -> list[str]:
+    """Return which topics count other than what they hold, whatever was killed before it was counted."""
+    found: list[str] = []
+    for topic, messages in ending.topics.items():
+        shown = await admin.must(f"/topics/{topic}:metrics", None, method="GET")
+        counts = {each["metric"]: sum(point["value"] for point in each["timeseries"]) for each in shown["metrics"]}
+        found += [
+            f"counted: {name} of topic {topic} is {counts[name]}, and it holds {len(messages)}"
+            for name in ("topic.number_of_messages", "topic.number_of_daily_messages")
+            if counts[name] != len(messages)
+        ]
+    return found
 
 
 def _topics(subscriptions: Mapping[str, str]) -> list[str]:
@@ -45,18 +92,22 @@ def _topics(subscriptions: Mapping[str, str]) -> list[str]:
 async def _read(admin: Client, topic: str) -> list[Held]:
     path = f"/subscriptions/{_AUDIT.format(topic)}"
     await admin.must(f"{path}:modifyOffset", {"offset": 0})
-    found: list[Held] = []
-    while batch := await _pull(admin, path):
-        found += [held(each) for each in batch]
+    return [held(each) for each in await read_all(admin, path)]
+
+
+async def read_all(admin: Client, path: str) -> list[dict[str, Any]]:
+    """Pull and acknowledge all there is of an ordered subscription; return what was received."""
+    found: list[dict[str, Any]] = []
+    while True:
+        document = await admin.must(f"{path}:pull", {"maxMessages": _BATCH, "returnImmediately": "true"})
+        batch = document["receivedMessages"]
+        if not batch:
+            return found
+        found += batch
         await admin.must(f"{path}:acknowledge", {"ackIds": [batch[-1]["ackId"]]})
-    return found
 
 
-async def _pull(admin: Client, path: str) -> list[dict[str, Any]]:
-    document = await admin.must(f"{path}:pull", {"maxMessages": _BATCH, "returnImmediately": "true"})
-    return list(document["receivedMessages"])
-
-
-async def _offset(admin: Client, subscription: str) -> int:
-    offsets = await admin.must(f"/subscriptions/{subscription}:offsets", None, method="GET")
-    return int(offsets["current"])
+async def offsets(admin: Client, subscription: str) -> dict[str, int]:
+    """Return where a subscription stands (`current`), and the end of its topic (`max`)."""
+    shown = await admin.must(f"/subscriptions/{subscription}:offsets", None, method="GET")
+    return {name: int(shown[name]) for name in ("current", "max")}

@@ -35,6 +35,7 @@ LONG = 12_000
 """Characters of a project's description at most: some pages."""
 
 State = dict[str, str | int]
+Call = Awaitable[object]
 
 
 class Notes:
@@ -64,19 +65,23 @@ def move_often(connection: sqlite3.Connection, _: object) -> None:
 
 
 async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance: random.Random) -> State:
-    """Create, drop, seek, or acknowledge for several subscriptions as one group."""
-    name = f"s{chance.randrange(40)}"
-    key = SubscriptionId(name)
-    offset = chance.randrange(END)
-    if chance.random() < 0.5:
-        return await use_acks(cursors, notes, state, chance)
-    if name not in state:
-        return await notes.ask("cursors", state, state | {name: offset}, cursors.create(key, TOPIC, Offset(offset)))
+    """Create, drop or seek a subscription, ordered or parallel, or acknowledge for several as one group."""
+    is_parallel = chance.random() < 0.5
+    key = SubscriptionId(f"p{chance.randrange(3)}" if is_parallel else f"s{chance.randrange(40)}")
+    offset = Offset(chance.randrange(100 if is_parallel else END))
+    after = state | {key: standing(acks.unsettled(offset, 0, 0)) if is_parallel else offset}
+    if key not in state:
+        return await notes.ask("cursors", state, after, cursors.create(key, TOPIC, offset))
     if chance.random() < 0.1:
-        without = {each: value for each, value in state.items() if each != name}
+        without = {each: value for each, value in state.items() if each != key}
         return await notes.ask("cursors", state, without, cursors.drop(key))
-    if chance.random() < 0.3:
-        return await notes.ask("cursors", state, state | {name: offset}, cursors.seek(key, TOPIC, Offset(offset)))
+    if chance.random() < (0.1 if is_parallel else 0.3):
+        return await notes.ask("cursors", state, after, cursors.seek(key, TOPIC, offset))
+    changed, calls = await (settled if is_parallel else acknowledged)(cursors, state, chance)
+    return await notes.ask("cursors", state, state | changed, asyncio.gather(*calls))
+
+
+async def acknowledged(cursors: SqliteCursors, state: State, chance: random.Random) -> tuple[State, list[Call]]:
     moved: State = {}
     ordered = sorted(each for each in state if each.startswith("s"))
     for each in chance.sample(ordered, min(len(ordered), 3)):
@@ -84,27 +89,14 @@ async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance
         if position.offset < END:
             await cursors.hand_out(SubscriptionId(each), position.generation, END)
             moved[each] = position.offset + chance.randrange(END - position.offset) + 1
-    together = asyncio.gather(
-        *(cursors.acknowledge(SubscriptionId(each), Offset(int(to) - 1), NO_DEADLINE) for each, to in moved.items())
-    )
-    return await notes.ask("cursors", state, state | moved, together)
+    return moved, [
+        cursors.acknowledge(SubscriptionId(each), Offset(int(to) - 1), NO_DEADLINE) for each, to in moved.items()
+    ]
 
 
-async def use_acks(cursors: SqliteCursors, notes: Notes, state: State, chance: random.Random) -> State:
-    """Make, drop or seek one parallel subscription, or settle for all of them as one group."""
-    key = SubscriptionId(f"p{chance.randrange(3)}")
-    start = acks.unsettled(Offset(chance.randrange(100)), 0, 0)
-    if key not in state:
-        after = state | {key: standing(start)}
-        return await notes.ask("cursors", state, after, cursors.create(key, TOPIC, start.floor))
-    if chance.random() < 0.1:
-        without = {each: value for each, value in state.items() if each != key}
-        return await notes.ask("cursors", state, without, cursors.drop(key))
-    if chance.random() < 0.1:
-        after = state | {key: standing(start)}
-        return await notes.ask("cursors", state, after, cursors.seek(key, TOPIC, start.floor))
-    settled: State = {}
-    calls: list[Awaitable[object]] = []
+async def settled(cursors: SqliteCursors, state: State, chance: random.Random) -> tuple[State, list[Call]]:
+    changed: State = {}
+    calls: list[Call] = []
     for each in [SubscriptionId(each) for each in state if each.startswith("p")]:
         progress = await cursors.progress(each)
         with contextlib.suppress(Unavailable):
@@ -112,24 +104,21 @@ async def use_acks(cursors: SqliteCursors, notes: Notes, state: State, chance: r
         if not progress.run:
             continue
         done = [some_range(progress.floor, chance) for _ in range(chance.randrange(1, 40))]
-        settled[each] = standing(acks.settled(progress, Change(done)))
+        changed[each] = standing(acks.settled(progress, Change(done)))
         calls += [cursors.settle(each, progress.epoch, progress.run, Change(half)) for half in (done[::2], done[1::2])]
-    return await notes.ask("cursors", state, state | settled, asyncio.gather(*calls))
+    return changed, calls
 
 
 def standing(progress: Progress) -> str:
-    """Return what there is of a parallel subscription."""
     return f"{progress.floor} {ranges_of(progress.done)}"
 
 
 def some_range(floor: int, chance: random.Random) -> Range:
-    """Return up to three offsets near a floor."""
     begin = floor + chance.randrange(60)
     return Offset(begin), Offset(begin + chance.randrange(1, 4))
 
 
 async def use_registry(registry: Registry, notes: Notes, state: State, chance: random.Random) -> State:
-    """Create, delete or describe a project."""
     name = ProjectName(f"p{chance.randrange(12)}")
     text = "".join(chance.choices("abcdefgh", k=chance.randrange(1, LONG)))
     if name not in state:
@@ -144,7 +133,6 @@ async def use_registry(registry: Registry, notes: Notes, state: State, chance: r
 
 
 async def main(folder: Path, steps: int, seed: int) -> None:
-    """Change both databases in turn."""
     chance = random.Random(seed)
     notes = Notes(folder / "notes")
     entries.MAX_DELTAS = 4  # so that images are written

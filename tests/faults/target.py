@@ -19,17 +19,12 @@ SMALL = {
 
 
 class Target:
-    """Runs the service; `up` is set while it may be called."""
-
     def __init__(self, data: Path, environment: Mapping[str, str] = SMALL, *, program: str = "ams.cli.main") -> None:
         self.data = data
         self.up = asyncio.Event()
         self.deaths = 0
-        """How often it was killed."""
         self.starts: list[float] = []
-        """Seconds from start to ready, each time."""
         self.restarts: list[float] = []
-        """When it was ready after it was killed, each time."""
         self._environment = dict(environment)
         self._program = program
         self._stack = contextlib.ExitStack()
@@ -37,16 +32,13 @@ class Target:
 
     @property
     def live(self) -> LiveService:
-        """The process that runs now."""
         assert self._live is not None
         return self._live
 
     def told(self, line: str) -> int:
-        """Return how often it said this on stderr, in all its lives."""
         return (self.data.parent / f"{self.data.name}.stderr").read_text().splitlines().count(line)
 
     async def start(self) -> None:
-        """Start it and wait until it is ready."""
         began = time.perf_counter()
         manager = live_service(self.data, environment=self._environment, program=self._program)
         self._live = await asyncio.to_thread(self._stack.enter_context, manager)
@@ -71,6 +63,5 @@ class Target:
         return code
 
     async def stop(self) -> None:
-        """Let it end in order, if it still runs."""
         self.up.clear()
         await asyncio.to_thread(self._stack.close)

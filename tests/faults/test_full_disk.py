@@ -1,51 +1,75 @@
 """The real service on a real disk that is full: refusals that say when to come again, no loss, and back by itself."""
 
 import asyncio
+import contextlib
+import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults import scene
 from tests.faults.attempts import Attempt, Outcome
-from tests.faults.history import History
-from tests.faults.http_client import HttpClient, Traffic
-from tests.faults.small_disk import SmallDisk, mounted
-from tests.faults.target import SMALL, Target
+from tests.faults.http_client import HttpClient
+from tests.faults.scene import Stage
+from tests.faults.target import SMALL
 from tests.faults.workload import Consumer, Publisher
+from tests.support.waiting import wait_until_async
 
 MIB = 2**20
 ENVIRONMENT = {**SMALL, "AMS_MIN_FREE_BYTES": "6MiB", "AMS_RESERVE_BYTES": "4MiB"}
-COMES_BACK_SECONDS = 15.0
 MOST_TRIES = 3_000
 MORE_THAN_A_PAGE_OF_LOG_LINES = 80
 """Standard error is a file on the small disk; its last page has room left when the disk has none."""
 
-pytestmark = [pytest.mark.faults, pytest.mark.mount]
+pytestmark = [pytest.mark.faults, pytest.mark.mount, pytest.mark.long]
+_CHUNK = b"\0" * 65_536
 
 
-@dataclass(frozen=True)
-class Site:
+class SmallDisk:
+    """A mounted file system, and a stranger who puts a file on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._strangers = folder, folder / "strangers"
+
+    @property
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.folder)
+        return status.f_bavail * status.f_frsize
+
+    def fill(self, leave: int = 0) -> None:
+        """Let the stranger's file grow until no more than `leave` bytes are free."""
+        with contextlib.suppress(OSError), self._strangers.open("ab", buffering=0) as file:
+            while self.free_bytes > leave:
+                file.write(_CHUNK[: max(1, self.free_bytes - leave)])
+
+    def clear(self) -> None:
+        """Let the stranger take the file away."""
+        self._strangers.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, size: int) -> Iterator[SmallDisk]:
+    """Mount a disk of `size` bytes on a folder; raises `OSError` or `CalledProcessError` where that is not allowed."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, capture_output=True)
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+class Site(Stage):
     """A service on a small disk, one publisher and one consumer."""
 
-    disk: SmallDisk
-    target: Target
-    traffic: Traffic
-    admin: HttpClient
-    publisher: Publisher
-    consumer: Consumer
-    history: History
+    def __init__(self, disk: SmallDisk) -> None:
+        super().__init__(disk.folder / "data", {"s": "t"}, ENVIRONMENT)
+        self.disk = disk
+        self._publisher = Publisher(self.client("p"), self.history, random.Random(1), ("t",), ((1, 1),), 0.0)
+        self.consumer = Consumer(self.client("c"), self.history, random.Random(2), "s")
 
     async def publish(self) -> Attempt:
-        return await self.publisher.publish("t", 300)
-
-    async def publish_until_refused(self) -> None:
-        for _ in range(MOST_TRIES):
-            if (await self.publish()).outcome is Outcome.REFUSED:
-                return
-        raise AssertionError("the disk never got full")
+        return await self._publisher.publish("t", 300)
 
     async def acknowledge_one(self) -> Attempt:
         pulled = await self.consumer.pull(1)
@@ -53,17 +77,18 @@ class Site:
 
     async def acknowledge_on_a_full_disk(self) -> None:
         """Acknowledge one by one, the stranger taking whatever space is left, until that is refused."""
-        for _ in range(MOST_TRIES):
+
+        async def acknowledge() -> Attempt:
             self.disk.fill()
-            if (await self.acknowledge_one()).outcome is Outcome.REFUSED:
-                return
-        raise AssertionError("acknowledgements went on and on without any space")
+            return await self.acknowledge_one()
+
+        await until(Outcome.REFUSED, acknowledge)
 
     async def violations(self) -> list[str]:
         """Kill the service, so that only what was stored counts, and check the history."""
         await self.target.kill()
         await self.target.start()
-        return self.history.violations(await scene.ending(self.admin, self.history.subscriptions))
+        return self.history.violations(await self.ending())
 
 
 @pytest.fixture
@@ -71,31 +96,31 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     folder = tmp_path / "disk"
     folder.mkdir()
     with mounted(folder, 32 * MIB) as disk:
-        target, traffic = Target(folder / "data", ENVIRONMENT), Traffic()
-        history = History({"s": "t"}, restarts=target.restarts)
-        admin, p, c = (HttpClient(name, target, traffic) for name in ("admin", "p", "c"))
-        publisher = Publisher(p, history, random.Random(1), ("t",), ((1, 1),), 0.0)
-        consumer = Consumer(c, history, random.Random(2), "s")
-        try:
-            await target.start()
-            await scene.prepare(admin, history.subscriptions)
-            yield Site(disk, target, traffic, admin, publisher, consumer, history)
-        finally:
-            for client in (admin, p, c):
-                client.close()
-            await target.stop()
+        async with Site(disk) as site:
+            await site.prepare()
+            await site.admin.must(":modifyQuotas", {"quotas": {"storedBytes": 2**40}})  # more than the disk has
+            yield site
+
+
+async def until(outcome: Outcome, attempt: Callable[[], Awaitable[Attempt]]) -> None:
+    for _ in range(MOST_TRIES):
+        if (await attempt()).outcome is outcome:
+            return
+    raise AssertionError(f"never {outcome}")
 
 
 async def until_done(attempt: Callable[[], Awaitable[Attempt]]) -> None:
     """Try again until it works, as a client does that was told to."""
-    async with asyncio.timeout(COMES_BACK_SECONDS):
-        while (await attempt()).outcome is not Outcome.DONE:
-            await asyncio.sleep(0.05)
+
+    async def done() -> bool:
+        return (await attempt()).outcome is Outcome.DONE
+
+    await wait_until_async(done)
 
 
 async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowledgements(site: Site) -> None:
     site.disk.fill(leave=16 * MIB)
-    await site.publish_until_refused()
+    await until(Outcome.REFUSED, site.publish)
 
     assert site.traffic.refusals == {"publishes of 100 messages and more: 500 Backend Error": 1}
     assert site.traffic.without_retry_after == 0
@@ -107,12 +132,17 @@ async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowled
     assert await site.violations() == []
 
 
-async def test_with_no_space_at_all_everything_is_refused_but_pulls_and_comes_back_by_itself(site: Site) -> None:
+async def test_with_no_space_at_all_even_for_its_log_all_but_pulls_is_refused_and_it_comes_back_by_itself(
+    site: Site,
+) -> None:
     await site.publish()
     await site.acknowledge_on_a_full_disk()
 
     assert (await site.publish()).outcome is Outcome.REFUSED
     assert (await site.consumer.pull(10)).messages
+    for _ in range(MORE_THAN_A_PAGE_OF_LOG_LINES):
+        site.disk.fill()
+        assert (await site.acknowledge_one()).outcome is Outcome.REFUSED
     assert site.traffic.without_retry_after == 0
 
     site.disk.clear()
@@ -131,17 +161,35 @@ async def test_an_acknowledgement_answered_on_a_full_disk_is_stored(site: Site) 
     assert await site.violations() == []
 
 
-async def test_a_log_of_the_service_that_cannot_be_written_either_stops_nothing(site: Site) -> None:
-    await site.publish()
-    await site.acknowledge_on_a_full_disk()
-    for _ in range(MORE_THAN_A_PAGE_OF_LOG_LINES):
-        site.disk.fill()
-        assert (await site.acknowledge_one()).outcome is Outcome.REFUSED
+async def test_schemas_fill_no_disk_and_all_others_go_on(site: Site) -> None:
+    """Four of the flood at once, and no quota: the disk alone bounds it."""
+    for _ in range(3):
+        assert (await site.publish()).outcome is Outcome.DONE
+    await site.admin.must(":modifyQuotas", {"quotas": {"schemas": 0, "schemaBytes": 0}})
+    schema = {"type": "json", "schema": {"description": "x" * 240_000}}
+    flood = [site.admin] + [site.client(f"flood-{n}") for n in range(3)]
 
-    assert site.traffic.without_retry_after == 0
-    site.disk.clear()
-    await until_done(site.acknowledge_one)
-    assert await site.violations() == []
+    async def post(client: HttpClient, names: Iterator[int]) -> int:
+        for n in names:
+            tried = await client.attempt(f"schema {n}", f"/schemas/s{n}", schema)
+            if not tried.done:
+                return n
+        raise AssertionError("the disk never got full")
+
+    names = iter(range(400))
+    refused = await asyncio.gather(*(post(each, names) for each in flood))
+    assert site.traffic.refusals == {"other requests: 500 Backend Error": len(flood)}
+    assert (site.target.data / "log" / "reserve").exists()
+
+    for run in range(2):
+        assert [(await site.acknowledge_one()).outcome for _ in range(20)] == [Outcome.DONE] * 20
+        await site.admin.must(f"/schemas/s{run}", None, method="DELETE")
+        assert '"schemas:delete"' in (site.target.data / "audit.jsonl").read_text().splitlines()[-1]
+        await site.target.kill()
+        await site.target.start()
+    for n in range(2, min(refused)):
+        await site.admin.must(f"/schemas/s{n}", None, method="DELETE")
+    await site.admin.must("/schemas/again", schema)
 
 
 async def test_a_service_started_on_a_full_disk_delivers_and_comes_back_by_itself(site: Site) -> None:

@@ -2,19 +2,16 @@
 
 import asyncio
 import random
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.faults import scene
 from tests.faults.attempts import Outcome, Publish
-from tests.faults.history import History
-from tests.faults.http_client import HttpClient, Traffic
-from tests.faults.target import Target
+from tests.faults.scene import Stage
 from tests.faults.workload import Publisher
+from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.faults, pytest.mark.embedded("it is one service that is ended")]
+pytestmark = [pytest.mark.faults, pytest.mark.long, pytest.mark.embedded("it is one service that is ended")]
 
 ROUNDS = 2
 PUBLISHERS = 12
@@ -23,35 +20,26 @@ ANSWERED = 30
 
 
 async def test_publishes_at_sigterm_are_answered_and_stored_or_absent(tmp_path: Path) -> None:
-    target, traffic = Target(tmp_path / "data"), Traffic()
-    history = History({"s": "t"}, restarts=target.restarts)
-    chance = random.Random(3)
-    clients = [HttpClient(f"p{number}", target, traffic) for number in range(PUBLISHERS)]
-    publishers = [Publisher(each, history, chance, ("t",), ((1, 1), (1, 20)), 0.0) for each in clients]
-    codes = []
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(target.stop)
-        admin = HttpClient("admin", target, traffic)
-        for each in (admin, *clients):
-            stack.callback(each.close)
-        await target.start()
-        await scene.prepare(admin, history.subscriptions)
+    chance, codes = random.Random(3), []
+    async with Stage(tmp_path / "data", {"s": "t"}) as stage:
+        await stage.prepare()
+        made = stage.history.attempts
         async with asyncio.TaskGroup() as group:
-            for each in publishers:
-                group.create_task(each.run())
+            for number in range(PUBLISHERS):
+                client = stage.client(f"p{number}")
+                group.create_task(Publisher(client, stage.history, chance, ("t",), ((1, 1), (1, 20)), 0.0).run())
             for _ in range(ROUNDS):
-                wanted = len(history.attempts) + ANSWERED
-                while len(history.attempts) < wanted:
-                    await asyncio.sleep(chance.uniform(0.001, 0.01))
-                codes.append(await target.terminate())
-                await target.start()
-            traffic.stopping = True
-        ending = await scene.ending(admin, history.subscriptions)
+                wanted = len(made) + ANSWERED
+                await wait_until_async(lambda: len(made) >= wanted)  # noqa: B023  # called at once
+                codes.append(await stage.target.terminate())
+                await stage.target.start()
+            stage.traffic.stopping = True
+        ending = await stage.ending()
 
-    publishes = [each for each in history.attempts if isinstance(each, Publish)]
+    publishes = [each for each in made if isinstance(each, Publish)]
     unanswered = {name for each in publishes if each.outcome is Outcome.UNKNOWN for name in each.names}
     assert codes == [0] * ROUNDS
-    assert history.violations(ending) == []
+    assert stage.history.violations(ending) == []
     assert [each for each in ending.topics["t"] if each.name in unanswered] == []
     assert sum(each.outcome is Outcome.DONE for each in publishes) >= ANSWERED
-    assert list(traffic.violations()) == []
+    assert list(stage.traffic.violations()) == []

@@ -6,7 +6,6 @@ from itertools import pairwise
 from tests.faults.attempts import Held, Outcome, Publish, Pull
 
 Places = dict[str, list[int]]
-"""The ids under which each message is found."""
 
 
 def violations(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) -> Iterator[str]:
@@ -31,7 +30,7 @@ def misdelivered(held: Sequence[Held], pulls: Sequence[Pull]) -> Iterator[str]:
         wrong = [message for message in pull.messages if names.get(message.id) != message.name]
         if wrong:
             found = names.get(wrong[0].id, "nothing")
-            yield f"law 2: pull {pull.request} was given {wrong[0].name} as id {wrong[0].id}, where {found} is" + _more(
+            yield f"law 2: pull {pull.request} was given {wrong[0].name} as id {wrong[0].id}, where {found} is" + more(
                 wrong
             )
 
@@ -54,7 +53,7 @@ def _invented(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) ->
     published = {name for publish in publishes for name in publish.names}
     invented = [message for message in held if message.name not in published]
     if invented:
-        yield f"law 2: topic {topic} holds {invented[0].name} as id {invented[0].id}, which nobody published" + _more(
+        yield f"law 2: topic {topic} holds {invented[0].name} as id {invented[0].id}, which nobody published" + more(
             invented
         )
 
@@ -63,11 +62,10 @@ def _repeated(publish: Publish, places: Places) -> Iterator[str]:
     repeated = [name for name in publish.names if len(places.get(name, ())) > 1]
     if repeated:
         ids = " and ".join(str(each) for each in places[repeated[0]])
-        yield f"law 1: message {repeated[0]} of request {publish.request} is stored as ids {ids}" + _more(repeated)
+        yield f"law 1: message {repeated[0]} of request {publish.request} is stored as ids {ids}" + more(repeated)
 
 
 def _misplaced(publish: Publish, places: Places) -> Iterator[str]:
-    """Compare an answered request with where its messages are."""
     if publish.outcome is Outcome.DONE:
         yield from _not_as_answered(publish, places)
     elif publish.outcome is Outcome.REFUSED:
@@ -75,7 +73,7 @@ def _misplaced(publish: Publish, places: Places) -> Iterator[str]:
         if stored:
             yield (
                 f"law 2: request {publish.request} was refused, yet its message {stored[0]} is stored as id"
-                f" {places[stored[0]][0]}" + _more(stored)
+                f" {places[stored[0]][0]}" + more(stored)
             )
 
 
@@ -91,13 +89,13 @@ def _not_as_answered(publish: Publish, places: Places) -> Iterator[str]:
     lost = [(name, number) for name, number in answered if name not in places]
     if lost:
         name, number = lost[0]
-        yield f"law 1: message {name} of request {publish.request}, acknowledged as id {number}, is lost" + _more(lost)
+        yield f"law 1: message {name} of request {publish.request}, acknowledged as id {number}, is lost" + more(lost)
     moved = [(name, number) for name, number in answered if name in places and number not in places[name]]
     if moved:
         name, number = moved[0]
         yield (
             f"law 1: message {name} of request {publish.request}, acknowledged as id {number}, is stored as id"
-            f" {places[name][0]}" + _more(moved)
+            f" {places[name][0]}" + more(moved)
         )
 
 
@@ -139,5 +137,6 @@ def _first_break(ids: Sequence[int]) -> str:
     return f"after {before} comes {after}"
 
 
-def _more(found: Sequence[object]) -> str:
+def more(found: Sequence[object]) -> str:
+    """Return how many were found beside the first, as the end of a sentence."""
     return f" (and {len(found) - 1} more)" if len(found) > 1 else ""

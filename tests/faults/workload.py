@@ -6,16 +6,18 @@ Everyone decides by a random generator of its own, so a seed repeats the decisio
 import asyncio
 import random
 from dataclasses import dataclass
+from typing import TypeVar
 
-from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
+from tests.faults.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
 from tests.faults.history import History
 from tests.faults.http_client import PROJECT, Client, Kind, Tried
 from tests.faults.payload import held, keyed_message, message
 
+T = TypeVar("T", bound=Attempt)
+
 BEYOND = 5
 """How far behind what it was given a consumer acknowledges when it does so wrongly."""
 BULK = 100
-"""Messages from which on a publish is aimed at as a large one."""
 _PREFIX = PROJECT.removeprefix("/v1/")
 
 
@@ -41,7 +43,6 @@ class Publisher:
             await asyncio.sleep(self.random.uniform(0, self.pause))
 
     async def publish(self, topic: str, size: int) -> Publish:
-        """Publish one request and note it."""
         request = self.client.next_request()
         names = tuple(f"{request}/{place}" for place in range(size))
         body = {"messages": [keyed_message(name) if self.ordered else message(name) for name in names]}
@@ -67,13 +68,33 @@ class Publisher:
 
 
 @dataclass(frozen=True)
-class Consumer:
-    """Pulls and acknowledges: all, a part, or nothing of what it was given; now and then more, which is refused."""
+class User:
+    """Somebody who uses one subscription, and notes it."""
 
     client: Client
     history: History
     random: random.Random
     subscription: str
+
+    async def call(self, verb: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST") -> Tried:
+        path = f"/subscriptions/{self.subscription}:{verb}"
+        return await self.client.attempt(self.client.next_request(), path, body, kind, method=method)
+
+    def note(self, attempt: T) -> T:
+        self.history.add(attempt)
+        return attempt
+
+    async def acknowledge_up_to(self, last: int, kind: Kind = Kind.OTHER) -> Ack:
+        tried = await self.call(
+            "acknowledge", {"ackIds": [f"{_PREFIX}/subscriptions/{self.subscription}:{last}"]}, kind
+        )
+        return self.note(Ack(**tried.facts, subscription=self.subscription, last=last))
+
+
+@dataclass(frozen=True)
+class Consumer(User):
+    """Pulls and acknowledges: all, a part, or nothing of what it was given; now and then more, which is refused."""
+
     pause: float = 0.01
 
     async def run(self) -> None:
@@ -84,17 +105,12 @@ class Consumer:
             await asyncio.sleep(self.random.uniform(0, self.pause))
 
     async def pull(self, size: int, *, wait: bool = False) -> Pull:
-        """Pull once and note it."""
-        body = {"maxMessages": str(size), "returnImmediately": "false" if wait else "true"}
-        tried = await self._call("pull", body)
+        tried = await self.call("pull", {"maxMessages": str(size), "returnImmediately": "false" if wait else "true"})
         messages = tuple(held(each) for each in tried.document["receivedMessages"]) if tried.done else ()
-        attempt = Pull(**tried.facts, subscription=self.subscription, messages=messages)
-        self.history.add(attempt)
-        return attempt
+        return self.note(Pull(**tried.facts, subscription=self.subscription, messages=messages))
 
     async def acknowledge(self, last: int) -> Ack:
-        """Acknowledge everything up to an id and note it."""
-        return await _acknowledge(self.client, self.history, self.subscription, last, Kind.ACK)
+        return await self.acknowledge_up_to(last, Kind.ACK)
 
     async def _react(self, pulled: Pull) -> None:
         mood = self.random.random()
@@ -103,52 +119,27 @@ class Consumer:
         elif mood < 0.85:
             await self.acknowledge(self.random.choice(pulled.messages).id)
         elif mood < 0.88:
-            last = pulled.messages[-1].id + BEYOND
-            await _acknowledge(self.client, self.history, self.subscription, last, Kind.OTHER)
-
-    async def _call(self, verb: str, body: object, kind: Kind = Kind.OTHER) -> Tried:
-        path = f"/subscriptions/{self.subscription}:{verb}"
-        return await self.client.attempt(self.client.next_request(), path, body, kind)
+            await self.acknowledge_up_to(pulled.messages[-1].id + BEYOND)
 
 
 @dataclass(frozen=True)
-class Seeker:
+class Seeker(User):
     """Moves a subscription back and forth, and acknowledges at times what was handed out before, which is refused."""
 
-    client: Client
-    history: History
-    random: random.Random
-    subscription: str
     pause: float = 0.3
     reach: int = 500
 
     async def run(self) -> None:
         while self.client.goes_on:
             await asyncio.sleep(self.random.uniform(0, self.pause))
-            end = await self.end()
-            if end is not None:
-                sought = await self.seek(self.random.randint(max(0, end - self.reach), end))
-                if sought.outcome is Outcome.DONE and sought.offset < end and self.random.random() < 0.3:
-                    await _acknowledge(self.client, self.history, self.subscription, end - 1, Kind.OTHER)
-
-    async def end(self) -> int | None:
-        """Ask for the topic's end."""
-        path = f"/subscriptions/{self.subscription}:offsets"
-        tried = await self.client.attempt(self.client.next_request(), path, None, method="GET")
-        return int(tried.document["max"]) if tried.done else None
+            shown = await self.call("offsets", None, method="GET")
+            if not shown.done:
+                continue
+            end = int(shown.document["max"])
+            sought = await self.seek(self.random.randint(max(0, end - self.reach), end))
+            if sought.outcome is Outcome.DONE and sought.offset < end and self.random.random() < 0.3:
+                await self.acknowledge_up_to(end - 1)
 
     async def seek(self, offset: int) -> Seek:
-        """Move once and note it."""
-        path = f"/subscriptions/{self.subscription}:modifyOffset"
-        tried = await self.client.attempt(self.client.next_request(), path, {"offset": offset})
-        attempt = Seek(**tried.facts, subscription=self.subscription, offset=offset)
-        self.history.add(attempt)
-        return attempt
-
-
-async def _acknowledge(client: Client, history: History, subscription: str, last: int, kind: Kind) -> Ack:
-    body = {"ackIds": [f"{_PREFIX}/subscriptions/{subscription}:{last}"]}
-    tried = await client.attempt(client.next_request(), f"/subscriptions/{subscription}:acknowledge", body, kind)
-    attempt = Ack(**tried.facts, subscription=subscription, last=last)
-    history.add(attempt)
-    return attempt
+        tried = await self.call("modifyOffset", {"offset": offset})
+        return self.note(Seek(**tried.facts, subscription=self.subscription, offset=offset))

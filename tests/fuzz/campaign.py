@@ -15,17 +15,17 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
+from bench.kernel import anonymous_memory
 from tests.fuzz.generating import Generator, Request
 from tests.fuzz.judging import AnswerReader, fault
 from tests.support.service import LiveService, live_service
 
 CONNECTIONS = 8
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 60
 TIDY_EVERY = 4_000
 """Requests between two tidyings: what the requests made must not grow without end."""
 WARM = 0.2
@@ -40,8 +40,6 @@ _SHOWN = 20
 
 @dataclass
 class Result:
-    """What came of a campaign."""
-
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -63,7 +61,7 @@ class Campaign:
     def __init__(self, service: LiveService, requests: int, seed: int) -> None:
         self._service = service
         self._wanted = requests
-        api = _api(service)
+        api = httpx.get(service.base_url + "/openapi.json", trust_env=False).json()
         self._generator = Generator(api, [service.token], seed, SPARED)
         self.result = Result()
         self._next_tidying = 0
@@ -78,7 +76,7 @@ class Campaign:
         while self.result.requests < self._wanted:
             if number == 0 and self.result.requests >= self._next_tidying:
                 await self._tidy()
-            async with self._connection() as (reader, writer):
+            async with connected(self._service) as (reader, writer):
                 await self._converse(reader, writer)
             if number == 1:
                 await self._make_noise()
@@ -107,7 +105,7 @@ class Campaign:
         """Send bytes that are no HTTP: whatever comes back, if anything, is no 5xx, and the service goes on."""
         for _ in range(max(1, round(300 * CONNECTIONS * NOISE_SHARE))):
             noise = self._generator.noise()
-            async with self._connection() as (reader, writer):
+            async with connected(self._service) as (reader, writer):
                 writer.write(noise)
                 writer.write_eof()
                 data = await asyncio.wait_for(reader.read(2**16), ANSWER_SECONDS)
@@ -115,23 +113,12 @@ class Campaign:
                 if data[9:10] == b"5":
                     self.result.faults.append(f"5xx to noise {noise!r}: {data[:200]!r}")
 
-    @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        address = urlsplit(self._service.base_url)
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        try:
-            yield reader, writer
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
     async def _tidy(self) -> None:
         """Begin anew with one project of everything, and note the memory."""
         self._next_tidying = self.result.requests + TIDY_EVERY
         await asyncio.to_thread(furnish, self._service)
         if self.result.requests >= self._wanted * WARM:
-            self.result.memory.append(_memory(self._service))
+            self.result.memory.append(anonymous_memory(self._service.process.pid) / 2**20)
         print(f"{self.result.requests} requests, {len(self.result.faults)} faults", flush=True)
 
     def _blame(self, what: str, request: Request) -> None:
@@ -140,11 +127,21 @@ class Campaign:
             print(f"FAULT {what}\n  {request.method!r} {request.line!r}\n  {request.headers}\n  {request.body[:500]!r}")
 
 
+@contextlib.asynccontextmanager
+async def connected(service: LiveService) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    address = urlsplit(service.base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
 def furnish(service: LiveService) -> None:
     """Have project P with topic T, subscription S, schema J and user u, and else only those whom its start made."""
-    with httpx.Client(
-        base_url=service.base_url + "/v1", headers={"x-api-key": service.token}, trust_env=False, timeout=30
-    ) as client:
+    with service.http() as client:
         for registration in client.get("/registrations").json().get("user_registrations", []):
             client.delete(f"/registrations/{registration['uuid']}")
         for project in client.get("/projects").json()["projects"]:
@@ -152,20 +149,12 @@ def furnish(service: LiveService) -> None:
         for user in client.get("/users").json()["users"]:
             if user["name"] not in ("admin", "push_worker_0"):
                 client.delete(f"/users/{user['name']}")
+        # Other connections ask meanwhile, so that each of these may be there already.
         client.post("/projects/P", json={})
         client.put("/projects/P/topics/T")
         client.put("/projects/P/subscriptions/S", json={"topic": "projects/P/topics/T"})
         client.post("/projects/P/schemas/J", json={"type": "json", "schema": {"type": "object"}})
         client.post("/users/u", json={"projects": [{"project": "P", "roles": ["publisher", "consumer"]}]})
-
-
-def _api(service: LiveService) -> Any:
-    return httpx.get(service.base_url + "/openapi.json", trust_env=False).json()
-
-
-def _memory(service: LiveService) -> float:
-    status = Path(f"/proc/{service.process.pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")) / 1024
 
 
 def main() -> int:

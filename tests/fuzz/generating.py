@@ -65,8 +65,6 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """A method and path of the API with the schema of its body."""
-
     method: str
     path: str
     parameters: Sequence[str]

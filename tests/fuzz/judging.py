@@ -9,16 +9,12 @@ ALLOWED = {200, 301, 400, 401, 403, 404, 405, 406, 408, 409, 413}
 
 
 class Answer(NamedTuple):
-    """What came back."""
-
     status: int
     headers: dict[bytes, bytes]
     body: bytes
 
 
 class AnswerReader:
-    """Reads answers out of the bytes of a connection."""
-
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
@@ -48,10 +44,12 @@ def fault(path: bytes, answer: Answer) -> str | None:
     if b"json" not in answer.headers.get(b"content-type", b""):
         is_arrow = b"arrow" in answer.headers.get(b"content-type", b"")
         return None if is_arrow else "no JSON type"
-    if answer.headers[b"content-type"] == b"application/x-ndjson":
-        return _reason_of([_json(line) for line in answer.body.splitlines()])
-    value = _json(answer.body)
-    return "no JSON" if value is _NOT_JSON else _envelope_fault(answer.status, value)
+    is_lines = answer.headers[b"content-type"] == b"application/x-ndjson"
+    try:
+        values = [json.loads(text) for text in (answer.body.splitlines() if is_lines else [answer.body])]
+    except ValueError:
+        return "no JSON"
+    return None if answer.status == 200 else _envelope_fault(answer.status, values[-1])
 
 
 def _may_fail(path: bytes, answer: Answer) -> bool:
@@ -59,23 +57,7 @@ def _may_fail(path: bytes, answer: Answer) -> bool:
     return b":timeToOffset" in path and answer.status == 500 and b'"Backend Error"' in answer.body
 
 
-_NOT_JSON = object()
-
-
-def _json(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return _NOT_JSON
-
-
-def _reason_of(lines: list[Any]) -> str | None:
-    return "a line is no JSON" if _NOT_JSON in lines else None
-
-
 def _envelope_fault(status: int, value: Any) -> str | None:
-    if status == 200:
-        return None
     error = value.get("error") if isinstance(value, dict) else None
     if not isinstance(error, dict) or list(value) != ["error"]:
         return "no envelope"

@@ -1,15 +1,11 @@
-"""Ask two services alike, one with the fast lane and one without: `python -m tests.fuzz.lane --seconds 300`.
+"""Ask two services alike, one with the fast lane and one without: half of what `tests.fuzz.packets` does.
 
 Hot requests in every form, cut at every byte, in rows with others, with heads that are known and heads that are not:
-both have to answer, count, store and audit the same. Runs within one process, without a network. The last line is the
-result; the exit code tells whether all was the same.
+both have to answer, count, store and audit the same. Runs within one process, without a network.
 """
 
-import argparse
-import asyncio
 import itertools
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -25,12 +21,9 @@ _COLD = 0.2
 
 
 class Conversation(NamedTuple):
-    """Packets on one connection."""
-
     packets: Sequence[bytes]
     is_cold: bool
     is_slow: bool
-    """Whether each packet comes when what came before is answered."""
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
@@ -51,13 +44,16 @@ def rows(seed: int) -> Iterator[Conversation]:
     while True:
         chosen = [chance.choice(names if chance.random() < 0.5 else names[:3]) for _ in range(chance.randint(1, 5))]
         said = b"".join(requests[each] for each in chosen)
-        places = sorted({0, len(said), *(chance.randrange(1, len(said)) for _ in range(chance.randint(0, 4)))})
-        packets = [said[a:b] for a, b in itertools.pairwise(places)]
+        packets = cut_anywhere(said, chance.randint(0, 4), chance)
         yield Conversation(packets, chance.random() < _COLD, chance.random() < 0.5)
 
 
+def cut_anywhere(said: bytes, cuts: int, chance: random.Random) -> list[bytes]:
+    places = sorted({0, len(said), *chance.choices(range(1, len(said)), k=cuts)})
+    return [said[a:b] for a, b in itertools.pairwise(places)]
+
+
 async def hold(ways: TwoWays, conversation: Conversation) -> None:
-    """Have a conversation with both; raise `AssertionError` when they are not the same."""
     if conversation.is_cold:
         ways.forget_heads()
     await ways.same(conversation.packets, slowly=conversation.is_slow)
@@ -77,16 +73,3 @@ async def campaign(seconds: float, seed: int) -> int:
             print(f"lane: conversations {count} requests on the lane {ways.lane.on_lane}", flush=True)
             assert ways.lane.on_lane, "no request took the lane"
     return count
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    chosen = parser.parse_args()
-    asyncio.run(campaign(chosen.seconds, chosen.seed))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,23 +13,22 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from tests.fuzz import lane
-from tests.fuzz.campaign import furnish
+from tests.fuzz.campaign import connected, furnish
 from tests.fuzz.judging import AnswerReader
 from tests.support.packets import cuts, in_a_row, table
 from tests.support.service import LiveService, live_service
 
 CONNECTIONS = 8
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 60
 APART_SECONDS = 0.0005
 """Between two packets, so that they stay two."""
 _LAST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-"""Makes the service close the connection."""
 _CLOSING = ("last", "old")
 """Ends of the names of requests after which a client may send nothing (RFC 9112, 9.6)."""
 _SHOWN = 20
@@ -40,26 +39,19 @@ Answers = list[tuple[int, bytes]]
 
 
 class Conversation(NamedTuple):
-    """Packets on one connection, and what must come back."""
-
     packets: Sequence[bytes]
     expected: Answers
 
 
+@dataclass
 class Result:
-    """What came of a campaign."""
-
-    def __init__(self) -> None:
-        self.conversations = 0
-        self.faults: list[str] = []
+    conversations: int = 0
+    faults: list[str] = field(default_factory=list)
 
 
 class Campaign:
-    """Asks a service."""
-
     def __init__(self, service: LiveService, seed: int = 1) -> None:
-        address = urlsplit(service.base_url)
-        self._address = address.hostname, address.port
+        self._service = service
         self._requests = requests(service.token)
         self._alone: dict[str, Answers] = {}
         self._random = random.Random(seed)
@@ -97,9 +89,7 @@ class Campaign:
     def _rows_cut(self) -> Iterator[Conversation]:
         while True:
             names = self._random.choices(list(self._requests), k=3)
-            said = self._said(names)
-            places = sorted({0, len(said), *self._random.choices(range(1, len(said)), k=3)})
-            yield Conversation([said[a:b] for a, b in itertools.pairwise(places)], self._expected(names))
+            yield Conversation(lane.cut_anywhere(self._said(names), 3, self._random), self._expected(names))
 
     def _said(self, names: Sequence[str]) -> bytes:
         said = b""
@@ -128,9 +118,8 @@ class Campaign:
                 print(f"FAULT\n  {conversation.packets}\n  {answers}\n  instead of {conversation.expected}", flush=True)
 
     async def _asked(self, packets: Sequence[bytes]) -> Answers:
-        """Return status and body of each answer."""
         answers = AnswerReader()
-        async with self._connection() as (reader, writer):
+        async with connected(self._service) as (reader, writer):
             with contextlib.suppress(ConnectionError):
                 for number, packet in enumerate(packets):
                     if number:
@@ -139,16 +128,6 @@ class Campaign:
                 while data := await asyncio.wait_for(reader.read(2**16), ANSWER_SECONDS):
                     answers.feed(data)
         return [(each.status, each.body) for each in answers.answers if each.status != 100]
-
-    @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection(*self._address)
-        try:
-            yield reader, writer
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
 
 def requests(token: str) -> Mapping[str, bytes]:

@@ -2,90 +2,61 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from ams.core.errors import NotAllowed, NotAuthenticated
 from ams.http.app import App
 from ams.service.delivering import UnreadAnswers
+from tests.support.waiting import wait_until_async
 
 NONE: Any = None
+PUT, ASKED = (b"access-control-request-method", b"PUT"), b"access-control-request-headers"
+EXPOSED = b"x-request-id, date, retry-after, etag"
 
 
-class Refusing:
-    """Hot routes, and an auditor, that refuse everything."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def answer(self, *_: object) -> Coroutine[Any, Any, bytes]:
-        return self._refuse()
-
-    async def _refuse(self) -> bytes:
-        raise self._error
-
-    async def turned_away(self, error: Exception, _: object) -> Exception:
-        return error
+async def answered(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict[Any, Any]:
+    """Return the status and the headers of the answer to a page."""
+    send, page = AsyncMock(), (b"origin", b"https://page.example")
+    await app({"type": "http", "method": method, "path": "/", "headers": [page, *headers]}, NONE, send)
+    start = send.call_args_list[0].args[0]
+    return {"status": start["status"], **dict(start["headers"])}
 
 
-async def preflight(*lines: tuple[bytes, bytes]) -> dict[str, Any]:
-    sent: list[Any] = []
+@pytest.mark.parametrize(
+    ("lines", "allowed"),
+    [
+        ([PUT, (ASKED, b"content-type"), (ASKED, b"x-api-key")], b"content-type,x-api-key"),
+        ([PUT, (PUT[0], b"BREW")], b""),
+        *(([PUT, (ASKED, name)], name) for name in (b"authorization", b"idempotency-key", b"if-match")),
+        ([PUT, (ASKED, b"x-other"), (ASKED, b"x-api-key")], None),
+    ],
+)
+async def test_1_4_all_lines_of_asked_headers_count_and_of_several_methods_the_first(
+    lines: list[tuple[bytes, bytes]], allowed: bytes | None
+) -> None:
+    answer = await answered(App(NONE, NONE, NONE, NONE, [], NONE), "OPTIONS", *lines)
 
-    async def send(event: Any) -> None:
-        sent.append(event)
-
-    async def nothing(*_: Any) -> Any:
-        raise AssertionError
-
-    headers = [(b"origin", b"https://page.example"), *lines]
-    await App(NONE, NONE, NONE, NONE, [], NONE)(
-        {"type": "http", "method": "OPTIONS", "headers": headers}, nothing, send
-    )
-    return {"status": sent[0]["status"], **dict(sent[0]["headers"])}
-
-
-PUT = (b"access-control-request-method", b"PUT")
-
-
-async def test_1_4_all_lines_of_asked_headers_count() -> None:
-    asked = b"access-control-request-headers"
-
-    good = await preflight(PUT, (asked, b"content-type"), (asked, b"x-api-key"))
-    bad = await preflight(PUT, (asked, b"x-other"), (asked, b"x-api-key"))
-
-    assert (good["status"], good[b"access-control-allow-headers"]) == (200, b"content-type,x-api-key")
-    assert bad["status"] == 403
+    assert answer["status"] == (403 if allowed is None else 200)
+    assert allowed is None or answer.get(b"access-control-allow-headers", b"") == allowed
 
 
-async def test_1_4_of_several_methods_the_first_counts() -> None:
-    assert (await preflight(PUT, (PUT[0], b"BREW")))["status"] == 200
+@pytest.mark.parametrize(
+    ("error", "exposed"), [(NotAllowed(), EXPOSED), (NotAuthenticated(), EXPOSED + b", www-authenticate")]
+)
+async def test_1_4_a_page_may_read_how_to_report_an_error_when_to_ask_again_and_why_a_token_was_refused(
+    error: Exception, exposed: bytes
+) -> None:
+    async def refuse() -> bytes:
+        raise error
 
+    refusing: Any = SimpleNamespace(answer=lambda *_: refuse(), turned_away=AsyncMock(return_value=error))
+    answer = await answered(App(NONE, NONE, NONE, refusing, [], refusing), "GET")
 
-async def test_1_4_a_page_may_send_a_bearer_token_and_read_why_it_was_refused() -> None:
-    allowed = await preflight(PUT, (b"access-control-request-headers", b"authorization"))
-
-    assert (allowed["status"], allowed[b"access-control-allow-headers"]) == (200, b"authorization")
-    exposed = (await answered(NotAuthenticated()))[b"access-control-expose-headers"]
-    assert exposed == b"x-request-id, date, retry-after, www-authenticate"
-
-
-async def test_1_4_a_page_may_read_how_to_report_an_error_and_when_to_ask_again() -> None:
-    assert (await answered(NotAllowed()))[b"access-control-expose-headers"] == b"x-request-id, date, retry-after"
-    allowed = await preflight(PUT, (b"access-control-request-headers", b"idempotency-key"))
-    assert allowed[b"access-control-allow-headers"] == b"idempotency-key"
-
-
-async def answered(error: Exception) -> dict[bytes, bytes]:
-    sent: list[Any] = []
-
-    async def send(event: Any) -> None:
-        sent.append(event)
-
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"origin", b"https://page.example")]}
-    refusing: Any = Refusing(error)
-    await App(NONE, NONE, NONE, refusing, [], refusing)(scope, NONE, send)
-    return dict(sent[0]["headers"])
+    assert answer[b"access-control-expose-headers"] == exposed
 
 
 @pytest.mark.parametrize("path", ["/v1/projects/P/topics/T:publish", "/openapi.json"])
@@ -94,12 +65,10 @@ async def test_an_answer_that_is_not_read_until_a_stop_is_no_server_error(path: 
         """Hot routes that publish at once."""
 
         def answer(self, scope: dict[str, Any], _: object) -> Coroutine[Any, Any, bytes] | None:
-            return self._published() if scope["path"].endswith(":publish") else None
+            return AsyncMock(return_value=b"{}")() if scope["path"].endswith(":publish") else None
 
-        async def _published(self) -> bytes:
-            return b"{}"
-
-    app = App(NONE, NONE, UnreadAnswers(2**20), cast("Any", Publishing()), [], NONE)
+    publishing: Any = Publishing()
+    app = App(NONE, NONE, UnreadAnswers(2**20), publishing, [], NONE)
     sent: list[Any] = []
 
     async def unread(event: Any) -> None:
@@ -109,9 +78,7 @@ async def test_an_answer_that_is_not_read_until_a_stop_is_no_server_error(path: 
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
     answering = asyncio.ensure_future(app(scope, NONE, unread))
-    async with asyncio.timeout(5):
-        while len(sent) < 2:
-            await asyncio.sleep(0.01)
+    await wait_until_async(lambda: len(sent) == 2)
 
     answering.cancel()
     await asyncio.wait([answering])

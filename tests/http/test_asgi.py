@@ -16,21 +16,13 @@ def asked(peer: str | None, *forwarded: str) -> str:
 
 @pytest.mark.parametrize(
     ("peer", "forwarded", "address"),
-    [
-        ("192.0.2.1", [], "192.0.2.1"),
-        ("192.0.2.1", ["198.51.100.1"], "192.0.2.1"),  # anybody may write it
-        ("127.0.0.1", ["198.51.100.1"], "198.51.100.1"),
-        ("127.0.0.1", ["203.0.113.9, 198.51.100.1"], "198.51.100.1"),
-        ("127.0.0.1", ["203.0.113.9", "198.51.100.1, 10.1.2.3"], "198.51.100.1"),
-        ("127.0.0.1", ["10.1.2.3"], "10.1.2.3"),
-        ("127.0.0.1", ["198.51.100.1, unknown"], "127.0.0.1"),
-        ("127.0.0.1", [""], "127.0.0.1"),
-        ("127.0.0.1", [], "127.0.0.1"),
-        ("::ffff:127.0.0.1", ["::ffff:198.51.100.1"], "198.51.100.1"),
-        ("::1", ["2001:DB8::0:1"], "2001:db8::1"),
-        (None, ["198.51.100.1"], ""),
-    ],
-)
+    [("192.0.2.1", [], "192.0.2.1"), ("192.0.2.1", ["198.51.100.1"], "192.0.2.1"),  # anybody may write it
+     ("127.0.0.1", ["198.51.100.1"], "198.51.100.1"), ("127.0.0.1", ["203.0.113.9, 198.51.100.1"], "198.51.100.1"),
+     ("127.0.0.1", ["203.0.113.9", "198.51.100.1, 10.1.2.3"], "198.51.100.1"),
+     ("127.0.0.1", ["10.1.2.3"], "10.1.2.3"), ("127.0.0.1", ["198.51.100.1, unknown"], "127.0.0.1"),
+     ("127.0.0.1", [""], "127.0.0.1"), ("127.0.0.1", [], "127.0.0.1"), (None, ["198.51.100.1"], ""),
+     ("::ffff:127.0.0.1", ["::ffff:198.51.100.1"], "198.51.100.1"), ("::1", ["2001:DB8::0:1"], "2001:db8::1")],
+)  # fmt: skip
 def test_the_client_is_the_last_hop_that_is_no_proxy_of_ours(peer: str | None, forwarded: list[str], address: str):
     assert asked(peer, *forwarded) == address
 
@@ -38,16 +30,10 @@ def test_the_client_is_the_last_hop_that_is_no_proxy_of_ours(peer: str | None, f
 @settings(max_examples=30, deadline=None)
 @given(st.text(st.characters(max_codepoint=255)), st.sampled_from(["192.0.2.1", "127.0.0.1"]))
 def test_what_a_client_writes_before_the_hop_of_a_proxy_never_counts(written: str, peer: str):
-    forwarded = (written + ", 198.51.100.1").encode("latin-1").decode("latin-1")
-    scope = {"client": (peer, 1), "headers": [(b"x-forwarded-for", forwarded.encode("latin-1"))]}
+    scope = {"client": (peer, 1), "headers": [(b"x-forwarded-for", f"{written}, 198.51.100.1".encode("latin-1"))]}
 
     assert client_address(scope, PROXIES) == ("198.51.100.1" if peer == "127.0.0.1" else peer)
-
-
-def test_without_proxies_the_header_is_not_read():
-    scope = {"client": ("127.0.0.1", 1), "headers": [(b"x-forwarded-for", b"198.51.100.1")]}
-
-    assert client_address(scope, ()) == "127.0.0.1"
+    assert client_address(scope, ()) == peer
 
 
 def test_a_network_that_is_none_stops_the_start():

@@ -5,11 +5,11 @@ import base64
 import contextlib
 import json
 import sqlite3
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -33,252 +33,226 @@ from ams.storage.audit.event import AuditEvent
 from ams.storage.audit.logins import EACH, FailedLogins
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 SECRET = "kirschkernweitspucken"
 """Stands for whatever a client sends in a body."""
+ANNA = Caller(UserId("1"), UserName("anna"), frozenset(), False, None)
+SERVICE = Caller(None, None, frozenset(), True, None)
+TOKEN = "0123456789abcdef" * 4
+Trail = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("service") / "ams-data"
-
-
-@pytest.fixture(scope="module")
-def service(data: Path) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data = tmp_path_factory.mktemp("service") / "ams-data"
     with served(data, trusted_proxies="127.0.0.1", failed_logins_per_minute=20, log_level="debug") as service:
+        call(service, "POST", "/projects/P", {})
         yield service
 
 
-def client_of(service: Served, token: str, address: str = "192.0.2.1") -> httpx.Client:
-    headers = {"x-api-key": token, "x-forwarded-for": address}
-    return httpx.Client(base_url=service.run.base_url + "/v1", headers=headers, trust_env=False)
+def call(
+    service: Served, method: str, path: str, body: object = None, token: str = "", address: str = "192.0.2.1"
+) -> httpx.Response:
+    return service.call(method, path, body, token, headers={"x-forwarded-for": address})
 
 
-@pytest.fixture(scope="module")
-def root(service: Served) -> Iterator[httpx.Client]:
-    with client_of(service, service.token) as client:
-        client.post("/projects/P", json={})
-        yield client
+def lines(data: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (Path(data) / "audit.jsonl").read_text().splitlines()]
 
 
-def lines(data: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (data / "audit.jsonl").read_text().splitlines()]
-
-
-def listed(root: httpx.Client, expected: str, **query: str) -> list[dict[str, Any]]:
-    """Return events as the API lists them, when one with the id `expected` has come to the table."""
-    for _ in range(100):
-        events: list[dict[str, Any]] = root.get("/audit", params=query).json()["events"]
-        if any(each["id"] == expected for each in events):
-            return events
-        time.sleep(0.05)
-    raise AssertionError(expected)
-
-
-def test_a15_every_change_is_recorded_with_who_where_what_and_how_it_ended(root: httpx.Client, data: Path):
+@pytest.fixture
+def trail(service: Served) -> Trail:
+    """What is recorded since the test began."""
+    data = service.run.service.folder.path
     before = len(lines(data))
+    return lambda: lines(data)[before:]
 
-    done = root.put("/projects/P/topics/garden", headers={"x-request-id": "r-1"})
-    again = root.put("/projects/P/topics/garden")
-    bad = root.post("/projects/P/topics/garden:modifyAcl", content=b"{")
-    root.get("/projects/P/topics/garden")
 
-    made, taken, unread = lines(data)[before:]
-    assert (done.status_code, again.status_code, bad.status_code) == (200, 409, 400)
-    assert {name: made[name] for name in ("service", "action", "resource", "actor", "address", "code", "result")} == {
-        "service": "ams",
-        "action": "topics:create",
-        "resource": "/projects/P/topics/garden",
-        "actor": "admin",
-        "address": "192.0.2.1",
-        "code": 200,
-        "result": "done",
-    }
-    assert made["request"] == "r-1"
+def listed(service: Served, expected: str, query: str = "") -> list[dict[str, Any]]:
+    """Return events as the API lists them, when one with the id `expected` has come to the table."""
+
+    def events() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = service.ask("GET", f"/audit{query}")["events"]
+        return found if any(each["id"] == expected for each in found) else []
+
+    return wait_until(events)
+
+
+def test_a15_every_change_is_recorded_with_who_where_what_and_how_it_ended(service: Served, trail: Trail):
+    garden, of = "/projects/P/topics/garden", {"x-forwarded-for": "192.0.2.1", "x-request-id": "r-1"}
+    assert service.call("PUT", garden, headers=of).status_code == 200
+    assert call(service, "PUT", garden).status_code == 409
+    assert call(service, "POST", f"{garden}:modifyAcl", "{").status_code == 400
+    call(service, "GET", garden)
+
+    made, taken, unread = trail()
+    who = {"service": "ams", "actor": "admin", "address": "192.0.2.1", "request": "r-1"}
+    what = {"action": "topics:create", "resource": garden, "code": 200, "result": "done"}
+    assert {name: made[name] for name in who | what} == who | what
     assert (taken["code"], taken["result"], taken["reason"]) == (409, "refused", "Topic already exists")
     assert (unread["code"], unread["result"]) == (400, "refused")
 
 
-def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: Served, root: httpx.Client, data: Path):
+def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: Served, trail: Trail):
     user = {"projects": [{"project": "P", "roles": ["publisher"]}]}
-    token = root.post("/users/bert", json=user).json()["token"]
-    before = len(lines(data))
+    token = call(service, "POST", "/users/bert", user).json()["token"]
+    asked = (("PUT", "/projects/P/topics/mine"), ("GET", "/users"), ("DELETE", "/users/admin"))
 
-    with client_of(service, token, "192.0.2.2") as bert:
-        assert bert.put("/projects/P/topics/mine").status_code == 403
-        assert bert.get("/users").status_code == 401
-        assert bert.delete("/users/admin").status_code == 401
-
-    assert [(each["actor"], each["action"], each["code"]) for each in lines(data)[before:]] == [
+    assert [call(service, *each, token=token).status_code for each in asked] == [403, 401, 401]
+    assert [(each["actor"], each["action"], each["code"]) for each in trail()[1:]] == [
         ("bert", "topics:create", 403),
         ("bert", "users:delete", 401),
     ]
 
 
-def test_the_service_token_is_nobody_and_is_named_so(service: Served, root: httpx.Client, data: Path):
-    with client_of(service, SERVICE_TOKEN) as token:
-        token.put("/projects/P/topics/other")
-        token.get("/users/profile")
+def test_the_service_token_is_nobody_and_is_named_so(service: Served, trail: Trail):
+    call(service, "PUT", "/projects/P/topics/other", token=SERVICE_TOKEN)
+    call(service, "GET", "/users/profile", token=SERVICE_TOKEN)
 
-    assert lines(data)[-1]["actor"] == "(service token)"
-
-
-def test_publishing_pulling_and_acknowledging_are_not_recorded(root: httpx.Client, data: Path):
-    root.put("/projects/P/topics/busy")
-    root.put("/projects/P/subscriptions/busy", json={"topic": "projects/P/topics/busy"})
-    before = len(lines(data))
-
-    root.post("/projects/P/topics/busy:publish", json={"messages": [{"data": "aGk="}]})
-    root.post("/projects/P/subscriptions/busy:pull", json={"maxMessages": "1"})
-    root.post("/projects/P/subscriptions/busy:acknowledge", json={"ackIds": ["projects/P/subscriptions/busy:0"]})
-    assert len(lines(data)) == before
-
-    root.post("/projects/P/subscriptions/busy:modifyOffset", json={"offset": 0})
-    assert lines(data)[-1]["action"] == "subscriptions:modifyOffset"
+    assert trail()[-1]["actor"] == "(service token)"
 
 
-def test_neither_nacks_nor_extensions_of_leases_are_recorded(root: httpx.Client, data: Path):
-    root.put("/projects/P/topics/work")
-    worker = {"topic": "projects/P/topics/work", "type": "parallel"}
-    root.put("/projects/P/subscriptions/worker", json=worker).raise_for_status()
-    root.post("/projects/P/topics/work:publish", json={"messages": [{"data": "aGk="}]})
-    before = len(lines(data))
+@pytest.mark.parametrize("kind", ["ordered", "parallel"])
+def test_what_is_done_with_messages_is_not_recorded(service: Served, trail: Trail, kind: str):
+    topic, subscription = f"/projects/P/topics/busy-{kind}", f"/projects/P/subscriptions/busy-{kind}"
+    service.ask("PUT", topic)
+    service.ask("PUT", subscription, {"topic": topic[1:], "type": kind})
 
-    [pulled] = root.post("/projects/P/subscriptions/worker:pull", json={}).json()["receivedMessages"]
-    longer = {"ackIds": [pulled["ackId"]], "ackDeadlineSeconds": 60}
     with capture_logs() as said:
-        root.post("/projects/P/subscriptions/worker:modifyAckDeadline", json=longer).raise_for_status()
-        root.post("/projects/P/subscriptions/worker:nack", json={"ackIds": [pulled["ackId"]]}).raise_for_status()
-        late = root.post("/projects/P/subscriptions/worker:modifyAckDeadline", json=longer)
+        service.ask("POST", f"{topic}:publish", {"messages": [{"data": "aGk="}]})
+        [pulled] = service.ask("POST", f"{subscription}:pull", {"maxMessages": "1"})["receivedMessages"]
+        ids = {"ackIds": [pulled["ackId"]]}
+        if kind == "parallel":
+            longer = ids | {"ackDeadlineSeconds": 60}
+            service.ask("POST", f"{subscription}:modifyAckDeadline", longer)
+            service.ask("POST", f"{subscription}:nack", ids)
+            assert call(service, "POST", f"{subscription}:modifyAckDeadline", longer).status_code == 408
+        call(service, "POST", f"{subscription}:acknowledge", ids)
 
-    assert late.status_code == 408
-    assert lines(data)[before:] == []
+    assert [each["action"] for each in trail()] == ["topics:create", "subscriptions:create"]
     assert not [each for each in said if each["event"] == "changed"]
+    service.ask("POST", f"{subscription}:modifyOffset", {"offset": 0})
+    assert trail()[-1]["action"] == "subscriptions:modifyOffset"
 
 
 @pytest.mark.parametrize("body", [{"ackDeadlineSeconds": 60}, {"ackDeadlineSeconds": 601}, {}])
-def test_a_change_of_a_deadline_of_a_subscription_is_recorded(root: httpx.Client, data: Path, body: dict[str, int]):
-    root.put("/projects/P/topics/slow")
-    root.put("/projects/P/subscriptions/slow", json={"topic": "projects/P/topics/slow"})
-    before = len(lines(data))
+def test_a_change_of_a_deadline_of_a_subscription_is_recorded(service: Served, trail: Trail, body: dict[str, int]):
+    call(service, "PUT", "/projects/P/topics/slow")
+    call(service, "PUT", "/projects/P/subscriptions/slow", {"topic": "projects/P/topics/slow"})
 
-    code = root.post("/projects/P/subscriptions/slow:modifyAckDeadline", json=body).status_code
+    code = call(service, "POST", "/projects/P/subscriptions/slow:modifyAckDeadline", body).status_code
 
-    assert [(each["action"], each["code"]) for each in lines(data)[before:]] == [
-        ("subscriptions:modifyAckDeadline", code)
-    ]
+    assert [(each["action"], each["code"]) for each in trail()[2:]] == [("subscriptions:modifyAckDeadline", code)]
 
 
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/users"), ("POST", "/projects/P/topics/t:publish"), ("GET", "/users/profile")]
 )
-def test_a20_a_login_that_fails_is_recorded_on_every_route(
-    service: Served, root: httpx.Client, data: Path, method: str, path: str
-):
+def test_a20_a_login_that_fails_is_recorded_on_every_route(service: Served, trail: Trail, method: str, path: str):
     failed = service.run.service.failed_logins.failures
-    with client_of(service, SECRET, "192.0.2.3") as stranger:
-        assert stranger.request(method, path).status_code == 401
+    assert call(service, method, path, token=SECRET, address="192.0.2.3").status_code == 401
 
-    last = lines(data)[-1]
+    last = trail()[-1]
     assert (last["action"], last["address"], last["code"], last["actor"]) == ("login", "192.0.2.3", 401, "")
     assert service.run.service.failed_logins.failures == failed + 1
     figures = httpx.get(service.run.operations_url + "/metrics", trust_env=False).text
     assert f"ams_failed_logins_total {failed + 1}.0" in figures
 
 
-def test_no_token_and_too_few_roles_are_no_failed_logins(service: Served, root: httpx.Client, data: Path):
-    token = root.post("/users/nobody", json={}).json()["token"]
-    failed, before = service.run.service.failed_logins.failures, len(lines(data))
+def test_no_token_and_too_few_roles_are_no_failed_logins(service: Served, trail: Trail):
+    token = service.ask("POST", "/users/nobody", {})["token"]
+    failed = service.run.service.failed_logins.failures
 
-    with client_of(service, token) as user:
-        assert user.get("/users").status_code == 401
-        assert user.get("/users", headers={"x-api-key": ""}).status_code == 401
+    assert call(service, "GET", "/users", token=token).status_code == 401
+    assert service.call("GET", "/users", headers={"x-api-key": ""}).status_code == 401
 
-    assert (service.run.service.failed_logins.failures, len(lines(data))) == (failed, before)
+    assert (service.run.service.failed_logins.failures, len(trail())) == (failed, 1)
 
 
-def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(
-    service: Served, root: httpx.Client, data: Path
-):
-    address, before = "192.0.2.66", len(lines(data))
-    with client_of(service, SECRET, address) as stranger:
-        answers = [stranger.get("/users") for _ in range(30)]
-    with client_of(service, service.token, address) as neighbour:
-        assert neighbour.get("/users").status_code == 200
-    with client_of(service, SECRET, "192.0.2.67") as other:
-        assert other.get("/users").status_code == 401
+def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(service: Served, trail: Trail):
+    address = "192.0.2.66"
+    answers = [call(service, "GET", "/users", token=SECRET, address=address) for _ in range(30)]
+    assert call(service, "GET", "/users", address=address).status_code == 200
+    assert call(service, "GET", "/users", token=SECRET, address="192.0.2.67").status_code == 401
 
     assert [each.status_code for each in answers] == [401] * 20 + [429] * 10
-    assert answers[-1].json()["error"] == {
-        "code": 429,
-        "message": "Too many failed logins",
-        "status": "RESOURCE_EXHAUSTED",
-    }
-    assert answers[-1].headers["retry-after"] == "1"
-    assert len([each for each in lines(data)[before:] if each["address"] == address]) == EACH
+    error = {"code": 429, "message": "Too many failed logins", "status": "RESOURCE_EXHAUSTED"}
+    assert (answers[-1].json()["error"], answers[-1].headers["retry-after"]) == (error, "1")
+    assert len([each for each in trail() if each["address"] == address]) == EACH
 
 
-def test_the_list_is_for_service_admins_only_and_has_pages(service: Served, root: httpx.Client, data: Path):
+def test_the_list_is_for_service_admins_only_and_has_pages(service: Served, trail: Trail):
     for number in range(3):
-        root.put(f"/projects/P/topics/page-{number}")
-    newest = lines(data)[-1]
-    asked = {"action": "topics:create", "actor": "admin"}
-    events = listed(root, newest["id"], **asked)
-    user = root.post("/users/viewer", json={"service_roles": ["admin_viewer"]}).json()
+        service.ask("PUT", f"/projects/P/topics/page-{number}")
+    newest, asked = trail()[-1], "?action=topics:create&actor=admin"
+    events = listed(service, newest["id"], asked)
+    viewer = service.ask("POST", "/users/viewer", {"service_roles": ["admin_viewer"]})["token"]
 
-    with client_of(service, user["token"]) as viewer:
-        assert viewer.get("/audit").status_code == 403
+    assert call(service, "GET", "/audit", token=viewer).status_code == 403
     assert events[0] == newest
-    first = root.get("/audit", params={**asked, "pageSize": "2"}).json()
-    second = root.get("/audit", params={**asked, "pageToken": first["nextPageToken"]}).json()
+    first = service.ask("GET", f"/audit{asked}&pageSize=2")
+    second = service.ask("GET", f"/audit{asked}&pageToken={first['nextPageToken']}")
     assert first["events"] + second["events"] == events[: len(first["events"] + second["events"])]
-    assert root.get("/audit?since=2999-01-01").json() == {"events": [], "nextPageToken": ""}
+    assert service.ask("GET", "/audit?since=2999-01-01") == {"events": [], "nextPageToken": ""}
+
+
+TIMES = "it is a date such as 2030-05-01, or a time such as 2030-05-01T12:00:00Z"
+ACTIONS = "the audit log has changes and failed logins, and no action of those begins so"
+
+
+@pytest.mark.parametrize("action", ["topics", "topics:", "topics:create", "login", "users:", "subscriptions:d"])
+def test_actions_that_can_be_there_may_be_asked_for(service: Served, action: str):
+    assert call(service, "GET", f"/audit?action={action}").status_code == 200
 
 
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("since=yesterday", "Invalid since"),
-        ("until=9999-99-99", "Invalid until"),
-        ("result=good", "Invalid result"),
+        ("since=yesterday", f"Invalid since: {TIMES}"),
+        ("until=9999-99-99", f"Invalid until: {TIMES}"),
+        ("result=good", "Invalid result: it is one of done, refused and failed"),
+        *(
+            (f"action={each}", f"Invalid action: {ACTIONS}")
+            for each in ("topics:publish", "subscriptions:pull", "topics:list", "topic:", "Topics")
+        ),
         ("pageToken=x", "Invalid page token"),
         ("pageSize=x", "Invalid page size"),
     ],
 )
-def test_a_bad_filter_is_refused(root: httpx.Client, query: str, message: str):
-    refused = root.get(f"/audit?{query}")
+def test_a_bad_filter_is_refused(service: Served, query: str, message: str):
+    refused = call(service, "GET", f"/audit?{query}")
 
     assert (refused.status_code, refused.json()["error"]["message"]) == (400, message)
 
 
 def test_a15_no_token_no_key_and_no_payload_is_in_the_audit_log_or_the_log(
-    service: Served, root: httpx.Client, data: Path, capfd: pytest.CaptureFixture[str]
+    service: Served, trail: Trail, capfd: pytest.CaptureFixture[str]
 ):
-    made = root.post("/users/carol", json={"projects": [{"project": "P", "roles": ["consumer"]}]}).json()
-    tokens = [service.token, SERVICE_TOKEN, made["token"]]
-    payload = base64.b64encode(SECRET.encode()).decode()
-    root.get(f"/users:byToken/{made['token']}")
-    root.delete(f"/users/{made['token']}")
-    root.put(f"/projects/P/topics/{made['token']}")
-    root.put("/projects/P/topics/quiet")
-    root.post("/projects/P/topics/quiet:publish", json={"messages": [{"data": payload, "attributes": {"a": SECRET}}]})
-    push = {"pushEndpoint": f"https://198.51.100.1/{SECRET}", "authorizationHeader": {"value": SECRET}}
-    root.put("/projects/P/subscriptions/quiet", json={"topic": "projects/P/topics/quiet", "pushConfig": push})
-    root.put(f"/projects/P/topics/bad?key={made['token']}", content=SECRET)
-    root.post("/projects/P/topics/quiet:modifyAcl", json={"authorized_users": [SECRET, made["token"]]})
-    root.put("/projects/P/topics/quiet", headers={"x-request-id": made["token"]})
-    tokens.append(root.post("/users/carol:refreshToken").json()["token"])
-    with client_of(service, SECRET) as stranger:
-        stranger.get("/users")
-        stranger.get(f"/users/profile?key={SECRET}")
-        stranger.get(f"/users:byToken/{SECRET}-{SECRET}")
-    with client_of(service, made["token"]) as dead:
-        dead.delete(f"/users/profile?key={made['token']}")
-    listed(root, lines(data)[-1]["id"])
+    def ask(*said: Any) -> Any:
+        answer = call(service, *said)
+        return answer.json() if answer.content else None
 
-    said = capfd.readouterr()
-    kept = (data / "audit.jsonl").read_text() + said.out + said.err
-    kept += json.dumps(root.get("/audit?pageSize=1000").json())
+    made = ask("POST", "/users/carol", {"projects": [{"project": "P", "roles": ["consumer"]}]})["token"]
+    payload = base64.b64encode(SECRET.encode()).decode()
+    push = {"pushEndpoint": f"https://198.51.100.1/{SECRET}", "authorizationHeader": {"value": SECRET}}
+    ask("GET", f"/users:byToken/{made}")
+    ask("DELETE", f"/users/{made}")
+    ask("PUT", f"/projects/P/topics/{made}")
+    ask("PUT", "/projects/P/topics/quiet")
+    ask("POST", "/projects/P/topics/quiet:publish", {"messages": [{"data": payload, "attributes": {"a": SECRET}}]})
+    ask("PUT", "/projects/P/subscriptions/quiet", {"topic": "projects/P/topics/quiet", "pushConfig": push})
+    ask("PUT", f"/projects/P/topics/bad?key={made}", SECRET)
+    ask("POST", "/projects/P/topics/quiet:modifyAcl", {"authorized_users": [SECRET, made]})
+    service.call("PUT", "/projects/P/topics/quiet", headers={"x-request-id": made})
+    tokens = [service.token, SERVICE_TOKEN, made, ask("POST", "/users/carol:refreshToken")["token"]]
+    for path in ("/users", f"/users/profile?key={SECRET}", f"/users:byToken/{SECRET}-{SECRET}"):
+        ask("GET", path, None, SECRET)
+    ask("DELETE", f"/users/profile?key={made}", None, made)
+    listed(service, trail()[-1]["id"])
+
+    said, data = capfd.readouterr(), Path(service.run.service.folder.path)
+    kept = (data / "audit.jsonl").read_text() + said.out + said.err + json.dumps(ask("GET", "/audit?pageSize=1000"))
     if not shape.is_cluster():
         with contextlib.closing(sqlite3.connect(data / "registry.db")) as database:
             kept += str(database.execute("SELECT * FROM audit").fetchall())
@@ -286,14 +260,13 @@ def test_a15_no_token_no_key_and_no_payload_is_in_the_audit_log_or_the_log(
     assert [line for line in kept.splitlines() if SECRET in line and "modifyAcl" not in line] == []
 
 
-def test_a_backup_holds_both_halves(root: httpx.Client, data: Path, tmp_path: Path):
-    if shape.is_cluster():
-        pytest.skip("a data folder without messages is not backed up")
-    root.put("/projects/P/topics/kept")
-    newest = lines(data)[-1]
-    listed(root, newest["id"])
+@pytest.mark.embedded("a data folder without messages is not backed up")
+def test_a_backup_holds_both_halves(service: Served, trail: Trail, tmp_path: Path):
+    service.ask("PUT", "/projects/P/topics/kept")
+    [newest] = trail()
+    listed(service, newest["id"])
 
-    take(str(data), str(tmp_path / "backup"))
+    take(service.run.service.folder.path, str(tmp_path / "backup"))
 
     assert newest in lines(tmp_path / "backup")
     with contextlib.closing(sqlite3.connect(tmp_path / "backup" / "registry.db")) as database:
@@ -308,56 +281,36 @@ async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_m
             events.append(event)
 
     class Open(Gate):
-        def __init__(self) -> None:
-            super().__init__(None, "both")  # type: ignore[arg-type]  # lets everybody in
-
-        async def admit(self, *_: object) -> Caller:
-            return Caller(None, UserName("anna"), frozenset(), full_view=False, project=None)
+        async def admit(self, *_: object, **__: object) -> Caller:
+            return ANNA
 
     async def never(_: object) -> bytes:
         begun.set()
         await asyncio.Event().wait()
         return b""
 
-    clock, gate, begun = ManualClock(), Open(), asyncio.Event()
+    clock, gate, begun = ManualClock(), Open(None, "both"), asyncio.Event()  # type: ignore[arg-type]  # lets everybody in
     auditor = Auditor(Kept(), FailedLogins("ams", Kept(), Attempts(0, clock), clock), gate, clock)
     fast = SimpleNamespace(answer=lambda *_: None)
     app = App(gate, Bodies(1, 1, 1), UnreadAnswers(1), fast, [Row("PUT", "/x", "topics:create", never)], auditor)  # type: ignore[arg-type]
-    sent: list[dict[str, Any]] = []
-
-    async def send(event: dict[str, Any]) -> None:
-        sent.append(event)
-
+    send = AsyncMock()
     scope = {"type": "http", "method": "PUT", "path": "/v1/x", "query_string": b"", "headers": [], "client": None}
     task = asyncio.create_task(app(scope, begun.wait, send))  # type: ignore[arg-type]
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), PATIENCE_SECONDS)
     task.cancel()
     await task
 
-    assert sent[0]["status"] == 503
+    assert send.call_args_list[0].args[0]["status"] == 503
     assert [(each.actor, each.code, each.result) for each in events] == [("anna", 503, "failed")]
 
 
-ANNA = Caller(UserId("1"), UserName("anna"), frozenset(), False, None)
-SERVICE = Caller(None, None, frozenset(), True, None)
-TOKEN = "0123456789abcdef" * 4
+OF_USERS = [
+    "/v1/users:byToken/", "/v1/USERS:BYTOKEN/", "//v1//users:byToken/", "/users/byToken/", "/v1/users:byUUID/",
+    "/v1/users:", "/v1/users:byToken:", "/users:", "/v1/./users:byTokens/",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "/v1/users:byToken/",
-        "/v1/USERS:BYTOKEN/",
-        "//v1//users:byToken/",
-        "/users/byToken/",
-        "/v1/users:byUUID/",
-        "/v1/users:",
-        "/v1/users:byToken:",
-        "/users:",
-        "/v1/./users:byTokens/",
-    ],
-)
-@given(token=st.text(min_size=1))
+@given(prefix=st.sampled_from(OF_USERS), token=st.text(min_size=1))
 def test_what_stands_behind_users_is_never_shown(prefix: str, token: str) -> None:
     shown = shown_path(prefix + "!" + token)
 
@@ -373,56 +326,34 @@ def test_what_looks_like_a_token_is_not_shown_either(path: str, token: str) -> N
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/v1/projects/P/topics/t:publish",
-        "/v1/users:byUUID/0f8fad5b-d9cb-469f-a165-70867728950e",
-        "/v1/projects/P/topics/users:publish",
-        "/v1/users/users:refreshToken",
-        "",
-    ],
-)
+    ["/v1/projects/P/topics/t:publish", "/v1/users:byUUID/0f8fad5b-d9cb-469f-a165-70867728950e",
+     "/v1/projects/P/topics/users:publish", "/v1/users/users:refreshToken", ""],
+)  # fmt: skip
 def test_any_other_path_is_shown_as_it_is(path: str) -> None:
     assert shown_path(path) == path
 
 
-async def changes(method: str, action: str | None, caller: Caller | None) -> list[Any]:
+@pytest.mark.parametrize(
+    ("method", "action", "caller", "by"),
+    [("PUT", "topics:create", ANNA, "anna"), ("PUT", "topics:create", SERVICE, "(service token)"),
+     ("GET", "topics:show", ANNA, ""), ("GET", None, None, ""), ("POST", "schemas:validateMessage", ANNA, ""),
+     ("POST", "schemas:dryRun", ANNA, "")],
+)  # fmt: skip
+async def test_a_change_says_who_did_what_and_what_only_reads_is_none(
+    method: str, action: str | None, caller: Caller | None, by: str
+) -> None:
     with capture_logs() as said:
         await log_change(method, action, caller, "/v1/projects/P/topics/t")
-    return list(said)
 
-
-async def test_a_change_says_who_did_what() -> None:
-    line = {"event": "changed", "log_level": "info", "action": "topics:create", "resource": "/projects/P/topics/t"}
-
-    assert await changes("PUT", "topics:create", ANNA) == [line | {"by": "anna"}]
-    assert await changes("PUT", "topics:create", SERVICE) == [line | {"by": "(service token)"}]
-
-
-@pytest.mark.parametrize(
-    ("method", "action", "caller"),
-    [
-        ("GET", "topics:show", ANNA),
-        ("GET", None, None),
-        ("POST", "schemas:validateMessage", ANNA),
-        ("POST", "schemas:dryRun", ANNA),
-    ],
-)
-async def test_what_only_reads_is_no_change(method: str, action: str | None, caller: Caller | None) -> None:
-    assert await changes(method, action, caller) == []
+    line = {"event": "changed", "log_level": "info", "action": action, "resource": "/projects/P/topics/t", "by": by}
+    assert said == ([line] if by else [])
 
 
 async def test_a_request_is_said_also_when_it_fails() -> None:
-    async def app(*_: object) -> None:
-        raise RuntimeError
-
-    async def nothing() -> Any:
-        return {}
-
-    async def send(_: Any) -> None:
-        return None
+    app: Any = AsyncMock(side_effect=RuntimeError)
 
     with capture_logs() as said, pytest.raises(RuntimeError):
-        await Traced(app)({"type": "http", "method": "GET", "path": "/v1/status"}, nothing, send)
+        await Traced(app)({"type": "http", "method": "GET", "path": "/v1/status"}, AsyncMock(), AsyncMock())
 
     assert [(line["path"], line["status"]) for line in said] == [("/v1/status", None)]
 

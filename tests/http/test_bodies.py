@@ -23,24 +23,21 @@ class Outer(CamelRequest):
 READER = Reader(Outer, lambda: InvalidInput("parse error"))
 
 
-def test_1_2_field_names_are_matched_without_regard_to_case_on_every_level() -> None:
-    read = READER.read(b'{"AckIds": ["a"], "PUSHCONFIG": {"maxmessages": 3}, "Many": [{"MaxMessages": 1}, {}]}')
-
-    assert read == Outer(["a"], Inner(3), [Inner(1), Inner()])
-
-
-def test_1_2_unknown_fields_are_ignored_on_every_level() -> None:
-    assert READER.read(b'{"x": 1, "pushConfig": {"y": {}, "maxMessages": 3}}') == Outer(None, Inner(3))
-
-
-def test_1_2_given_twice_the_last_wins() -> None:
-    assert READER.read(b'{"ackIds": ["a"], "ackIds": ["b"]}').ack_ids == ["b"]
-    assert READER.read(b'{"ackIds": ["a"], "ACKIDS": ["b"]}').ack_ids == ["b"]
-
-
-def test_1_2_null_is_absent_and_a_null_body_is_an_empty_object() -> None:
-    assert READER.read(b'{"ackIds": null}') == Outer()
-    assert READER.read(b" null ") == Outer()
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        pytest.param(
+            b'{"AckIds": ["a"], "PUSHCONFIG": {"maxmessages": 3}, "Many": [{"MaxMessages": 1}, {}]}',
+            Outer(["a"], Inner(3), [Inner(1), Inner()]), id="names without regard to case, on every level"),
+        pytest.param(b'{"x": 1, "pushConfig": {"y": {}, "maxMessages": 3}}', Outer(None, Inner(3)), id="unknown names"),
+        pytest.param(b'{"ackIds": ["a"], "ackIds": ["b"]}', Outer(["b"]), id="given twice, the last wins"),
+        pytest.param(b'{"ackIds": ["a"], "ACKIDS": ["b"]}', Outer(["b"]), id="also in another spelling"),
+        pytest.param(b'{"ackIds": null}', Outer(), id="null is absent"),
+        pytest.param(b" null ", Outer(), id="a null body is an empty object"),
+    ],
+)  # fmt: skip
+def test_1_2_how_a_body_is_read(body: bytes, read: Outer) -> None:
+    assert READER.read(body) == read
 
 
 @pytest.mark.parametrize("odd", [b"1e999", b"9" * 5000, b"[" + b"[]," * 9 + b"-1e-999]", b'{"a": {"b": [1e999]}}'])

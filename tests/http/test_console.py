@@ -1,4 +1,5 @@
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -13,10 +14,6 @@ LOGIN = ConsoleLogin(
 PAGE = "<!doctype html><title>AMS</title>" + " " * 300
 
 
-async def logins() -> list[ConsoleLogin]:
-    return [LOGIN]
-
-
 @pytest.fixture
 def browser(tmp_path: Path) -> httpx.AsyncClient:
     (tmp_path / "index.html").write_text(PAGE)
@@ -25,23 +22,20 @@ def browser(tmp_path: Path) -> httpx.AsyncClient:
 
 
 def of(folder: Path) -> httpx.AsyncClient:
-    app = Starlette(routes=Console(logins, folder).routes())
+    app = Starlette(routes=Console(AsyncMock(return_value=[LOGIN]), folder).routes())
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ams")
 
 
 async def test_the_page_may_run_only_its_own_scripts_and_ask_only_the_service_and_where_tokens_are_fetched(
     browser: httpx.AsyncClient,
 ) -> None:
-    allowed = dict(
-        each.split(" ", 1) for each in (await browser.get("/console/")).headers["content-security-policy"].split("; ")
-    )
+    said = (await browser.get("/console/")).headers["content-security-policy"]
+    allowed = dict(each.split(" ", 1) for each in said.split("; "))
 
     assert allowed["default-src"] == allowed["frame-ancestors"] == allowed["base-uri"] == "'none'"
     assert allowed["script-src"] == allowed["style-src"] == "'self'"
     assert allowed["connect-src"] == "'self' https://token.example.net:8443"
-
-
-def test_an_issuer_that_cannot_be_asked_now_opens_nothing() -> None:
+    # An issuer that cannot be asked now opens nothing.
     assert "connect-src 'self';" in policy([ConsoleLogin("egi", "https://aai.example.org", "x", error="away")])
 
 
@@ -56,9 +50,7 @@ async def test_no_answer_may_be_framed_or_taken_for_another_type(browser: httpx.
     assert "set-cookie" not in headers
 
 
-async def test_files_named_by_what_is_in_them_are_kept_and_the_page_is_asked_for_again(
-    browser: httpx.AsyncClient,
-) -> None:
+async def test_files_named_by_what_is_in_them_are_kept_and_the_page_asked_for_again(browser: httpx.AsyncClient) -> None:
     script, page = (await browser.get("/console/console-0A1B2C3D.js")), (await browser.get("/console/"))
 
     assert "immutable" in script.headers["cache-control"]
@@ -74,7 +66,7 @@ async def test_files_go_out_compressed_to_who_takes_that(browser: httpx.AsyncCli
     assert ("content-encoding" in plain.headers, plain.text) == (False, PAGE)
 
 
-async def test_the_address_without_a_slash_leads_to_the_page_also_below_a_path_of_a_proxy(
+async def test_the_address_without_a_slash_leads_to_the_page_also_behind_a_proxy(
     browser: httpx.AsyncClient,
 ) -> None:
     answer = await browser.get("/console", follow_redirects=False)
@@ -83,17 +75,11 @@ async def test_the_address_without_a_slash_leads_to_the_page_also_below_a_path_o
 
 
 async def test_the_page_is_told_where_people_log_in_and_no_secret(browser: httpx.AsyncClient) -> None:
-    said = (await browser.get("/console/config.json")).json()
-
-    assert said["issuers"] == [
-        {
-            "name": "egi",
-            "issuer": "https://aai.example.org",
-            "client_id": "ams-console",
-            "authorization_endpoint": "https://aai.example.org/auth",
-            "token_endpoint": "https://token.example.net:8443/token",
-        }
-    ]
+    assert (await browser.get("/console/config.json")).json()["issuers"] == [
+        {"name": "egi", "issuer": "https://aai.example.org", "client_id": "ams-console",
+         "authorization_endpoint": "https://aai.example.org/auth",
+         "token_endpoint": "https://token.example.net:8443/token"}
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "%2e%2e/app.py", "no.js", "/etc/passwd"])

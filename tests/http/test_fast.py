@@ -1,9 +1,9 @@
 """Where the token of a request is read (contract 3.1), and what waiting requests count for."""
 
 import asyncio
-from collections.abc import MutableMapping
 from types import SimpleNamespace
 from typing import Any, NoReturn
+from unittest.mock import AsyncMock
 from urllib.parse import parse_qsl
 
 import pytest
@@ -29,33 +29,16 @@ BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b
 
 @pytest.mark.parametrize(
     ("option", "headers", "query", "token"),
-    [
-        ("both", HEADER, b"key=q", "h"),
-        ("both", HEADER, b"", "h"),
-        ("both", EMPTY_HEADER, b"key=q", "q"),
-        ("both", [], b"key=q", "q"),
-        ("both", [], b"", None),
-        ("both", [(b"authorization", b"h")], b"Key=q", None),
-        ("both", BEARER, b"key=q", "b"),
-        ("both", [*BEARER, *HEADER], b"key=q", "h"),
-        ("both", [*EMPTY_HEADER, *BEARER], b"", "b"),
-        ("both", BASIC, b"key=q", "q"),
-        ("both", BASIC, b"", None),
-        ("header", BEARER, b"key=q", "b"),
-        ("header", BASIC, b"key=q", None),
-        ("key", BEARER, b"key=q", "q"),
-        ("key", BEARER, b"", None),
-        ("header", HEADER, b"key=q", "h"),
-        ("header", [], b"key=q", None),
-        ("header", EMPTY_HEADER, b"key=q", None),
-        ("key", HEADER, b"key=q", "q"),
-        ("key", HEADER, b"", None),
-        ("key", [], b"a=1&key=q&key=r", "q"),
-        ("key", [], b"key=", None),
-        ("key", [], b"key=a%2Bb", "a+b"),
-        ("key", [], b"?&key=q", "q"),
-    ],
-)
+    [("both", HEADER, b"key=q", "h"), ("both", HEADER, b"", "h"), ("both", EMPTY_HEADER, b"key=q", "q"),
+     ("both", [], b"key=q", "q"), ("both", [], b"", None), ("both", [(b"authorization", b"h")], b"Key=q", None),
+     ("both", BEARER, b"key=q", "b"), ("both", [*BEARER, *HEADER], b"key=q", "h"),
+     ("both", [*EMPTY_HEADER, *BEARER], b"", "b"), ("both", BASIC, b"key=q", "q"), ("both", BASIC, b"", None),
+     ("header", BEARER, b"key=q", "b"), ("header", BASIC, b"key=q", None), ("header", HEADER, b"key=q", "h"),
+     ("header", [], b"key=q", None), ("header", EMPTY_HEADER, b"key=q", None),
+     ("key", BEARER, b"key=q", "q"), ("key", BEARER, b"", None), ("key", HEADER, b"key=q", "q"),
+     ("key", HEADER, b"", None), ("key", [], b"a=1&key=q&key=r", "q"), ("key", [], b"key=", None),
+     ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q")],
+)  # fmt: skip
 def test_3_1_where_the_token_is_read(
     option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None
 ) -> None:
@@ -91,27 +74,20 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
         raise InvalidInput("Invalid ack parameter")
 
     def sending(*sizes: int) -> Receive:
-        left = list(sizes)
-
-        async def receive() -> MutableMapping[str, Any]:
-            size = left.pop(0)
-            return {"type": "http.request", "body": b"x" * size, "more_body": bool(left)}
-
-        return receive
+        last = len(sizes) - 1
+        bodies = ({"body": b"x" * size, "more_body": number < last} for number, size in enumerate(sizes))
+        return AsyncMock(side_effect=[{"type": "http.request", **each} for each in bodies])
 
     class Open(Gate):
         async def admit(self, *_: object, counted: bool = False) -> Caller:
             return Caller(None, None, frozenset({"service_admin"}), True, None)
 
-    class Ordered(Deliverer):
-        async def is_parallel(self, *_: object) -> bool:
-            return False
-
     monkeypatch.setattr(messages.MessageReader, "ack_ids", ack_ids)
+    monkeypatch.setattr(Deliverer, "is_parallel", AsyncMock(return_value=False))
     bodies = Bodies(max_body=8 * BIG, max_buffered=2 * BIG, seconds=5)
-    deliverer = Ordered(NOBODY, NOBODY, NOBODY, 1, 1, 1.0)
+    deliverer = Deliverer(NOBODY, NOBODY, NOBODY, 1, 1, 1.0)
     working: Any = SimpleNamespace(puller=NOBODY, settler=NOBODY)
-    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, deliverer, working, Invalidations(), lenient=False)
+    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, deliverer, working, Invalidations(), strict=False)
     path = "/v1/projects/P/subscriptions/S:acknowledge"
     acknowledging = routes.answer({"method": "POST", "path": path, "headers": [], "query_string": b""}, sending(BIG))
     assert acknowledging is not None

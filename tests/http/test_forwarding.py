@@ -14,6 +14,7 @@ from ams.http.forwarding import MARK, Answer, Forwarder
 from ams.http.limits import ClientLeft
 from ams.outgoing.client import HttpClient, NotReached, RequestFailed, Response
 from ams.service.delivering import UnreadAnswers
+from tests.support.waiting import PATIENCE_SECONDS
 
 A = OwnedElsewhere(subscription="s", node="a", url="http://a.example:8080")
 B = OwnedElsewhere(subscription="s", node="b", url="https://[::1]/")
@@ -40,11 +41,10 @@ class Nodes(HttpClient):
 class Site:
     """A forwarder, and what it is told by those whom it asks."""
 
-    def __init__(self, nodes: Nodes, *owners: OwnedElsewhere | bytes, most: int = 2**20) -> None:
-        self.nodes = nodes
-        self.owners = list(owners)
+    def __init__(self, nodes: Nodes, *owners: OwnedElsewhere | bytes) -> None:
+        self.nodes, self.owners, self.unread = nodes, list(owners), UnreadAnswers(2**20)
         self.doubted: list[str] = []
-        self.forwarder = Forwarder(nodes, "me", self.doubted.append, UnreadAnswers(most))
+        self.forwarder = Forwarder(nodes, "me", self.doubted.append, self.unread)
 
     async def act(self) -> bytes:
         owner = self.owners.pop(0)
@@ -71,10 +71,12 @@ async def test_what_this_node_does_is_asked_nowhere() -> None:
 
 async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back() -> None:
     REQUEST.set(b"the-id")
-    site = Site(Nodes(DONE), A)
-    forwarded = (b"x-forwarded-for", b"192.0.2.7, 192.0.2.8")
-    headers = [(b"authorization", b"Bearer t"), forwarded, (b"cookie", b"c"), (b"content-length", b"9")]
-    assert await site.run(headers=headers) == Answer(200, b"{}", [])
+    site = Site(Nodes(DONE._replace(headers=((b"ETag", b'"7"'),))), A)
+    headers = [
+        (b"authorization", b"Bearer t"), (b"x-forwarded-for", b"192.0.2.7, 192.0.2.8"), (b"cookie", b"c"),
+        (b"content-length", b"9"), (b"if-match", b'"7"'),
+    ]  # fmt: skip
+    assert await site.run(headers=headers) == Answer(200, b"{}", [(b"etag", b'"7"')])
 
     (request,) = site.nodes.asked
     assert request.method == b"POST"
@@ -82,16 +84,12 @@ async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back(
     sent = {name.lower(): value for name, value in request.headers}
     del sent[b"user-agent"]
     assert sent == {
-        b"host": b"a.example:8080",
-        b"content-length": b"4",
-        b"authorization": b"Bearer t",
-        b"x-forwarded-for": b"192.0.2.7, 192.0.2.8, 10.0.0.1",
-        b"x-request-id": b"the-id",
-        MARK: b"me",
-    }
+        b"host": b"a.example:8080", b"content-length": b"4", b"authorization": b"Bearer t", b"if-match": b'"7"',
+        b"x-forwarded-for": b"192.0.2.7, 192.0.2.8, 10.0.0.1", b"x-request-id": b"the-id", MARK: b"me",
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 429, 500])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 412, 413, 429, 500])
 async def test_a_refusal_of_the_owner_is_the_answer(status: int) -> None:
     said = Response(status, b"no", ((b"Retry-After", b"2"), (b"WWW-Authenticate", b"Bearer"), (b"Server", b"x")))
     site = Site(Nodes(said), A)
@@ -145,9 +143,8 @@ async def test_what_is_not_forwarded_is_refused(owner: OwnedElsewhere, headers: 
 
 
 async def test_no_large_answer_is_fetched_without_memory_for_it() -> None:
-    site = Site(Nodes(), A, most=2**20)
-    held = site.forwarder._unread.held("P", 2**20)
-    with held, pytest.raises(Overloaded):
+    site = Site(Nodes(), A)
+    with site.unread.held("P", 2**20), pytest.raises(Overloaded):
         await site.forwarder.run(site.act, {"path": "/v1/projects/P/", "headers": []}, lambda: b"", most=2**20)
 
 
@@ -157,7 +154,7 @@ async def test_a_client_that_leaves_ends_the_request() -> None:
     class Waiting(Nodes):
         async def ask(self, request: httpcore.Request) -> Response:
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             finally:
                 ended.set()
             raise AssertionError
@@ -168,4 +165,4 @@ async def test_a_client_that_leaves_ends_the_request() -> None:
     left.set_result(None)
     with pytest.raises(ClientLeft):
         await running
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)

@@ -1,415 +1,223 @@
-"""The lane: hot requests whose heads are known are answered as they are over ASGI, and no way is taken twice."""
+"""Which requests take the lane, and what it may keep of them; test_two_ways.py holds that it answers as over ASGI."""
 
 import asyncio
 import gc
-import json
-import re
-import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
-import httpx
 import pytest
 
-from ams.http.lane import LaneProtocol, LaneRequest
-from tests.support.served import SERVICE_TOKEN, Served, served
+from ams.http import lane
+from ams.http.lane import LaneRequest
+from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, KEY, MESSAGE, NOW, PUBLISH, PULL, STRICT, said
+from tests.support.memory import in_a_process, traced
+from tests.support.two_ways import Way, one_way, request
+from tests.support.waiting import wait_until_async
 
-SECONDS = 10
-PUBLISH, PULL, ACK = "topics/T:publish", "subscriptions/S:pull", "subscriptions/S:acknowledge"
-REQUEST_ID = re.compile(rb"(?i)\r\n(x-request-id|date): [^\r]+")
-
-
-class Ways:
-    """Counts the requests that were answered on the lane."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.on_lane = 0
-        start = LaneProtocol._start
-
-        def counted(protocol: LaneProtocol, admitted: Any) -> LaneRequest:
-            self.on_lane += 1
-            return start(protocol, admitted)
-
-        monkeypatch.setattr(LaneProtocol, "_start", counted)
+PUBLISHED = said(PUBLISH, MESSAGE)
+DELETE_TOPIC = request("DELETE", "/projects/P/topics/T")
 
 
 @pytest.fixture
-def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    return Ways(monkeypatch)
+async def way(tmp_path: Path) -> AsyncIterator[Way]:
+    async with one_way(tmp_path / "data", lane=True, keep_alive_seconds=75.0) as opened:
+        yield opened
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path / "data") as running, client_of(running) as http:
-        http.post("/projects/P", json={}).raise_for_status()
-        http.put("/projects/P/topics/T").raise_for_status()
-        topic = {"topic": "projects/P/topics/T"}
-        http.put("/projects/P/subscriptions/S", json=topic).raise_for_status()
-        yield running
+async def statuses(way: Way, *packets: bytes) -> list[int]:
+    """Return the status of the answer to each, on a connection of its own."""
+    return [int((await way.told([packet]))[0].split()[1]) for packet in packets]
 
 
-def client_of(running: Served, token: str = SERVICE_TOKEN) -> httpx.Client:
-    url = f"{running.run.base_url}/v1"
-    return httpx.Client(base_url=url, headers={"x-api-key": token}, trust_env=False, timeout=SECONDS)
+async def test_a_request_takes_the_lane_when_its_head_is_known(way: Way) -> None:
+    hot = (PUBLISHED, said(PULL, NOW), said(ACKNOWLEDGE, ID))
 
-
-def publish(http: httpx.Client, data: str = "aGk=", **headers: str) -> httpx.Response:
-    return http.post(f"/projects/P/{PUBLISH}", json={"messages": [{"data": data}]}, headers=headers)
-
-
-@contextmanager
-def connected(running: Served) -> Iterator[socket.socket]:
-    url = httpx.URL(running.run.base_url)
-    with socket.create_connection((url.host, url.port), SECONDS) as connection:
-        yield connection
-
-
-def said(path: str, body: bytes, headers: bytes = b"") -> bytes:
-    head = f"POST /v1/projects/P/{path} HTTP/1.1\r\nHost: x\r\nx-api-key: {SERVICE_TOKEN}\r\n".encode()
-    return head + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
-
-
-def answer(connection: socket.socket) -> bytes:
-    """Return an answer, without what differs each time."""
-    came = b""
-    while b"\r\n\r\n" not in came:
-        came += connection.recv(65536)
-    head, _, body = came.partition(b"\r\n\r\n")
-    length = int(head.lower().rpartition(b"content-length: ")[2].split(b"\r\n")[0])
-    while len(body) < length:
-        body += connection.recv(65536)
-    assert len(body) == length
-    return REQUEST_ID.sub(b"", head) + b"\r\n\r\n" + body
-
-
-def messages(*data: str) -> bytes:
-    return json.dumps({"messages": [{"data": each} for each in data]}).encode()
-
-
-def test_the_second_request_with_a_head_is_answered_on_the_lane_and_alike(service: Served, ways: Ways) -> None:
-    with connected(service) as connection:
-        answers = []
-        for _ in range(3):
-            for path, body in (
-                (PUBLISH, messages("aGk=")),
-                (PULL, b"{}"),
-                (ACK, b'{"ackIds":["projects/P/subscriptions/S:0"]}'),
-            ):
-                connection.sendall(said(path, body))
-                answers.append(answer(connection))
-
-    assert ways.on_lane == 6
-    assert [each.replace(b'"1"', b'"0"').replace(b'"2"', b'"0"') for each in answers[::3]] == answers[:1] * 3
-    assert answers[1].startswith(b"HTTP/1.1 200")
-    assert answers[2] == answers[5] == answers[8]
+    assert await statuses(way, *hot * 3) == [200] * 9
+    assert way.on_lane == 6
 
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        b"Origin: https://example.org\r\n",
-        b"Connection: close\r\n",
-        b"Expect: something\r\n",
-        b"Connection: Upgrade\r\nUpgrade: h2c\r\n",
-    ],
-)
-def test_these_requests_never_take_the_lane(service: Served, ways: Ways, headers: bytes) -> None:
-    for _ in range(3):
-        with connected(service) as connection:
-            connection.sendall(said(PUBLISH, messages("aGk="), headers))
-            assert answer(connection).startswith(b"HTTP/1.1 200")
-
-    assert ways.on_lane == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        (PUBLISH, b"{"),
-        (PUBLISH, messages("aGk")),
-        (PUBLISH, b'{"messages":[{}]}'),
-        (PULL, b"["),
-        (ACK, b"{}"),
-        (ACK, b'{"ackIds":["projects/P/subscriptions/S:7"]}'),
-        (ACK, b'{"ackIds":["projects/X/subscriptions/S:0"]}'),
-    ],
-)
-def test_what_is_refused_is_refused_as_over_asgi_and_counted_once(
-    service: Served, ways: Ways, path: str, body: bytes
-) -> None:
-    with connected(service) as connection:
-        connection.sendall(said(path, body))
-        first = answer(connection)
-        before = service.run.service.api.answered[4]
-        connection.sendall(said(path, body))
-
-        assert answer(connection) == first
-    assert first.startswith(b"HTTP/1.1 400")
-    assert service.run.service.api.answered[4] == before + 1
-    assert ways.on_lane == 0
-
-
-def keyed(key: bytes, *data: str) -> bytes:
-    return said(PUBLISH, messages(*data), b"Idempotency-Key: %b\r\n" % key)
-
-
-def test_publishes_with_different_keys_share_what_is_known_of_their_head(service: Served, ways: Ways) -> None:
-    with connected(service) as connection:
-        answers = []
-        for key in (b"a", b"b", b"a", b" b ", b"c"):
-            connection.sendall(keyed(key, "aGk="))
-            answers.append(answer(connection).rpartition(b"\r\n")[2])
-        connection.sendall(said(PUBLISH, messages("aGk=")))
-        answers.append(answer(connection).rpartition(b"\r\n")[2])
-
-    assert answers == [b'{"messageIds":["%d"]}' % number for number in (0, 1, 0, 1, 2, 3)]
-    assert ways.on_lane == 5
-
-
-@pytest.mark.parametrize(
-    ("keys", "status"),
-    [(b"Idempotency-Key: a\r\n", 409), (b"Idempotency-Key: a\r\nIdempotency-Key: b\r\n", 400),
-     (b"Idempotency-Key: \r\n", 400), (b"Idempotency-Key: \xfc\r\n", 400)],
-    ids=["other messages", "two", "empty", "no ASCII"],
+    [b"Origin: https://example.org", b"Connection: close", b"Expect: something",
+     b"Connection: Upgrade\r\nUpgrade: h2c"],
 )  # fmt: skip
-def test_what_is_wrong_with_a_key_is_told_as_over_asgi(service: Served, ways: Ways, keys: bytes, status: int) -> None:
-    with connected(service) as connection:
-        connection.sendall(keyed(b"a", "aGk="))
-        assert answer(connection).startswith(b"HTTP/1.1 200")
-        told = []
-        for unknown in (b"", b"User-Agent: another\r\n"):
-            connection.sendall(said(PUBLISH, messages("aG8="), keys + unknown))
-            told.append(answer(connection))
-
-        assert told[0].startswith(b"HTTP/1.1 %d" % status)
-        assert told[0] == told[1]
-        assert ways.on_lane == 0
+async def test_these_requests_never_take_the_lane(way: Way, headers: bytes) -> None:
+    assert await statuses(way, *[said(PUBLISH, MESSAGE, KEY + headers + b"\r\n")] * 3) == [200] * 3
+    assert way.on_lane == 0
 
 
-def test_a_key_that_is_under_way_is_waited_for(service: Served, ways: Ways) -> None:
-    with connected(service) as first, connected(service) as second:
-        for connection in (first, second):
-            connection.sendall(said(PUBLISH, messages("aGk=")))
-            answer(connection)
-        for number in range(20):
-            for connection in (first, second):
-                connection.sendall(keyed(b"%d" % number, *["aGk="] * 100))
-            assert answer(first) == answer(second)
+async def test_publishes_with_different_keys_share_what_is_known_of_their_head(way: Way) -> None:
+    keys = [b"Idempotency-Key: %b\r\n" % key for key in (b"a", b"b", b"a", b" b ", b"c")]
+    answers = [await way.told([said(PUBLISH, MESSAGE, KEY + key)]) for key in (*keys, b"")]
 
-    assert ways.on_lane == 41
+    ids = [b'{"messageIds":["%d"]}' % number for number in (0, 1, 0, 1, 2, 3)]
+    assert [written.rpartition(b"\r\n")[2] for written, _ in answers] == ids
+    assert way.on_lane == 5
 
 
-def test_messages_that_their_schema_soon_allows_take_the_lane_and_others_do_not(service: Served, ways: Ways) -> None:
-    objects, blank, number = messages("e30=", "e30="), messages("e30K"), messages("e30=", "MQ==")
-    with client_of(service) as admin, connected(service) as connection:
+async def test_messages_that_a_schema_soon_allows_take_the_lane_and_others_do_not(way: Way) -> None:
+    allowed, number = (said(STRICT, b'{"messages":[{"data":"%b"}]}' % data) for data in (ALLOWED, b"MQ=="))
 
-        def said_of(body: bytes) -> bytes:
-            connection.sendall(said(PUBLISH, body))
-            return answer(connection)
-
-        admin.post("/projects/P/schemas/X", json={"type": "json", "schema": {"type": "object"}}).raise_for_status()
-        attached = {"schema": "projects/P/schemas/X"}
-        admin.post("/projects/P/topics/T:attachSchema", json=attached).raise_for_status()
-        assert all(b" 200 " in said_of(body) for body in (objects, objects, blank))
-        assert ways.on_lane == 2
-
-        refused = said_of(number)
-        assert b" 400 " in refused
-        assert b"Message 1 data is not valid,(root): Invalid type. Expected: object, given: integer" in refused
-        assert ways.on_lane == 2
-
-        admin.put("/projects/P/schemas/X", json={"schema": {"type": "number"}}).raise_for_status()
-        assert b" 400 " in said_of(objects)
-        assert all(b" 200 " in said_of(messages("MQ==")) for _ in range(2))
-        assert ways.on_lane == 4
+    assert await statuses(way, *[allowed] * 3, number) == [200, 200, 200, 400]
+    assert way.on_lane == 2
+    await way.told([request("PUT", "/projects/P/schemas/X", '{"schema":{"type":"number"}}')])
+    assert await statuses(way, allowed, number, number) == [400, 200, 200]
+    assert way.on_lane == 4
 
 
-def test_the_key_of_a_pull_means_nothing(service: Served, ways: Ways) -> None:
-    with connected(service) as connection:
-        connection.sendall(said(PUBLISH, messages("aGk=")))
-        answer(connection)
-        for keys in (b"", b"Idempotency-Key: a\r\n", b"Idempotency-Key: \r\n"):
-            connection.sendall(said(PULL, b"{}", keys))
-            assert b'"messageId":"0"' in answer(connection)
+@pytest.mark.parametrize(("size", "arrived"), [(len(MESSAGE), -5), (200_000, 1000)], ids=["late", "in the middle"])
+async def test_a_head_whose_rights_are_gone_does_not_let_its_body_in(way: Way, size: int, arrived: int) -> None:
+    packet = way.with_tokens(said(PUBLISH, MESSAGE + b" " * (size - len(MESSAGE))))
+    assert await statuses(way, packet, packet) == [200] * 2
+    line, protocol = way.connect()
+    if size == len(MESSAGE):  # it begins to arrive before they go; of a large one nothing is gathered after it
+        protocol.data_received(packet[:arrived])
+    await way.told([DELETE_TOPIC])
+    protocol.data_received(packet[arrived:] if size == len(MESSAGE) else packet[:arrived])
+    await wait_until_async(lambda: bool(line.written))
 
-    assert ways.on_lane == 1
-
-
-def test_a_head_without_its_rights_any_more_is_refused(service: Served, ways: Ways) -> None:
-    with client_of(service) as admin:
-        publisher = {"projects": [{"project": "P", "roles": ["publisher"]}]}
-        token = admin.post("/users/pub", json=publisher).json()["token"]
-        admin.post("/projects/P/topics/T:modifyAcl", json={"authorized_users": ["pub"]})
-        with client_of(service, token) as http:
-            assert [publish(http).status_code for _ in range(3)] == [200] * 3
-            assert ways.on_lane == 2
-            admin.post("/projects/P/topics/T:modifyAcl", json={"authorized_users": []})
-            assert publish(http).status_code == 403
-            admin.post("/projects/P/topics/T:modifyAcl", json={"authorized_users": ["pub"]})
-            assert [publish(http).status_code for _ in range(2)] == [200] * 2
-            assert ways.on_lane == 3
-            admin.delete("/users/pub").raise_for_status()
-            assert publish(http).status_code == 401
+    assert line.written.startswith(b"HTTP/1.1 404")
+    protocol.connection_lost(None)
 
 
-def test_rights_that_go_while_a_body_arrives_are_gone(service: Served) -> None:
-    with client_of(service) as admin, connected(service) as connection:
-        request = said(PUBLISH, messages("aGk="))
-        for _ in range(2):
-            connection.sendall(request)
-            assert answer(connection).startswith(b"HTTP/1.1 200")
-        connection.sendall(request[:-5])
-        admin.delete("/projects/P/topics/T").raise_for_status()
-        connection.sendall(request[-5:])
+async def test_a_rate_counts_each_request_once(tmp_path: Path) -> None:
+    async with one_way(tmp_path / "data", lane=True, user_requests_per_second=8) as way:
+        asked = [said(PUBLISH, b'{"messages":[{"data":1}]}'), PUBLISHED] * 6
 
-        assert answer(connection).startswith(b"HTTP/1.1 404")
+        assert await statuses(way, *asked) == [400, 200] * 4 + [429] * 4
+        assert way.on_lane == 4
 
 
-def test_no_body_is_gathered_for_a_head_whose_rights_are_gone(service: Served, ways: Ways) -> None:
-    with client_of(service) as admin, connected(service) as connection:
-        request = said(PUBLISH, b" " * 200_000)
-        for _ in range(2):
-            connection.sendall(said(PUBLISH, messages("aGk=")))
-            assert answer(connection).startswith(b"HTTP/1.1 200")
-        admin.delete("/projects/P/topics/T").raise_for_status()
-        connection.sendall(request[:1000])
+async def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Path) -> None:
+    async with one_way(tmp_path / "data", lane=True, request_seconds=0.02, keep_alive_seconds=75.0) as way:
+        line, protocol = way.connect()
+        for count in range(1, 4):
+            protocol.data_received(way.with_tokens(said(PULL, NOW)))
+            await wait_until_async(lambda count=count: line.written.count(b"HTTP/1.1 200") == count)
+            await asyncio.sleep(0.04)
 
-        assert answer(connection).startswith(b"HTTP/1.1 404")
-    assert ways.on_lane == 1
-
-
-def test_requests_in_a_row_are_answered_in_their_order(service: Served, ways: Ways) -> None:
-    request = said(PUBLISH, messages("aGk="))
-    with connected(service) as connection:
-        connection.sendall(request)
-        assert b'["0"]' in answer(connection)
-        connection.sendall(request * 20)
-        came = b""
-        while came.count(b"messageIds") < 20:
-            came += connection.recv(65536)
-
-    assert re.findall(rb'\["(\d+)"\]', came) == [b"%d" % number for number in range(1, 21)]
-    assert 1 <= ways.on_lane <= 20
+        assert way.on_lane == 2
+        assert not line.is_closed
+        protocol.connection_lost(None)
 
 
-def test_a_rate_counts_each_request_once(tmp_path: Path, ways: Ways) -> None:
-    with served(tmp_path / "data", user_requests_per_second=8) as service, client_of(service) as admin:
-        admin.post("/projects/P", json={}).raise_for_status()
-        admin.put("/projects/P/topics/T").raise_for_status()
-        publisher = {"projects": [{"project": "P", "roles": ["publisher"]}]}
-        token = admin.post("/users/pub", json=publisher).json()["token"]
-        admin.post("/projects/P/topics/T:modifyAcl", json={"authorized_users": ["pub"]})
-        with client_of(service, token) as http:
-            statuses = [publish(http, "aGk=" if number % 2 else "aGk").status_code for number in range(12)]
-
-    assert statuses == [400, 200] * 4 + [429] * 4
-    assert ways.on_lane == 4
-
-
-def test_a_client_that_leaves_changes_nothing_of_what_is_stored(service: Served, ways: Ways) -> None:
-    request = said(PUBLISH, messages("aGk="))
-    with connected(service) as connection:
-        connection.sendall(request)
-        answer(connection)
-    for _ in range(5):
-        with connected(service) as connection:
-            connection.sendall(request)
-    with client_of(service) as http:
-        for _ in range(500):
-            offsets = http.get("/projects/P/subscriptions/S:offsets").json()
-            if offsets["max"] == 6:
-                break
-    assert offsets["max"] == 6
-    assert ways.on_lane == 5
-    assert asyncio.run_coroutine_threadsafe(_held(service), service.loop).result(SECONDS) == {}
-
-
-async def _held(service: Served) -> dict[Any, int]:
-    assert service.run.service.lane is not None
-    return dict(service.run.service.lane.fast.bodies._by_holder)
-
-
-def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Path, ways: Ways) -> None:
-    with served(tmp_path / "data", request_seconds=0.4, keep_alive_seconds=30) as service:
-        with client_of(service) as http:
-            http.post("/projects/P", json={}).raise_for_status()
-            http.put("/projects/P/topics/T").raise_for_status()
-            http.put("/projects/P/subscriptions/S", json={"topic": "projects/P/topics/T"}).raise_for_status()
-            publish(http)
-        with connected(service) as connection:
-            for pause in (0, 0.6, 0):
-                connection.sendall(said(PULL, b"{}"))
-                assert answer(connection).startswith(b"HTTP/1.1 200")
-                time.sleep(pause)
-    assert ways.on_lane == 2
-
-
-def test_a_large_answer_is_whole(service: Served, ways: Ways) -> None:
-    with client_of(service) as http:
-        for _ in range(3):
-            http.post(f"/projects/P/{PUBLISH}", json={"messages": [{"data": "QUFB" * 20_000}] * 10})
-        for most in ("1", "3", "10", "30"):
-            answers = [http.post(f"/projects/P/{PULL}", json={"maxMessages": most}).json() for _ in range(3)]
-            assert answers[0] == answers[1] == answers[2]
-            assert [each["message"]["messageId"] for each in answers[0]["receivedMessages"]] == [
-                str(number) for number in range(int(most))
-            ]
-    assert ways.on_lane >= 8
-
-
-def test_a_connection_that_ended_leaves_nothing_for_the_collector(service: Served, ways: Ways) -> None:
+async def test_a_connection_that_ended_leaves_nothing_for_the_collector(way: Way) -> None:
     """Over TLS each holds a quarter of a megabyte of buffers."""
-    for _ in range(3):
-        with connected(service) as connection:
-            connection.sendall(said(PUBLISH, messages("aGk=")))
-            assert answer(connection).startswith(b"HTTP/1.1 200")
-    assert ways.on_lane >= 2
-
-    gc.collect()
+    await statuses(way, *[PUBLISHED] * 3)
     gc.disable()
-    before = connections()
     try:
-        for _ in range(5):
-            with connected(service) as connection:
-                connection.sendall(said(PUBLISH, messages("aGk=")))
-                assert answer(connection).startswith(b"HTTP/1.1 200")
-        assert eventually(lambda: connections() <= before)
+        line, protocol = way.connect()
+        ended = weakref.ref(protocol)
+        protocol.data_received(way.with_tokens(PUBLISHED))
+        await wait_until_async(lambda: line.written.startswith(b"HTTP/1.1 200"))
+        protocol.connection_lost(None)
+        line.protocol = protocol = None  # type: ignore[assignment]
+        await wait_until_async(lambda: ended() is None)
     finally:
         gc.enable()
+    assert way.on_lane == 3
 
 
-def connections() -> int:
-    return sum(isinstance(each, LaneProtocol) for each in gc.get_objects())
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether something becomes true soon."""
-    until = time.monotonic() + SECONDS
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_else(
-    service: Served, ways: Ways, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_else(
+    way: Way, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise RuntimeError("a defect")
+    large = said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 20_000)] * 10))
+    wanted = said(PULL, b'{"maxMessages":"20","returnImmediately":"true"}')
+    await statuses(way, large, large, wanted)
+    monkeypatch.setattr(LaneRequest, "_send_rest", AsyncMock(side_effect=RuntimeError("a defect")))
+    before = way.on_lane
+    line, protocol = way.connect()
+    protocol.data_received(way.with_tokens(wanted))
+    await wait_until_async(lambda: line.is_closed)
+    protocol.connection_lost(None)
 
-    with client_of(service) as http:
-        for _ in range(2):
-            http.post(f"/projects/P/{PUBLISH}", json={"messages": [{"data": "QUFB" * 20_000}] * 10})
-        assert http.post(f"/projects/P/{PULL}", json={"maxMessages": "1"}).status_code == 200
-        monkeypatch.setattr(LaneRequest, "_send_rest", fail)
-        before = ways.on_lane
-        with pytest.raises(httpx.HTTPError):
-            http.post(f"/projects/P/{PULL}", json={"maxMessages": "20"})
-        assert ways.on_lane == before + 1
-        assert http.get("/version").status_code == 200
-    said_of_it = capsys.readouterr()
+    assert way.on_lane == before + 1
+    assert await statuses(way, request("GET", "/version")) == [200]
+    said_of_it: Any = capsys.readouterr()
     assert "request.failed" in said_of_it.out + said_of_it.err
+
+
+HEADS = 200
+DIFFERING = (b"traceparent: 00-%032x-%016x-01\r\n", b"X-Forwarded-For: 192.0.2.%d:%d\r\n", b"Date: %d %d\r\n")
+HOT = [(PUBLISH, MESSAGE), (PULL, NOW), (ACKNOWLEDGE, ID)]
+
+
+@pytest.mark.parametrize(("target", "body"), HOT)
+@pytest.mark.parametrize("field", DIFFERING)
+async def test_fields_that_are_not_read_may_differ(tmp_path: Path, target: bytes, body: bytes, field: bytes) -> None:
+    async with one_way(tmp_path / "data", lane=True) as way:
+        await way.told([said(PUBLISH, MESSAGE), said(PULL, NOW, KEY + b"Authorization: other\r\n")])
+        assert way.made.lane is not None
+        heads, before = way.made.lane.fast._heads, way.on_lane
+        heads.clear()
+        for number in range(5):
+            answer, _ = await way.told([said(target, body, KEY + field % (number, number))])
+            assert answer.startswith(b"HTTP/1.1 200")
+
+        assert way.on_lane == before + 4
+        assert len(heads._entries) == 1
+
+
+class Name(bytes):
+    """The name of a header field that notes with what it is compared."""
+
+    compared: set[Any]
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        self.compared.add(other)
+        return super().__eq__(other)
+
+
+@pytest.mark.parametrize(("target", "body"), HOT)
+async def test_every_field_that_hot_routes_read_is_known_to_the_lane(
+    tmp_path: Path, target: bytes, body: bytes
+) -> None:
+    """Over ASGI; a field that is found by its hash would have to be in a set that the lane has too."""
+    name = Name(b"traceparent")
+    name.compared = set()
+    async with one_way(tmp_path / "data", lane=True) as way:
+        await way.told([said(PUBLISH, MESSAGE), said(PULL, NOW)])
+        headers = [(name, b"x"), (b"x-api-key", way.with_tokens(KEY).split()[1])]
+        scope = {"type": "http", "method": "POST", "path": target.decode(), "query_string": b"", "headers": headers}
+        scope |= {"client": ("127.0.0.1", 1), "state": {}}
+        coming = [{"body": body[:1], "more_body": True}, {"body": body[1:]}]
+        receive, send = AsyncMock(side_effect=[{"type": "http.request"} | each for each in coming]), AsyncMock()
+        await way.made.app(scope, receive, send)
+
+    assert send.call_args_list[0].args[0]["status"] == 200
+    assert {b"x-api-key", b"authorization", b"origin"} <= name.compared <= lane._READ
+
+
+def taken_and_counted(path: Path, fields: int) -> tuple[int, int]:
+    """Return the bytes that heads of so many fields take, and those they are counted for."""
+    return asyncio.run(_taken_and_counted(path, fields))
+
+
+async def _taken_and_counted(path: Path, fields: int) -> tuple[int, int]:
+    async with one_way(path, lane=True) as way:
+        assert way.made.lane is not None
+        heads = way.made.lane.fast._heads
+
+        async def ask(first: int) -> None:
+            for number in range(first, first + HEADS):
+                others = b"".join(b"Authorization: %d %d\r\n" % (place, number) for place in range(fields))
+                await way.told([said(PUBLISH, b'{"messages":[]}', KEY + others)])
+
+        await ask(0)  # whatever is made once is there
+        with traced() as held:
+            before = heads._weight
+            await ask(HEADS)
+            return held(), heads._weight - before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fields", [5, 90])
+def test_what_a_head_is_counted_for_is_about_what_it_takes(tmp_path: Path, fields: int) -> None:
+    taken, counted = in_a_process(taken_and_counted, tmp_path / "data", fields)
+
+    assert counted > HEADS * 1000
+    assert counted / 2 < taken < counted * 1.5, (taken / HEADS, counted / HEADS)

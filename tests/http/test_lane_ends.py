@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,10 @@ import pytest
 from ams.service.counting import Counts
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import MESSAGE, NOW, PUBLISH, PULL, said
-from tests.support.line import Line
 from tests.support.rounds import AllWaits, at_once
-from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, until
+from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, request
+from tests.support.waiting import wait_until_async
 
-_PACKET = 32 * 1024
 ADMIN = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
 PUBLISHED = said(PUBLISH, MESSAGE, ADMIN)
 PULLED = said(PULL, b'{"maxMessages":"10","returnImmediately":"true"}', ADMIN)
@@ -28,8 +28,12 @@ def disk() -> HeldDisk:
 
 
 @pytest.fixture(
-    params=[(True, at_once), (False, at_once), (True, AllWaits), (False, AllWaits)],
-    ids=["lane", "asgi", "lane in turns", "asgi in turns"],
+    params=[
+        pytest.param((True, at_once), id="lane"),
+        pytest.param((False, at_once), id="asgi"),
+        pytest.param((True, AllWaits), id="lane in turns", marks=pytest.mark.long),
+        pytest.param((False, AllWaits), id="asgi in turns", marks=pytest.mark.long),
+    ]
 )
 async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) -> AsyncIterator[Way]:
     """A service whose heads are known, and at the end of which nothing may be left."""
@@ -42,7 +46,7 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
             await way.told([each])
         yield way
         disk.release()
-        await until(lambda: way.kept() == (0, 0, 0, 0))
+        await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
     gc.collect()
     assert failed == []
     assert (way.on_lane > 0) == lane
@@ -61,29 +65,24 @@ def end_patience(way: Way) -> None:
         task.cancel(msg="Task cancelled, timeout graceful shutdown exceeded")
 
 
-async def under_way(way: Way, packet: bytes) -> tuple[Line, Any]:
-    """Send something in packets as a network has them, and give it some turns after each."""
-    line, protocol = way.connect()
-    for at in range(0, len(packet), _PACKET):
-        protocol.data_received(packet[at : at + _PACKET])
-        for _ in range(10):
-            await asyncio.sleep(0)
-    return line, protocol
-
-
 async def end_of(way: Way) -> int:
-    [most, *_] = sorted([bounds.end for bounds in (await way.made.log.all_bounds()).values()], reverse=True)
-    return most
+    return max(bounds.end for bounds in (await way.made.log.all_bounds()).values())
 
 
-async def test_a_publish_that_waits_for_the_disk_at_a_stop_is_stored_and_answered(way: Way, disk: HeldDisk) -> None:
+@pytest.mark.parametrize("missing", [0, 10])
+async def test_a_publish_whose_body_arrives_or_that_waits_for_the_disk_at_a_stop_is_stored_and_answered(
+    way: Way, disk: HeldDisk, missing: int
+) -> None:
+    arrived = len(PUBLISHED) - missing
     disk.hold()
-    line, protocol = await under_way(way, PUBLISHED)
+    line, protocol = await way.begin(PUBLISHED[:arrived])
     assert line.written == b""
     stop(way)
     assert not line.is_closed
+    if missing:
+        protocol.data_received(PUBLISHED[arrived:])
     disk.release()
-    await until(lambda: line.is_closed)
+    await wait_until_async(lambda: line.is_closed)
 
     assert line.written.startswith(b"HTTP/1.1 200")
     assert b"\r\nconnection: close\r\n" in line.written
@@ -92,24 +91,12 @@ async def test_a_publish_that_waits_for_the_disk_at_a_stop_is_stored_and_answere
     protocol.connection_lost(None)
 
 
-async def test_a_publish_whose_body_arrives_at_a_stop_is_stored_and_answered(way: Way) -> None:
-    line, protocol = await under_way(way, PUBLISHED[:-10])
-    stop(way)
-    assert not line.is_closed
-    protocol.data_received(PUBLISHED[-10:])
-    await until(lambda: line.is_closed)
-
-    assert line.written.startswith(b"HTTP/1.1 200")
-    assert b"\r\nconnection: close\r\n" in line.written
-    protocol.connection_lost(None)
-
-
 async def test_a_publish_whose_body_does_not_come_is_refused_at_the_end_of_a_stop(way: Way) -> None:
-    line, protocol = await under_way(way, PUBLISHED[:-10])
+    line, protocol = await way.begin(PUBLISHED[:-10])
     stop(way)
     await asyncio.sleep(0)
     end_patience(way)
-    await until(lambda: bool(line.written))
+    await wait_until_async(lambda: bool(line.written))
 
     assert line.written.startswith(b"HTTP/1.1 503")
     assert b"The service is stopping" in line.written
@@ -117,34 +104,26 @@ async def test_a_publish_whose_body_does_not_come_is_refused_at_the_end_of_a_sto
     assert await end_of(way) == 2
 
 
-async def test_a_publish_that_the_disk_keeps_waiting_is_refused_at_the_end_of_a_stop(way: Way, disk: HeldDisk) -> None:
-    disk.hold()
-    line, protocol = await under_way(way, PUBLISHED)
-    stop(way)
-    end_patience(way)
-    await until(lambda: line.is_closed)
-
-    assert line.written.startswith(b"HTTP/1.1 503")
-    assert b"The service is stopping" in line.written
-    assert b"\r\nconnection: close\r\n" in line.written
-    assert way.made.api.answered[5] == 1
-    protocol.connection_lost(None)
-
-
 @pytest.mark.parametrize("headers", [b"", b"Idempotency-Key: k\r\n"])
-async def test_nobody_misses_that_a_disk_fails_after_the_end_of_a_stop(
-    way: Way, disk: HeldDisk, headers: bytes
+@pytest.mark.parametrize("count", [1, 3])
+async def test_publishes_that_the_disk_keeps_waiting_are_refused_at_the_end_of_a_stop_and_nobody_misses_that_it_fails(
+    way: Way, disk: HeldDisk, headers: bytes, count: int
 ) -> None:
     disk.hold()
-    line, protocol = await under_way(way, said(PUBLISH, MESSAGE, ADMIN + headers))
+    asked = [await way.begin(said(PUBLISH, MESSAGE, ADMIN + headers)) for _ in range(count)]
     stop(way)
     end_patience(way)
-    await until(lambda: line.is_closed)
-    assert line.written.startswith(b"HTTP/1.1 503")
-    protocol.connection_lost(None)
+    await wait_until_async(lambda: all(line.is_closed for line, _ in asked))
+
+    for line, protocol in asked:
+        assert line.written.startswith(b"HTTP/1.1 503")
+        assert b"The service is stopping" in line.written
+        assert b"\r\nconnection: close\r\n" in line.written
+        protocol.connection_lost(None)
+    assert way.made.api.answered[5] == count
     disk.is_broken = True
     disk.release()
-    await until(lambda: way.made.log.refusal is not None)
+    await wait_until_async(lambda: way.made.log.refusal is not None)
 
 
 @pytest.mark.parametrize("first_leaves", [False, True])
@@ -153,12 +132,12 @@ async def test_a_publish_behind_another_with_its_key_gets_the_same_answer(
 ) -> None:
     keyed = said(PUBLISH, MESSAGE, ADMIN + b"Idempotency-Key: k\r\n")
     disk.hold()
-    asked = [await under_way(way, keyed) for _ in range(3)]
+    asked = [await way.begin(keyed) for _ in range(3)]
     if first_leaves:
         asked[0][0].close()
         asked[0][1].connection_lost(ConnectionResetError())
     disk.release()
-    await until(lambda: all(line.written for line, _ in asked[1:]))
+    await wait_until_async(lambda: all(line.written for line, _ in asked[1:]))
 
     assert {line.written.partition(b"\r\n\r\n")[2] for line, _ in asked[1:]} == {b'{"messageIds":["2"]}'}
     for _, protocol in asked[int(first_leaves) :]:
@@ -166,100 +145,84 @@ async def test_a_publish_behind_another_with_its_key_gets_the_same_answer(
     assert await end_of(way) == 3
 
 
-@pytest.mark.parametrize("count", [1, 3])
-async def test_publishes_with_one_key_that_wait_at_the_end_of_a_stop_are_all_refused(
-    way: Way, disk: HeldDisk, count: int
-) -> None:
-    keyed = said(PUBLISH, MESSAGE, ADMIN + b"Idempotency-Key: k\r\n")
-    disk.hold()
-    asked = [await under_way(way, keyed) for _ in range(count)]
-    stop(way)
-    end_patience(way)
-    await until(lambda: all(line.is_closed for line, _ in asked))
-
-    assert [line.written[9:12] for line, _ in asked] == [b"503"] * count
-    for _, protocol in asked:
-        protocol.connection_lost(None)
-
-
 async def test_a_disk_that_fails_is_said_to_all_who_wait(way: Way, disk: HeldDisk) -> None:
     disk.hold()
-    asked = [await under_way(way, PUBLISHED) for _ in range(3)]
+    asked = [await way.begin(PUBLISHED) for _ in range(3)]
     disk.is_broken = True
     disk.release()
-    await until(lambda: all(line.written for line, _ in asked))
+    await wait_until_async(lambda: all(line.written for line, _ in asked))
 
     assert [line.written[9:12] for line, _ in asked] == [b"500"] * 3
     for _, protocol in asked:
         protocol.connection_lost(None)
 
 
-async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop(way: Way) -> None:
+@pytest.mark.parametrize("ending", ["a stop", "the client leaves"])
+async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_when_its_client_leaves(
+    way: Way, ending: str
+) -> None:
     for _ in range(3):
         await way.told([LARGE])
     line, protocol = way.connect()
     line.is_deaf = True
     protocol.data_received(PULLED)
-    await until(lambda: way.kept()[1] > 0)
-    stop(way)
-    end_patience(way)
-    await until(lambda: line.is_closed)
-    protocol.connection_lost(None)
+    await wait_until_async(lambda: way.kept()[1] > 0)
+    if ending == "a stop":
+        stop(way)
+        end_patience(way)
+        await wait_until_async(lambda: line.is_closed)
+        protocol.connection_lost(None)
+    else:
+        line.close()
+        protocol.connection_lost(ConnectionResetError())
+    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("arrived", [5, -len(MESSAGE), -len(MESSAGE) + 1, -1])
 async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: int) -> None:
-    _, protocol = await under_way(way, PUBLISHED[:arrived])
+    _, protocol = await way.begin(PUBLISHED[:arrived])
     protocol.connection_lost(None)
-    await until(lambda: way.kept() == (0, 0, 0, 0))
+    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
     assert await end_of(way) == 2
 
 
+async def test_a_client_that_leaves_before_it_is_let_in_takes_no_place_of_its_project(way: Way) -> None:
+    for _ in range(3):
+        _, protocol = way.connect()
+        protocol.data_received(request("GET", "/projects/P"))
+        protocol.connection_lost(None)
+    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+
+    answer, _ = await way.told([request("GET", "/projects/P:quotas")])
+    quotas = json.loads(answer.rpartition(b"\r\n\r\n")[2])["quotas"]
+    assert [each["used"] for each in quotas if each["name"] == "connections"] == [1]  # that of the question
+
+
 async def test_a_client_that_leaves_a_large_body_frees_its_memory(way: Way) -> None:
     await way.told([LARGE])
-    line, protocol = await under_way(way, LARGE[: len(LARGE) // 2])
-    await until(lambda: way.kept()[0] > 0)
+    line, protocol = await way.begin(LARGE[: len(LARGE) // 2])
+    await wait_until_async(lambda: way.kept()[0] > 0)
     line.close()
     protocol.connection_lost(ConnectionResetError())
-    await until(lambda: way.kept() == (0, 0, 0, 0))
+    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
-async def test_a_client_that_leaves_while_its_message_is_stored_has_it_stored(way: Way, disk: HeldDisk) -> None:
+@pytest.mark.parametrize("behind", [b"", PUBLISHED * 2 + PUBLISHED[:-10]])
+async def test_a_client_that_leaves_while_its_message_is_stored_has_it_stored_and_nothing_behind_it(
+    way: Way, disk: HeldDisk, behind: bytes
+) -> None:
     answered = way.made.api.answered[2]
     disk.hold()
-    line, protocol = await under_way(way, PUBLISHED)
+    line, protocol = await way.begin(PUBLISHED + behind)
     line.close()
     protocol.connection_lost(ConnectionResetError())
     disk.release()
-    await until(lambda: way.kept() == (0, 0, 0, 0))
+    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
     assert line.written == b""
     assert await end_of(way) == 3
     assert way.made.api.answered[2] == answered + 1
-
-
-async def test_a_client_that_leaves_with_requests_behind_one_that_is_stored(way: Way, disk: HeldDisk) -> None:
-    disk.hold()
-    line, protocol = await under_way(way, PUBLISHED * 3 + PUBLISHED[:-10])
-    line.close()
-    protocol.connection_lost(ConnectionResetError())
-    disk.release()
-    await until(lambda: way.kept() == (0, 0, 0, 0))
-
-    assert await end_of(way) == 3
-
-
-async def test_a_client_that_leaves_within_a_large_answer_frees_its_memory(way: Way) -> None:
-    for _ in range(3):
-        await way.told([LARGE])
-    line, protocol = way.connect()
-    line.is_deaf = True
-    protocol.data_received(PULLED)
-    await until(lambda: way.kept()[1] > 0)
-    line.close()
-    protocol.connection_lost(ConnectionResetError())
-    await until(lambda: way.kept() == (0, 0, 0, 0))
 
 
 async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
@@ -276,9 +239,9 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
 
     monkeypatch.setattr(Counts, "note_publish", fail)
     disk.hold()
-    asked = [await under_way(way, each) for each in (PUBLISHED, PUBLISHED, other, PUBLISHED)]
+    asked = [await way.begin(each) for each in (PUBLISHED, PUBLISHED, other, PUBLISHED)]
     disk.release()
-    await until(lambda: all(line.written for line, _ in asked))
+    await wait_until_async(lambda: all(line.written for line, _ in asked))
 
     assert [line.written[9:12] for line, _ in asked] == [b"200", b"200", b"500", b"200"]
     assert not any(line.is_closed for line, _ in asked)
@@ -286,6 +249,6 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
     for line, protocol in asked:
         line.written = b""
         protocol.data_received(said(PULL, NOW, ADMIN))
-        await until(lambda line=line: bool(line.written))
+        await wait_until_async(lambda line=line: bool(line.written))
         assert line.written.startswith(b"HTTP/1.1 200")
         protocol.connection_lost(None)

@@ -10,13 +10,14 @@ import pytest
 from ams.http.protocol import MAX_PIPELINED
 from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
 from tests.support.line import Line
-from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, two_ways, until
+from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, two_ways
+from tests.support.waiting import wait_until_async
 
 SIZES = 150, 200, 200, 250, 150
 """KiB of bodies."""
 ADMIN = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
+WANTED = b'{"maxMessages":"9","returnImmediately":"true"}'
 KIB = 1024
-_PACKET = 32 * KIB
 SETTINGS: dict[str, Any] = {
     "max_message_bytes": 100_000,
     "max_body_bytes": 900 * KIB,
@@ -35,13 +36,13 @@ def seconds() -> float:
 
 @pytest.fixture(params=[True, False], ids=["lane", "asgi"])
 async def way(request: pytest.FixtureRequest, tmp_path: Path, seconds: float) -> AsyncIterator[Way]:
-    made = one_way(tmp_path / "data", lane=request.param, max_connections=40, request_seconds=seconds, **SETTINGS)
+    made = one_way(tmp_path / "data", lane=request.param, request_seconds=seconds, **SETTINGS)
     async with made as way:
         for headers in (KEY, ADMIN):
             await way.told([said(PUBLISH, MESSAGE, headers)])
             await way.told([said(PULL, NOW, headers)])
         yield way
-        assert way.kept() == (0, 0, 0, 0)
+        await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
 def large(size: int, headers: bytes = KEY) -> bytes:
@@ -50,22 +51,11 @@ def large(size: int, headers: bytes = KEY) -> bytes:
     return said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers)
 
 
-async def sent(way: Way, packet: bytes) -> tuple[Line, Any]:
-    """Send something in packets as a network has them, giving others a turn after each."""
-    line, protocol = way.connect()
-    whole = way.with_tokens(packet)
-    for at in range(0, len(whole), _PACKET):
-        protocol.data_received(whole[at : at + _PACKET])
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    return line, protocol
-
-
 @IMPATIENT
 @pytest.mark.parametrize("size", [len(MESSAGE), 80 * KIB])
 async def test_a_body_that_comes_too_slowly_is_refused(way: Way, size: int) -> None:
     said_ = said(PUBLISH, MESSAGE + b" " * (size - len(MESSAGE)))
-    line, protocol = await sent(way, said_[: -size // 2])
+    line, protocol = await way.begin(said_[: -size // 2])
     while not line.written:
         await asyncio.sleep(0.02)
         protocol.data_received(b" ")
@@ -74,7 +64,6 @@ async def test_a_body_that_comes_too_slowly_is_refused(way: Way, size: int) -> N
     assert b"Request took too long to arrive" in line.written
     assert line.is_closed
     protocol.connection_lost(None)
-    await until(lambda: way.kept() == (0, 0, 0, 0))
 
 
 async def test_heads_have_the_same_limit(tmp_path: Path) -> None:
@@ -93,13 +82,13 @@ async def test_a_body_over_the_limit_is_refused(way: Way) -> None:
 
 
 async def test_the_largest_body_of_the_largest_holder_goes_when_memory_is_short(way: Way) -> None:
-    greedy = [await sent(way, large(size * KIB)[:-100]) for size in SIZES]
+    greedy = [await way.begin(large(size * KIB)[:-100]) for size in SIZES]
     await asyncio.sleep(0)
-    modest, other = await sent(way, large(150 * KIB, ADMIN))
-    await until(lambda: bool(modest.written))
+    modest, other = await way.begin(large(150 * KIB, ADMIN))
+    await wait_until_async(lambda: bool(modest.written))
     assert modest.written.startswith(b"HTTP/1.1 200")
     other.connection_lost(None)
-    await until(lambda: any(line.written for line, _ in greedy))
+    await wait_until_async(lambda: any(line.written for line, _ in greedy))
     ended = [number for number, (line, _) in enumerate(greedy) if line.written]
     assert [greedy[number][0].written[9:12] for number in ended] == [b"503"] * len(ended)
     assert 1 <= len(ended) <= 2
@@ -107,10 +96,9 @@ async def test_the_largest_body_of_the_largest_holder_goes_when_memory_is_short(
     for number, (line, protocol) in enumerate(greedy):
         if number not in ended:
             protocol.data_received(large(SIZES[number] * KIB)[-100:])
-            await until(lambda line=line: bool(line.written))
+            await wait_until_async(lambda line=line: bool(line.written))
             assert line.written.startswith(b"HTTP/1.1 200")
         protocol.connection_lost(None)
-    await until(lambda: way.kept() == (0, 0, 0, 0))
 
 
 async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(way: Way) -> None:
@@ -119,10 +107,10 @@ async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(way: Way) -> No
     begun = b"POST %b HTTP/1.1\r\nHost: x\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (PUBLISH, KEY)
     asked = []
     for _ in range(5):
-        asked.append(await sent(way, large(200 * KIB)[:-100]))
-        asked.append(await sent(way, begun + b"%x\r\n%b\r\n" % (len(chunk), chunk)))
+        asked.append(await way.begin(large(200 * KIB)[:-100]))
+        asked.append(await way.begin(begun + b"%x\r\n%b\r\n" % (len(chunk), chunk)))
         await asyncio.sleep(0.002)
-    await until(lambda: sum(bool(line.written) for line, _ in asked) >= 6)
+    await wait_until_async(lambda: sum(bool(line.written) for line, _ in asked) >= 6)
     held = way.kept()[0]
     refused = [line.written[9:12] for line, _ in asked if line.written]
 
@@ -130,27 +118,31 @@ async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(way: Way) -> No
     assert held <= 900 * KIB + 10
     for _, protocol in asked:
         protocol.connection_lost(None)
-    await until(lambda: way.kept() == (0, 0, 0, 0))
 
 
-@pytest.mark.parametrize("seconds", [3.0])
-async def test_answers_that_are_not_read_take_memory_of_their_project_until_patience_ends(way: Way) -> None:
+async def deaf(way: Way, scheme: str = "http") -> tuple[Line, Any]:
+    """Publish much, and begin to answer with it a client that reads nothing."""
     for _ in range(4):
         await way.told([large(200 * KIB)])
-    wanted = said(PULL, b'{"maxMessages":"9","returnImmediately":"true"}')
     line, protocol = way.connect()
-    line.is_deaf = True
-    protocol.data_received(way.with_tokens(wanted))
-    await until(lambda: way.kept()[1] > 300_000)
-    other, other_protocol = await sent(way, said(PULL, b'{"maxMessages":"9","returnImmediately":"true"}', ADMIN))
-    await until(lambda: bool(other.written))
+    line.is_deaf, protocol.scheme = True, scheme
+    protocol.data_received(way.with_tokens(said(PULL, WANTED)))
+    await wait_until_async(lambda: way.kept()[1] > 300_000)
+    return line, protocol
+
+
+@pytest.mark.parametrize("seconds", [5.0])
+async def test_answers_that_are_not_read_take_memory_of_their_project_until_patience_ends(way: Way) -> None:
+    line, protocol = await deaf(way)
+    other, other_protocol = await way.begin(said(PULL, WANTED, ADMIN))
+    await wait_until_async(lambda: bool(other.written))
     assert other.written.startswith(b"HTTP/1.1 200")
     assert len(other.written) < 200_000  # as much as the other leaves free
     other_protocol.connection_lost(None)
-    await until(lambda: line.is_aborted)
+    await wait_until_async(lambda: line.is_aborted)
     protocol.connection_lost(ConnectionResetError())
-    await until(lambda: way.kept() == (0, 0, 0, 0))
-    answer, _ = await way.told([wanted])
+    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+    answer, _ = await way.told([said(PULL, WANTED)])
 
     assert answer.startswith(b"HTTP/1.1 200")
     assert len(answer) > 300_000
@@ -158,31 +150,15 @@ async def test_answers_that_are_not_read_take_memory_of_their_project_until_pati
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_an_answer_that_is_read_late_is_whole(way: Way, scheme: str) -> None:
-    for _ in range(4):
-        await way.told([large(200 * KIB)])
-    wanted = said(PULL, b'{"maxMessages":"9","returnImmediately":"true"}')
-    whole, _ = await way.told([wanted])
-    line, protocol = way.connect()
-    protocol.scheme = scheme
-    line.is_deaf = True
-    protocol.data_received(way.with_tokens(wanted))
-    await until(lambda: way.kept()[1] > 300_000)
+    line, protocol = await deaf(way, scheme)
     while way.state.tasks:
         line.read()
         line.is_deaf = True
         await asyncio.sleep(0.001)
+    whole, _ = await way.told([said(PULL, WANTED)])
 
     assert line.written.partition(b"\r\n\r\n")[2] == whole.partition(b"\r\n\r\n")[2]
     protocol.connection_lost(None)
-
-
-async def test_too_many_connections_are_refused(way: Way) -> None:
-    there = [await sent(way, b"") for _ in range(40)]
-    line, protocol = await sent(way, said(PUBLISH, MESSAGE))
-
-    assert b"Too many connections" in line.written
-    for _, each in [*there, (line, protocol)]:
-        each.connection_lost(None)
 
 
 async def test_a_burst_is_answered_up_to_a_number(way: Way) -> None:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -52,10 +53,7 @@ class Rights(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        async def enter() -> TwoWays:
-            return await self._stack.enter_async_context(two_ways(Path(self._folder.name)))
-
-        self.ways = self._runner.run(enter())
+        self.ways = self._runner.run(self._stack.enter_async_context(two_ways(Path(self._folder.name))))
         self.make_user("ann", {"publisher", "consumer"})
         self.list_users({"ann"}, "topics/T")
         self.list_users({"ann"}, "subscriptions/S")
@@ -94,9 +92,7 @@ class Rights(RuleBasedStateMachine):
     def refresh_token(self, name: str) -> None:
         self._do("POST", f"/users/{name}:refreshToken")
 
-    @rule(
-        name=users, action=st.sampled_from(["topics:publish", "subscriptions:pull", "*"]), seconds=st.integers(60, 120)
-    )
+    @rule(name=users, action=st.sampled_from(["topics:publish", "subscriptions:pull", "*"]), seconds=lifetimes)
     def make_token(self, name: str, action: str, seconds: int) -> None:
         rights = "" if action == "*" else f',"rights":[{{"action":"{action}","resource":"projects/P/*"}}]'
         self._do("POST", f"/users/{name}/tokens/t{seconds % 3}", f'{{"expires_in":{seconds}{rights}}}')
@@ -133,10 +129,8 @@ class Rights(RuleBasedStateMachine):
         schema = f'{{"type":"json","schema":{{"type":"object","required":["{required}"]}}}}'
         self._do("POST", "/projects/P/schemas/X", schema)
         self._do("PUT", "/projects/P/schemas/X", schema)
-        if is_attached:
-            self._do("POST", "/projects/P/topics/T:attachSchema", '{"schema":"projects/P/schemas/X"}')
-        else:
-            self._do("POST", "/projects/P/topics/T:detachSchema")
+        verb, body = ("attach", '{"schema":"projects/P/schemas/X"}') if is_attached else ("detach", "")
+        self._do("POST", f"/projects/P/topics/T:{verb}Schema", body)
 
     @rule()
     def revise_schema(self) -> None:
@@ -169,4 +163,9 @@ def _roles(roles: set[str]) -> str:
 
 
 RightsTest: Any = Rights.TestCase
-RightsTest.settings = settings(max_examples=5, stateful_step_count=12, deadline=None)
+RightsTest.settings = settings(max_examples=2, stateful_step_count=10, deadline=None)
+
+
+@pytest.mark.long
+class TestManyRights(RightsTest):
+    settings = settings(max_examples=8, stateful_step_count=15, deadline=None)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,8 +15,12 @@ from ams.http.messages import MessageReader
 from ams.service.counting import Counts
 from ams.service.delivering import Deliverer
 from ams.storage.cursors.sqlite import SqliteCursors
+from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
-from tests.support.two_ways import Way, one_way, request, until
+from tests.support.line import Line
+from tests.support.rounds import at_once
+from tests.support.two_ways import Way, one_way, request
+from tests.support.waiting import wait_until_async
 
 PULL_LATER = said(PULL, b"{}")
 
@@ -47,13 +52,27 @@ def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteCursors, "position", later)
 
 
+def requests_at(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, known: list[bytes] | None = None
+) -> list[bytes]:
+    """Note the ids of requests in which a function is called."""
+    function, found = getattr(place, name), [] if known is None else known
+
+    def watched(*given: Any, **named: Any) -> Any:
+        found.append(REQUEST.get())
+        return function(*given, **named)
+
+    monkeypatch.setattr(place, name, watched)
+    return found
+
+
 @pytest.mark.usefixtures("far_positions")
 async def test_a_pull_that_finds_nothing_after_it_asked_waits_for_a_message(way: Way) -> None:
     nothing, _ = await way.told([PULL_LATER])
     assert nothing.endswith(b'\r\n\r\n{"receivedMessages":[]}'), nothing
 
     pulling = asyncio.ensure_future(way.told([PULL_LATER]))
-    await until(lambda: way.made.deliverer.waiting == 1)
+    await wait_until_async(lambda: way.made.deliverer.waiting == 1)
     await way.told([said(PUBLISH, MESSAGE)])
 
     found, is_closed = await pulling
@@ -68,9 +87,9 @@ async def test_a_pull_that_finds_nothing_after_it_asked_waits_for_a_message(way:
 async def test_a_pull_that_waits_ends_when_its_client_leaves(way: Way) -> None:
     line, protocol = way.connect()
     protocol.data_received(way.with_tokens(PULL_LATER))
-    await until(lambda: way.made.deliverer.waiting == 1)
+    await wait_until_async(lambda: way.made.deliverer.waiting == 1)
     protocol.connection_lost(None)
-    await until(lambda: not way.state.tasks)
+    await wait_until_async(lambda: not way.state.tasks)
 
     assert line.written == b""
     assert way.made.deliverer.waiting == 0
@@ -81,26 +100,18 @@ async def test_a_pull_that_waits_ends_when_its_client_leaves(way: Way) -> None:
 async def test_requests_behind_a_pull_that_waits_are_answered_after_it(way: Way) -> None:
     answers, _ = await way.told([PULL_LATER + said(PUBLISH, MESSAGE) + said(PULL, NOW)])
 
-    assert [each in answers for each in (b'"receivedMessages":[]', b'"messageIds":["1"]', b'"messageId":"1"')] == [
-        True
-    ] * 3
-    assert answers.index(b"receivedMessages") < answers.index(b"messageIds") < answers.index(b'"messageId":')
+    places = [answers.index(each) for each in (b'"receivedMessages":[]', b'"messageIds":["1"]', b'"messageId":"1"')]
+    assert places == sorted(places)
 
 
 async def test_many_pulls_in_one_packet_give_others_a_turn(way: Way) -> None:
     await way.told([said(PUBLISH, MESSAGE)])
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.ensure_future(other())
-    before = way.on_lane
-    answers, _ = await way.told([said(PULL, NOW) * 60])
-    beside.cancel()
+    turns, before = 0, way.on_lane
+    answering = asyncio.ensure_future(way.told([said(PULL, NOW) * 60]))
+    while not answering.done():
+        turns += 1
+        await asyncio.sleep(0)
+    answers, _ = await answering
 
     assert answers.count(b'"messageId":"1"') == 60
     assert way.on_lane - before <= MOST_AT_ONCE
@@ -108,7 +119,6 @@ async def test_many_pulls_in_one_packet_give_others_a_turn(way: Way) -> None:
 
 
 async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(way: Way) -> None:
-    assert way.made.lane is not None
     before = way.made.registry.invalidations.generation
     await way.told([said(PUBLISH, MESSAGE)])
     await way.made.counting.round()
@@ -130,7 +140,7 @@ async def test_an_error_after_a_wait_is_worded_and_logged_as_that_of_its_request
         return await turned_away(auditor, error, scope)
 
     monkeypatch.setattr(Auditor, "turned_away", watched)
-    monkeypatch.setattr(Counts, "note_publish", _raise)
+    monkeypatch.setattr(Counts, "note_publish", Mock(side_effect=ArithmeticError("planted")))
     answer, _ = await way.told([said(PUBLISH, MESSAGE, KEY + b"X-Request-Id: mine-9\r\n")])
 
     assert answer.startswith(b"HTTP/1.1 500")
@@ -141,19 +151,8 @@ async def test_an_error_after_a_wait_is_worded_and_logged_as_that_of_its_request
 
 
 async def test_what_is_logged_names_the_request_at_every_step(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    known: list[bytes] = []
-
-    def watch(place: Any, name: str) -> None:
-        function = getattr(place, name)
-
-        def watched(*given: Any, **named: Any) -> Any:
-            known.append(REQUEST.get())
-            return function(*given, **named)
-
-        monkeypatch.setattr(place, name, watched)
-
-    watch(Counts, "note_publish")
-    watch(MessageReader, "read_small")
+    known = requests_at(monkeypatch, Counts, "note_publish")
+    requests_at(monkeypatch, MessageReader, "read_small", known)
     before = way.on_lane
     for number in (1, 2):
         await way.told([said(PUBLISH, MESSAGE, KEY + b"X-Request-Id: mine-%d\r\n" % number)])
@@ -169,14 +168,7 @@ async def test_what_is_logged_names_the_request_at_every_step(way: Way, monkeypa
 
 @pytest.mark.usefixtures("far_positions")
 async def test_a_pull_that_begins_to_wait_keeps_the_id_it_was_given(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    known: list[bytes] = []
-    pull = Deliverer.pull
-
-    async def watched(deliverer: Deliverer, *given: Any, **named: Any) -> Any:
-        known.append(REQUEST.get())
-        return await pull(deliverer, *given, **named)
-
-    monkeypatch.setattr(Deliverer, "pull", watched)
+    known = requests_at(monkeypatch, Deliverer, "pull")
     before = way.on_lane
     await way.told([PULL_LATER])
 
@@ -186,5 +178,42 @@ async def test_a_pull_that_begins_to_wait_keeps_the_id_it_was_given(way: Way, mo
     assert len(set(known)) == 1
 
 
-def _raise(*_: object) -> None:
-    raise ArithmeticError("planted")
+MANY = 200
+
+
+class Noting(Line):
+    """A line that notes for whom something is written."""
+
+    def __init__(self, name: str, answered: list[str]) -> None:
+        super().__init__()
+        self._name, self._answered = name, answered
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self._answered.append(self._name)
+
+
+async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> None:
+    disk, rounds, answered = HeldDisk(), at_once(), list[str]()
+    async with one_way(tmp_path / "data", lane=True, files=disk, rounds=rounds) as way:
+        await way.told([request("POST", "/projects/Q", "{}")])
+        await way.told([request("PUT", "/projects/Q/topics/T")])
+        packets = {name: request("POST", f"/projects/{name}/topics/T:publish", MESSAGE) for name in "PQ"}
+        for each in [*packets.values()] * 2:  # then both heads are known
+            await way.told([each])
+        known = way.on_lane
+        disk.hold()
+        protocols = []
+        for name in "P" * MANY + "Q":
+            _, protocol = way.connect(Noting(name, answered))
+            protocol.data_received(packets[name])
+            protocols.append(protocol)
+        rounds._clock = iter(range(10**6)).__next__  # from now on each look at it finds that a share is over
+        disk.release()
+        await wait_until_async(lambda: len(answered) == MANY + 1)
+
+        assert way.on_lane == known + MANY + 1
+        # Some are answered before the first look at the clock, and those of a group that was under way by then.
+        assert answered.index("Q") < MANY / 2
+        for each in protocols:
+            each.connection_lost(None)

@@ -1,6 +1,5 @@
 """Named tokens and weaker logins over HTTP: docs/reference/tokens.md."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -11,19 +10,13 @@ import httpx
 import pytest
 
 from ams.access.permissions import ROLES
-from ams.core.clock import resource_date
+from ams.core.clock import Milliseconds, resource_date
+from tests.support.description import TABLE, description
 from tests.support.program_keys import public_pem, signed
 from tests.support.served import SERVICE_TOKEN, Served, served
 
 PUBLISH = {"action": "topics:publish", "resource": "projects/P/topics/garden"}
 MESSAGES = {"messages": [{"data": "aGk="}]}
-CLIENT = httpx.Client(trust_env=False)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _close() -> Iterator[None]:
-    yield
-    CLIENT.close()
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +28,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield service
 
 
-def call(service: Served, method: str, path: str, token: str, **said: Any) -> httpx.Response:
-    headers = {"authorization": f"Bearer {token}"}
-    return CLIENT.request(method, service.run.base_url + "/v1" + path, headers=headers, **said)
+def call(service: Served, method: str, path: str, token: str, json: object = None) -> httpx.Response:
+    return service.call(method, path, json, headers={"x-api-key": "", "authorization": f"Bearer {token}"})
 
 
-def ask(service: Served, method: str, path: str, token: str = SERVICE_TOKEN, **said: Any) -> Any:
-    answer = call(service, method, path, token, **said)
+def ask(service: Served, method: str, path: str, token: str = SERVICE_TOKEN, json: object = None) -> Any:
+    answer = call(service, method, path, token, json)
     assert answer.status_code == 200, answer.text
     return answer.json() if answer.content else None
 
@@ -62,43 +54,19 @@ def test_a_user_makes_lists_and_revokes_its_own_tokens(service: Served) -> None:
     made = ask(service, "POST", "/users/anna/tokens/ci", own, json={"expires_in": 3600, "rights": [PUBLISH]})
     plain = ask(service, "POST", "/users/anna/tokens/plain", own)
 
-    now = service.clock.now
     text = made.pop("token")
-    assert made == {
-        "name": "ci",
-        "user": "anna",
-        "created_on": resource_date(service.clock.wall()),
-        "created_by": "anna",
-        "expires_on": resource_date(type(service.clock.wall())(now + 3_600_000)),
-        "rights": [PUBLISH],
-    }
-    assert "rights" not in plain
-    assert "expires_on" not in plain
+    assert made["expires_on"] == resource_date(Milliseconds(service.clock.wall() + 3_600_000))
+    assert not plain.keys() & {"rights", "expires_on"}
     assert ask(service, "GET", "/users/anna/tokens/ci", own) == made
     listed = ask(service, "GET", "/users/anna/tokens", own)["tokens"]
     assert [(each["name"], "token" in each) for each in listed] == [("ci", False), ("plain", False)]
-    assert ask(service, "GET", "/users/profile", plain["token"])["name"] == "anna"
+    profile = ask(service, "GET", "/users/profile", plain["token"])
+    assert (profile["name"], "token" in profile) == ("anna", False)
+    assert ask(service, "GET", "/users/profile", own)["token"] == own
 
     assert ask(service, "DELETE", "/users/anna/tokens/ci", own) is None
     assert message(call(service, "GET", "/users/profile", text)) == (401, "The token is not known")
-    assert message(call(service, "GET", "/users/anna/tokens/ci", own)) == (404, "Token doesn't exist")
     assert call(service, "GET", "/users/admin/tokens", own).status_code == 401
-    assert message(call(service, "POST", "/users/anna/tokens/a.b", own)) == (400, "Invalid token name")
-
-
-def test_a_reduced_token_publishes_to_its_topic_and_does_nothing_else(service: Served) -> None:
-    own = make_user(service, "bert")["token"]
-    token = ask(service, "POST", "/users/bert/tokens/ci", own, json={"rights": [PUBLISH]})["token"]
-
-    assert ask(service, "POST", "/projects/P/topics/garden:publish", token, json=MESSAGES)["messageIds"]
-    for method, path in (
-        ("POST", "/projects/P/topics/lawn:publish"),
-        ("GET", "/projects/P/topics/garden"),
-        ("GET", "/projects/P/topics"),
-        ("GET", "/users/bert/tokens"),
-        ("POST", "/users/bert/tokens/more"),
-    ):
-        assert message(call(service, method, path, token, json=MESSAGES)) == (403, "The token is not good for this")
 
 
 def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: Served) -> None:
@@ -113,8 +81,7 @@ def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: Se
         assert ask(service, "POST", "/projects/P/topics/garden:publish", token, json=MESSAGES)["messageIds"]
     other = call(service, "POST", "/projects/P/topics/lawn:publish", token, json=MESSAGES)
     assert message(other) == (403, "The token is not good for this")
-    by_key = {"x-api-key": token}
-    assert CLIENT.get(service.run.base_url + "/v1/users/profile", headers=by_key).status_code == 401
+    assert service.call("GET", "/users/profile", token=token).status_code == 401
 
     ask(service, "DELETE", "/users/robin/tokens/ci", own)
     refused = call(service, "POST", "/projects/P/topics/garden:publish", token, json=MESSAGES)
@@ -122,21 +89,7 @@ def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: Se
     assert 'error="invalid_token"' in refused.headers["www-authenticate"]
 
 
-def test_what_a_key_signs_makes_no_token_that_outlives_it(service: Served) -> None:
-    own = make_user(service, "kira")["token"]
-    ask(service, "POST", "/users/kira/tokens/ci", own, json={"public_key": public_pem("longer")})
-    token = signed(service.clock.now // 1000, "longer")
-
-    longer = call(service, "POST", "/users/kira/tokens/more", token)
-    assert message(longer) == (400, "The token would outlive the one it is made with: it must expire no later")
-    assert ask(service, "POST", "/users/kira/tokens/more", token, json={"expires_in": 60})["token"]
-    assert "token" not in ask(service, "GET", "/users/profile", token)
-
-
-OPEN = {
-    "/v1/status", "/v1/version", "/v1/users/profile", "/v1/users/usageReport",
-    "/.well-known/openid-configuration", "/.well-known/jwks.json",
-}  # fmt: skip
+OPEN = {row.path if row.path.startswith("/.") else f"/v1{row.path}" for row in TABLE if row.action is None}
 """Whoever asks is told something there; what that is for a token with rights is tested below."""
 
 
@@ -148,52 +101,17 @@ def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_
     all_rights = {"rights": [{"action": "*", "resource": "*"}]}
     star = ask(service, "POST", "/users/ubik/tokens/star", own, json=all_rights)["token"]
     known = {"project": "P", "topic": "garden", "user": "ubik", "token": "ci"}
-    described = CLIENT.get(service.run.base_url + "/openapi.json").json()["paths"]
+    described = json.loads(description())["paths"]
     routes = [(method.upper(), path) for path, methods in described.items() if path not in OPEN for method in methods]
     of_logins = [each for each in routes if re.search("/tokens|/bindings|/issuers|:refreshToken", each[1])]
     asked = [(each, token) for each in routes] + [(each, star) for each in of_logins]
 
     assert len(routes) > 70
-    assert len(of_logins) == 13
+    assert len(of_logins) == 14
     for (method, path), shown in asked:
         where = re.sub(r"\{(\w+)\}", lambda name: known.get(name[1], "x"), path).removeprefix("/v1")
         answer = call(service, method, where, shown, json={})
         assert (path, *message(answer)) == (path, 403, "The token is not good for this")
-
-
-def test_an_expired_token_is_told_so(service: Served) -> None:
-    make_user(service, "emma")
-    token = ask(service, "POST", "/users/emma/tokens/ci", json={"expires_in": 60})["token"]
-    assert ask(service, "GET", "/users/profile", token)["name"] == "emma"
-
-    service.clock.advance(60_000)
-    answer = call(service, "GET", "/projects/P/topics", token)
-
-    assert message(answer) == (401, "The token has expired")
-    assert answer.headers["www-authenticate"] == (
-        'Bearer realm="ams", error="invalid_token", error_description="The token has expired"'
-    )
-    assert message(call(service, "GET", "/users/profile", token)) == (401, "The token has expired")
-    plain = CLIENT.get(service.run.base_url + "/v1/users")
-    assert plain.headers["www-authenticate"] == 'Bearer realm="ams"'
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ({"expires_on": "yesterday"}, "Invalid expires_on"),
-        ({"expires_on": "9999-99-99"}, "Invalid expires_on"),
-        ({"expires_on": "2001-01-01"}, "The token would have expired already"),
-        ({"expires_in": 10**15}, "The token would expire after the year 9999: leave the time out for none"),
-        ({"expires_in": "60"}, "Invalid Token Arguments"),
-        ({"right": [PUBLISH]}, "Invalid Token Arguments"),
-        ({"rights": [{"action": "topics:publish"}]}, "invalid resource: "),
-        ({"rights": ["topics:publish"]}, "Invalid Token Arguments"),
-        ([], "Invalid Token Arguments"),
-    ],
-)
-def test_a_body_that_says_what_cannot_be_is_refused(service: Served, body: Any, told: str) -> None:
-    assert message(call(service, "POST", "/users/admin/tokens/bad", SERVICE_TOKEN, json=body)) == (400, told)
 
 
 def test_nobody_learns_a_stronger_token_from_a_weaker_one(service: Served) -> None:
@@ -242,29 +160,14 @@ def test_what_is_open_to_all_tells_a_reduced_token_nothing_more(service: Served)
     assert report["va_metrics"]["projects_metrics"]["projects"] == []
 
 
-def test_the_profile_by_a_named_token_does_not_show_the_users_own(service: Served) -> None:
-    own = make_user(service, "otto")["token"]
-    token = ask(service, "POST", "/users/otto/tokens/ci", own)["token"]
-    seer = make_user(service, "seer", "argo_api_authn")
-    seeing = ask(service, "POST", "/users/seer/tokens/ci", seer["token"])["token"]
-
-    profile = ask(service, "GET", "/users/profile", token)
-    assert "token" not in profile
-    assert [each["roles"] for each in profile["projects"]] == [["project_admin"]]
-    assert ask(service, "GET", "/users/profile", own)["token"] == own
-    assert "token" not in ask(service, "GET", f"/users:byUUID/{seer['uuid']}", seeing)
-
-
 def test_a_consumers_token_of_an_administrator_sees_no_push_secret(service: Served) -> None:
-    own = make_user(service, "paul")["token"]
+    own, pushed = make_user(service, "paul")["token"], "/projects/P/subscriptions/pushed"
     push = {"type": "http_endpoint", "pushEndpoint": "https://198.51.100.1/x"}
-    body = {"topic": "projects/P/topics/garden", "pushConfig": push}
-    ask(service, "PUT", "/projects/P/subscriptions/pushed", own, json=body)
-    rights = [{"action": "subscriptions:show", "resource": "projects/P/subscriptions/pushed"}]
+    ask(service, "PUT", pushed, own, json={"topic": "projects/P/topics/garden", "pushConfig": push})
+    rights = [{"action": "subscriptions:show", "resource": pushed[1:]}]
     token = ask(service, "POST", "/users/paul/tokens/ci", own, json={"rights": rights})["token"]
 
-    whole = ask(service, "GET", "/projects/P/subscriptions/pushed", own)
-    reduced = ask(service, "GET", "/projects/P/subscriptions/pushed", token)
+    whole, reduced = ask(service, "GET", pushed, own), ask(service, "GET", pushed, token)
 
     assert whole["pushConfig"]["authorizationHeader"]["value"]
     assert not reduced["pushConfig"]["authorizationHeader"].get("value")
@@ -293,9 +196,7 @@ def test_the_last_use_is_shown(service: Served) -> None:
     token = ask(service, "POST", "/users/liv/tokens/ci", own)["token"]
     ask(service, "GET", "/projects/P/topics", token)
     assert "last_used" not in ask(service, "GET", "/users/liv/tokens/ci", own)
-
-    written = service.run.service.token_uses.flush()
-    asyncio.run_coroutine_threadsafe(written, service.loop).result(10)
+    service.carry_out(service.run.service.token_uses.flush())
 
     used = resource_date(service.clock.wall())
     assert ask(service, "GET", "/users/liv/tokens/ci", own)["last_used"] == used

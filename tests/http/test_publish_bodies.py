@@ -1,19 +1,25 @@
-"""The quick reading of usual publish bodies gives what a plain reading of each message gives, whatever the body."""
+"""Publish bodies read quickly and by workers give what a plain reading of each message gives, whatever the body."""
 
+import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from hypothesis import example, given
+import pytest
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ams.core.errors import InvalidInput
-from ams.core.messages import Message, message
+from ams.core.errors import AmsError, InvalidInput
+from ams.core.messages import Batch, Message, message
+from ams.http.big_bodies import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
 from ams.http.bodies import Reader
-from ams.http.messages import MessageReader
+from ams.http.messages import MessageReader, read_ack_ids, read_messages
 from ams.wire.messages import AttributePair, PublishBody
+from ams.workers import NoWorker, TaskFailed
+from tests.support.pools import CountedPool, FailingPool
+from tests.support.waiting import wait_until_async
 
-Told = tuple[list[Message], int, int, int] | str
+Told = tuple[list[Message], int, int, int, int] | str
 """Messages and their counts, or the text of an error."""
 
 _reader = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
@@ -31,8 +37,8 @@ def plainly(body: bytes, lenient: bool) -> list[Message]:
         if len(key.encode()) > 1024:
             raise refusal(f"the ordering key of message {place}, counted from 0, has more than 1024 bytes")
         if not lenient and not is_base64(data):
-            advice = "encode it, or run the service with the setting lenient_data"
-            raise refusal(f"the data of message {place}, counted from 0, is not base64: {advice}")
+            text = "is not base64, as strict_data demands: encode it"
+            raise refusal(f"the data of message {place}, counted from 0, {text}")
         messages.append(message(data, attributes, key))
     return messages
 
@@ -60,16 +66,17 @@ def expected(body: bytes, lenient: bool) -> Told:
     except InvalidInput as error:
         return str(error)
     sizes = [len(each.fragment) for each in messages]
-    return messages, sum(sizes), max(sizes, default=0), sum(len(each.data) for each in messages)
+    not_base64 = sum(not is_base64(each.data) for each in messages)
+    return messages, sum(sizes), max(sizes, default=0), sum(len(each.data) for each in messages), not_base64
 
 
 def told(body: bytes, lenient: bool) -> Told:
     try:
-        made = MessageReader(lenient).read_small(body)
+        made = MessageReader().read_small(body, lenient=lenient)
     except InvalidInput as error:
         return str(error)
     assert made.has_ordering_keys == any(each.ordering_key for each in made)
-    return list(made), made.size, made.largest, made.data_bytes
+    return list(made), made.size, made.largest, made.data_bytes, made.not_base64
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
@@ -141,3 +148,119 @@ def test_a_body_with_a_wrong_byte_or_cut_off_is_read_as_plainly(body: bytes, dat
 
     assert told(spoilt, False) == expected(spoilt, False)
     assert told(body[:place], False) == expected(body[:place], False)
+
+
+PREFIX = "projects/P/subscriptions/S:"
+
+
+def outcome(runner: asyncio.Runner, ask: Callable[[], Awaitable[object]]) -> object:
+    """Return what is read, and what is counted of it, or the kind and text of the refusal."""
+
+    async def asked() -> object:
+        return await ask()
+
+    try:
+        read = runner.run(asked())
+        if isinstance(read, Batch):
+            counted = read.size, read.largest, read.data_bytes, read.not_base64, read.has_ordering_keys
+            return [*read], read[1:], [*read.fragments], counted
+        return read
+    except AmsError as error:
+        return type(error), error.message
+
+
+def both(runner: asyncio.Runner, pool: CountedPool, body: bytes, *, lenient: bool = False) -> object:
+    """Return what is read of a publish body in place, which is what a worker reads."""
+    here, there = MessageReader(), MessageReader(pool)
+    runner.run(wait_until_async(pool.is_ready))  # a worker that idles for long ends
+    before = pool.tasks
+    in_place = outcome(runner, lambda: here.read(body, lenient=lenient))
+    in_worker = outcome(runner, lambda: there.read(body, lenient=lenient))
+    assert pool.tasks == before + (len(body) > BIG_BODY)
+    assert in_worker == in_place
+    return in_place
+
+
+ODD_BODIES = st.builds(
+    lambda body, cut: json.dumps(body).encode()[: -cut or None],
+    st.one_of(
+        st.fixed_dictionaries({}, optional={"messages": st.lists(ODD | st.integers()), "MESSAGES": st.lists(ODD)}),
+        st.fixed_dictionaries({"messages": DATA}),
+        st.lists(st.integers(), max_size=2),
+    ),
+    st.integers(0, 3),
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=BODIES | ODD_BODIES, lenient=st.booleans())
+@example(body=b'{"messages":[{"data":"aGk=","attributes":{"a":"\\u00fc\\ud83d"}}]}', lenient=True)
+@example(body=b'{"messages":[{"data":"\\ud800"}]}', lenient=True)
+@example(body=b'{"messages":[]}', lenient=False)
+def test_a_worker_reads_a_big_body_as_it_is_read_in_place(
+    runner: asyncio.Runner, pool: CountedPool, body: bytes, lenient: bool
+) -> None:
+    both(runner, pool, body + b" " * BIG_BODY, lenient=lenient)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"messages": [{"data": "QUJD", "attributes": {"n": str(number)}} for number in range(10_000)]},
+     {"messages": [{"data": "QUJD", "orderingKey": str(number % 7)} for number in range(10_000)]},
+     {"messages": [{"data": "QUJD" * 100_000}] * 7}, {"messages": [*[{"data": "aGk="}] * 40_000, {"data": "aGk"}]},
+     {"messages": [{}] * (MAX_MESSAGES + 1)},
+     {"messages": [{"attributes": {str(number): "" for number in range(MAX_ATTRIBUTES + 1)}}]},
+     {"messages": [{"data": "*" * BIG_BODY}]}],
+    ids=["many", "with keys", "large", "bad", "too many", "too many attributes", "large and bad"],
+)  # fmt: skip
+def test_large_ones_are_read_alike(runner: asyncio.Runner, pool: CountedPool, body: object) -> None:
+    assert both(runner, pool, json.dumps(body).encode())
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    body=st.fixed_dictionaries({}, optional={"ackIds": st.none() | st.lists(
+        st.integers(-1, 10**7).map(lambda number: f"{PREFIX}{number}") | st.sampled_from(["x", PREFIX, 7])
+    )}),
+    times=st.sampled_from([1, 5000]),
+)  # fmt: skip
+def test_a_worker_reads_big_acknowledgements_as_they_are_read_in_place(
+    runner: asyncio.Runner, pool: CountedPool, body: dict[str, list[object]], times: int
+) -> None:
+    text = json.dumps({name: ids and ids * times for name, ids in body.items()}).encode() + b" " * BIG_BODY
+    here, there = MessageReader(), MessageReader(pool)
+
+    in_place = outcome(runner, lambda: here.ack_ids(PREFIX, text))
+
+    assert outcome(runner, lambda: there.ack_ids(PREFIX, text)) == in_place
+
+
+@pytest.mark.parametrize("error", [NoWorker(), TaskFailed()])
+async def test_what_no_worker_does_is_done_in_place(error: Exception) -> None:
+    reader = MessageReader(FailingPool(error))
+    padding = b" " * BIG_BODY
+
+    assert [each.data for each in await reader.read(b'{"messages":[{"data":"aGk="}]}' + padding)] == ["aGk="]
+    assert await reader.ack_ids(PREFIX, b'{"ackIds":["%b3"]}' % PREFIX.encode() + padding) == [PREFIX + "3"]
+
+
+async def test_nobody_waits_for_a_worker_to_begin() -> None:
+    pool = CountedPool()
+    reader = MessageReader(pool)
+
+    assert len(await reader.read(b'{"messages":[{"data":"aGk="}]}' + b" " * BIG_BODY)) == 1
+
+    assert pool.tasks == 0
+    await pool.close()
+
+
+def test_jobs_return_bytes_of_their_own() -> None:
+    body = bytearray(b'{"messages":[{"data":"aGk="}]}')
+    ids = bytearray(b'{"ackIds":["%b3"]}' % PREFIX.encode())
+
+    _, lengths, fragments = read_messages([memoryview(b""), memoryview(body)])
+    [largest] = read_ack_ids([memoryview(PREFIX.encode()), memoryview(ids)])
+    body[:], ids[:] = bytes(len(body)), bytes(len(ids))
+
+    assert (bytes(lengths), bytes(fragments)) == (b"\x0d\0\0\0", b'"data":"aGk="')
+    assert largest == b"\x91\xbc" + PREFIX.encode() + b"3"

@@ -1,17 +1,29 @@
-"""Rates over HTTP: on every route that lets users in, the hot ones too, and in the envelope."""
+"""Rates over HTTP, on every route that lets users in, and as many connections as the quota of a project allows."""
 
+import contextlib
+import json
 import time
 from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from ams.http.limits import LATE_SECONDS
 from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.waiting import wait_until
 
 OF_USER = {"error": {"code": 429, "message": "Too many requests of this user", "status": "RESOURCE_EXHAUSTED"}}
-OF_PROJECT = {"error": {"code": 429, "message": "Too many requests to this project", "status": "RESOURCE_EXHAUSTED"}}
+BEYOND = "Quota requestsPerSecond of the project is exceeded: its limit is 5"
+OF_PROJECT = {"error": {"code": 429, "message": BEYOND, "status": "RESOURCE_EXHAUSTED"}}
 PUBLISH = {"messages": [{"data": "aGk="}]}
+FURNITURE = (
+    ("POST", "/projects/P", {}),
+    ("PUT", "/projects/P/topics/t", None),
+    ("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"}),
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +38,9 @@ def admin(service: Served) -> Iterator[httpx.Client]:
     """Give the administrator's client, with full buckets and project P."""
     service.clock.advance(1000)
     base, headers = service.run.base_url + "/v1", {"x-api-key": service.token}
+    for method, path, body in FURNITURE:
+        service.call(method, path, body, SERVICE_TOKEN)
     with httpx.Client(base_url=base, headers=headers, trust_env=False) as client:
-        client.post("/projects/P", json={}, headers={"x-api-key": SERVICE_TOKEN})
-        client.put("/projects/P/topics/t", headers={"x-api-key": SERVICE_TOKEN})
         service.clock.advance(3000)  # until nobody else asks at the same time
         yield client
 
@@ -39,15 +51,10 @@ def answers(client: httpx.Client, method: str, path: str, count: int, body: obje
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [
-        ("POST", "/projects/P/topics/t:publish", PUBLISH),
-        ("GET", "/projects/P/topics", None),
-        ("GET", "/users", None),
-        ("POST", "/projects/P/topics/none:publish", PUBLISH),
-        ("GET", "/users/profile", None),
-        ("GET", "/users/usageReport?start_date=x", None),
-    ],
-)
+    [("POST", "/projects/P/topics/t:publish", PUBLISH), ("GET", "/projects/P/topics", None), ("GET", "/users", None),
+     ("POST", "/projects/P/topics/none:publish", PUBLISH), ("GET", "/users/profile", None),
+     ("GET", "/users/usageReport?start_date=x", None)],
+)  # fmt: skip
 def test_a_user_beyond_its_rate_is_told_when_to_come_back(
     service: Served, admin: httpx.Client, method: str, path: str, body: object
 ) -> None:
@@ -66,9 +73,6 @@ def test_a_user_beyond_its_rate_is_told_when_to_come_back(
 @pytest.mark.parametrize("verb", ["topics/t:publish", "subscriptions/s:pull", "subscriptions/s:acknowledge"])
 def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: str) -> None:
     """Its sender is looked at again, but it is the same request."""
-    admin.put(
-        "/projects/P/subscriptions/s", json={"topic": "projects/P/topics/t"}, headers={"x-api-key": SERVICE_TOKEN}
-    )
 
     def late() -> Iterator[bytes]:
         yield b"{"
@@ -106,3 +110,64 @@ def test_who_is_not_let_in_and_open_routes_are_not_counted(admin: httpx.Client) 
         assert admin.get("/projects/none").status_code == 404
 
     assert answers(admin, "GET", "/projects/P", 4) == [200, 200, 200, 429]
+
+
+class Connections:
+    """Connections of clients, each with one open socket."""
+
+    def __init__(self, service: Served, stack: contextlib.ExitStack) -> None:
+        self.service, self._stack, self._opened = service, stack, 0
+
+    def open(self) -> HTTPConnection:
+        self._opened += 1  # each is of another client, as an address has a share of its own
+        source = f"127.0.0.{self._opened + 1}", 0
+        connection = HTTPConnection(*self.service.address, timeout=30, source_address=source)
+        return self._stack.enter_context(contextlib.closing(connection))
+
+    def ask(self, connection: HTTPConnection, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        headers = {"x-api-key": self.service.token}
+        connection.request(method, f"/v1/projects/{path}", json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read() or b"null")
+
+    def publish(self, connection: HTTPConnection, project: str = "P") -> int:
+        """Publish a message; return the status, which must name the quota if it is a refusal."""
+        status, said = self.ask(connection, "POST", f"{project}/topics/t:publish", {"messages": [{"data": "aGk="}]})
+        assert status == 200 or said["error"]["message"].startswith("Quota connections of the project is exceeded: ")
+        return status
+
+    def used(self, connection: HTTPConnection, project: str = "P") -> int:
+        shown = self.ask(connection, "GET", f"{project}:quotas")[1]["quotas"]
+        return int(next(each["used"] for each in shown if each["name"] == "connections"))
+
+
+@pytest.fixture
+def connections(tmp_path: Path) -> Iterator[Connections]:
+    with contextlib.ExitStack() as stack:
+        made = Connections(stack.enter_context(served(tmp_path / "data", max_connections=7)), stack)
+        for project in ("P", "Q"):
+            made.service.ask("POST", f"/projects/{project}", {})
+            made.service.ask("PUT", f"/projects/{project}/topics/t")
+        yield made
+
+
+def test_a_connection_counts_for_the_project_that_it_asked_last(connections: Connections) -> None:
+    one, two, three = connections.open(), connections.open(), connections.open()
+    assert connections.ask(one, "POST", "P:modifyQuotas", {"quotas": {"connections": 2}})[0] == 200
+    assert [connections.publish(each) for each in (one, two, three)] == [200, 200, 429]
+    assert connections.publish(two) == 200  # it has its place, also on the fast lane
+
+    assert connections.publish(three, "Q") == 200
+    assert (connections.used(one), connections.used(three, "Q")) == (2, 1)
+    assert connections.publish(two, "Q") == 200
+    assert connections.publish(three) == 200
+    three.close()
+    wait_until(lambda: connections.used(one) == 1)
+
+
+def test_a_project_without_a_quota_has_a_fair_share(connections: Connections) -> None:
+    many = [connections.open() for _ in range(5)]
+
+    # As many as it leaves free of seven.
+    assert [connections.publish(each) for each in many] == [200, 200, 200, 200, 429]
+    assert connections.publish(many[4], "Q") == 200

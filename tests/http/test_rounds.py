@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from uvicorn.server import ServerState
 
-from ams.http.protocol import PORTION, LimitedProtocol, limited
+from ams.http.protocol import PORTION
 from ams.http.rounds import AT_ONCE_SECONDS, BETWEEN, FEW, MOST_BYTES, SECONDS, SHARE, Rounds
-from ams.http.server import server
-from tests.support.line import Line
+from tests.support.line import LineServer
 from tests.support.rounds import AllWaits
 
 COST = SHARE / 10
@@ -24,12 +22,15 @@ COST = SHARE / 10
 class Turns:
     """Rounds in a loop of which a test makes the turns, by a clock that only work moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, busy: str = "") -> None:
+        """Begin, with so many requests of a project that the next ones wait."""
         self.now = 0.0
         self.rounds = Rounds(lambda: self.now)
         self.done: list[Any] = []
         self.failed = 0
         self._due: list[Callable[[], object]] = []
+        while busy and self.come(busy):
+            pass
 
     def call_soon(self, call: Callable[..., object], *arguments: Any) -> None:
         self._due.append(partial(call, *arguments))
@@ -67,9 +68,8 @@ class Turns:
                 self.failed += 1
         return bool(due)
 
-    def fill(self, project: str) -> None:
-        """Let requests come until one waits."""
-        while self.come(project):
+    def finish(self) -> None:
+        while self.turn():
             pass
 
 
@@ -80,23 +80,20 @@ def test_few_requests_are_done_as_they_come_and_call_for_nothing() -> None:
 
 
 def test_what_comes_when_a_turn_has_taken_long_waits_for_the_next_ones() -> None:
-    turns = Turns()
-    turns.fill("A")
+    turns = Turns("A")
     at_once = len(turns.done)
     assert AT_ONCE_SECONDS / COST <= at_once <= AT_ONCE_SECONDS / COST + FEW + 2 * BETWEEN
 
     assert not any(turns.come("A") for _ in range(100))
     turns.turn()
     assert SECONDS / COST <= len(turns.done) - at_once <= SECONDS / COST + SECONDS / SHARE
-    while turns.turn():
-        pass
+    turns.finish()
     assert len(turns.done) == at_once + 101
     assert turns.come("A")
 
 
 def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() -> None:
-    turns = Turns()
-    turns.fill("A")
+    turns = Turns("A")
     for _ in range(1000):
         turns.come("A")
     before = len(turns.done)
@@ -107,8 +104,7 @@ def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() ->
 
 
 def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
-    turns = Turns()
-    turns.fill("A")
+    turns = Turns("A")
     for number in range(1000):
         turns.rounds.put("stranger", partial(turns.spend, "stranger", COST), number)
     for number in range(100):
@@ -121,19 +117,16 @@ def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
 
 
 def test_one_of_each_name_is_done_in_a_row() -> None:
-    turns = Turns()
-    turns.fill("A")
+    turns = Turns("A")
     for name in "XXXY":
         turns.rounds.put("stranger", partial(turns.spend, name, COST), name)
-    while turns.turn():
-        pass
+    turns.finish()
 
     assert [project for project, _ in turns.done[-4:]] == ["X", "Y", "X", "X"]
 
 
 def test_who_shares_a_turn_with_many_names_waits_for_few_of_them() -> None:
-    turns = Turns()
-    turns.fill("A")
+    turns = Turns("A")
 
     def again(name: Any) -> None:
         turns.spend("stranger", COST)
@@ -151,15 +144,13 @@ def test_who_shares_a_turn_with_many_names_waits_for_few_of_them() -> None:
 
 
 def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> None:
-    turns = Turns()
-    turns.fill("dear")
+    turns = Turns("dear")
     for _ in range(10):
         turns.come("dear", cost=3 * SECONDS)
         for _ in range(10):
             turns.come("cheap")
     begun = len(turns.done)
-    while turns.turn():
-        pass
+    turns.finish()
     dear = [number for number, (project, _) in enumerate(turns.done[begun:]) if project == "dear"]
     assert all(second - first >= 10 for first, second in pairwise(dear[1:]))
 
@@ -181,19 +172,16 @@ def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tu
             failing += 1
         if ends_turn:
             turns.turn()
-    while turns.turn():
-        pass
+    turns.finish()
 
     assert turns.failed + failing == sum(fails for _, _, fails, _ in coming)
     for project in "ABCD":
         names = [name for each, name in turns.done if each == project]
         assert names == [number for number, each in enumerate(coming) if each[0] == project]
-    assert not turns.rounds._waiting
 
 
 def test_tasks_are_counted_by_what_they_took() -> None:
-    turns = Turns()
-    turns.fill("A")
+    turns = Turns("A")
     begun = 0
 
     def begin() -> None:
@@ -235,23 +223,17 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-class Lines:
+class Lines(LineServer):
     """Connections of one server in which all packets wait for their turn."""
 
     def __init__(self) -> None:
         asked.clear()
         self.rounds = AllWaits()
-        self._speaks = limited(4096, 5000, 30.0)
-        self._speaks.rounds = self.rounds
-        self._config = server(application, http=self._speaks).config
-        self._config.load()
-        self.state = ServerState()
+        super().__init__(application, self.rounds)
 
-    def connect(self) -> tuple[Line, LimitedProtocol]:
-        line = Line()
-        connection = self._speaks(self._config, self.state, {}, asyncio.get_running_loop())
-        connection.connection_made(line)
-        return line, connection
+    def late(self) -> None:
+        """Let each look at the clock find that a share is over."""
+        self.rounds._clock = iter(range(10**6)).__next__
 
 
 @pytest.fixture
@@ -270,7 +252,7 @@ async def settled(lines: Lines) -> None:
 
 
 async def test_the_first_request_of_a_connection_waits_for_its_own_project_only(lines: Lines) -> None:
-    lines.rounds._clock = iter(range(10**6)).__next__  # each look at it finds that a share is over
+    lines.late()
     many = [lines.connect()[1] for _ in range(1000)]
     for each in many:
         each.data_received(get("A"))
@@ -284,14 +266,7 @@ async def test_the_first_request_of_a_connection_waits_for_its_own_project_only(
         each.connection_lost(None)
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        get("B", fields="Stranger: 1\r\n"),
-        get("B", method="OPTIONS"),
-        get("A"),
-    ],
-)
+@pytest.mark.parametrize("first", [get("B", fields="Stranger: 1\r\n"), get("B", method="OPTIONS"), get("A")])
 async def test_strangers_take_no_turn_of_the_project_they_name(lines: Lines, first: bytes) -> None:
     line, connection = lines.connect()
     connection.data_received(get("B"))
@@ -301,7 +276,7 @@ async def test_strangers_take_no_turn_of_the_project_they_name(lines: Lines, fir
     await settled(lines)
     asked.clear()
     line.written = b""
-    lines.rounds._clock = iter(range(10**6)).__next__  # each look at it finds that a share is over
+    lines.late()
     for each in strangers:
         each.data_received(get("B", "forged"))
     connection.data_received(get("B", "own"))
@@ -313,35 +288,17 @@ async def test_strangers_take_no_turn_of_the_project_they_name(lines: Lines, fir
         each.connection_lost(None)
 
 
-async def test_requests_of_a_connection_that_waits_are_answered_in_their_order(lines: Lines) -> None:
-    line, connection = lines.connect()
-    for number in range(5):
-        connection.data_received(get("A", f"T{number}") + get("A", f"U{number}"))
-    assert asked == []
-    await settled(lines)
-
-    assert asked == [f"/v1/projects/A/topics/{name}{number}" for number in range(5) for name in "TU"]
-    assert line.written.count(b"HTTP/1.1 200") == 10
-
-
-async def test_a_stop_answers_what_waits(lines: Lines) -> None:
+@pytest.mark.parametrize("ending", ["shutdown", "eof_received"])
+async def test_what_came_before_a_stop_or_the_end_of_a_client_is_answered(lines: Lines, ending: str) -> None:
     line, connection = lines.connect()
     connection.data_received(get("A"))
-    connection.shutdown()
+    getattr(connection, ending)()
     assert not line.is_closed
     await settled(lines)
 
+    assert asked == ["/v1/projects/A/topics/T"]
     assert line.written.startswith(b"HTTP/1.1 200")
     assert line.is_closed
-
-
-async def test_what_came_before_the_end_of_a_client_is_read(lines: Lines) -> None:
-    _, connection = lines.connect()
-    connection.data_received(get("A"))
-    connection.eof_received()
-    await settled(lines)
-
-    assert asked == ["/v1/projects/A/topics/T"]
 
 
 async def test_a_client_that_leaves_while_it_waits_is_forgotten(lines: Lines) -> None:
@@ -374,10 +331,10 @@ async def test_no_more_is_read_of_a_client_that_waits_than_a_portion(lines: Line
 async def test_what_there_is_no_memory_to_hold_is_read_at_once_and_in_order(lines: Lines) -> None:
     line, connection = lines.connect()
     connection.data_received(get("A", "first"))
-    lines.rounds._held_bytes += MOST_BYTES
+    others = MOST_BYTES - len(get("A", "first"))
+    assert lines.rounds.hold(others)
     connection.data_received(get("A", "second"))
-    lines.rounds._held_bytes -= MOST_BYTES
-    assert connection._held is None
+    lines.rounds.let_go(others)
     await settled(lines)
 
     assert asked == ["/v1/projects/A/topics/first", "/v1/projects/A/topics/second"]

@@ -1,12 +1,13 @@
 """Answers in pieces, over a socket: the forms, back-pressure, and what becomes of one that cannot be finished."""
 
 import asyncio
+import itertools
 import json
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -17,33 +18,40 @@ from ams.core.names import TopicId
 from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, LINES, wanted_form
 from ams.http.routing import in_turn
-from tests.support.service import running_service
+from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.waiting import PATIENCE_SECONDS
 
-READ = "/v1/projects/P/topics/t:read"
+_number = itertools.count(1)
 
 
-class Client:
-    """A caller of a service in this process, with a topic `t` of project `P`."""
+class Topic:
+    """A topic of its own in a service, and who may read it."""
 
-    def __init__(self, run, token: str) -> None:
-        self.run = run
-        self.http = httpx.AsyncClient(base_url=run.base_url, headers={"x-api-key": token}, trust_env=False, timeout=20)
-        self.token = token
+    def __init__(self, service: Served, http: httpx.AsyncClient) -> None:
+        self.service, self.http = service, http
+        self.read = f"/v1/projects/read-{next(_number)}/topics/t:read"
 
     async def fill(self, count: int, size: int = 1000) -> None:
+        body = {"messages": [{"data": "A" * size} for _ in range(100)]}
         for _ in range(count // 100):
-            body = {"messages": [{"data": "A" * size} for _ in range(100)]}
-            assert (await self.http.post("/v1/projects/P/topics/t:publish", json=body)).status_code == 200
+            answer = await self.http.post(self.read.replace(":read", ":publish"), json=body)
+            assert answer.status_code == 200
+
+    @property
+    def log(self) -> Any:
+        return self.service.run.service.log
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    async with running_service(tmp_path / "ams-data") as (run, token):
-        client = Client(run, token)
-        async with client.http:
-            await client.http.post("/v1/projects/P", json={})
-            await client.http.put("/v1/projects/P/topics/t")
-            yield client
+async def topic(service: Served) -> AsyncIterator[Topic]:
+    headers = {"x-api-key": SERVICE_TOKEN}
+    async with httpx.AsyncClient(
+        base_url=service.run.base_url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    ) as http:
+        topic = Topic(service, http)
+        await http.post(topic.read.partition("/topics")[0], json={})
+        await http.put(topic.read.removesuffix(":read"))
+        yield topic
 
 
 @pytest.mark.parametrize(
@@ -59,9 +67,7 @@ def test_arrow_comes_when_it_is_named_and_json_lines_otherwise(accept: str, form
 
 
 @pytest.mark.parametrize("others", ["*/*", "application/*", LINES, "application/json;q=0.1"])
-def test_without_pyarrow_json_lines_will_do_when_they_are_accepted(
-    others: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_json_lines_will_do_when_they_are_accepted(others: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading.importlib.util, "find_spec", lambda _: None)
 
     assert wanted_form(f"{ARROW}, {others}") == LINES
@@ -75,11 +81,11 @@ def test_the_service_does_not_load_pyarrow_before_it_is_asked_for() -> None:
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 
-async def test_both_forms_hold_the_same_messages(client: Client) -> None:
-    await client.fill(5000, 300)
+async def test_both_forms_hold_the_same_messages(topic: Topic) -> None:
+    await topic.fill(5000, 300)
 
-    lines = await client.http.get(READ)
-    arrow = await client.http.get(READ, headers={"accept": ARROW})
+    lines = await topic.http.get(topic.read)
+    arrow = await topic.http.get(topic.read, headers={"accept": ARROW})
 
     assert (lines.headers["content-type"], arrow.headers["content-type"]) == (LINES, ARROW)
     assert lines.headers["ams-next-offset"] == arrow.headers["ams-next-offset"] == "5000"
@@ -90,26 +96,26 @@ async def test_both_forms_hold_the_same_messages(client: Client) -> None:
     assert table.column("data")[0].as_py() == bytes(225)
 
 
-async def test_a_client_that_reads_slowly_holds_a_piece_or_two_of_memory(client: Client) -> None:
+async def test_a_client_that_reads_slowly_holds_a_piece_or_two_of_memory(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pieces are made as they are taken: of a long answer nobody reads, only the first few are read of the log."""
-    await client.fill(20_000)
-    made = 0
-    real = client.run.service.log.read
+    await topic.fill(20_000)
+    made, real = 0, topic.log.read
 
-    async def counted(*arguments, **more):
+    async def counted(*arguments: Any, **more: Any) -> Any:
         nonlocal made
         found = await real(*arguments, **more)
         made += len(found)
         return found
 
-    client.run.service.log.read = counted
-    host, port = client.run.base_url.removeprefix("http://").split(":")
+    monkeypatch.setattr(topic.log, "read", counted)
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(slow, (host, int(port)))
-        request = f"GET {READ}?max=20000 HTTP/1.1\r\nhost: x\r\nx-api-key: {client.token}\r\n\r\n"
+        await loop.sock_connect(slow, topic.service.address)
+        request = f"GET {topic.read}?max=20000 HTTP/1.1\r\nhost: x\r\nx-api-key: {SERVICE_TOKEN}\r\n\r\n"
         await loop.sock_sendall(slow, request.encode())
         await loop.sock_recv(slow, 1000)
         await asyncio.sleep(0.3)
@@ -121,8 +127,7 @@ async def test_a_client_that_reads_slowly_holds_a_piece_or_two_of_memory(client:
 
 
 async def test_of_many_readers_one_piece_is_made_between_two_turns_of_everybody_else() -> None:
-    made = breaths = 0
-    most = 0
+    made = breaths = most = 0
 
     def encoded(_: int) -> bytes:
         nonlocal made
@@ -147,31 +152,25 @@ async def test_of_many_readers_one_piece_is_made_between_two_turns_of_everybody_
     assert breaths >= 1000
 
 
-async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(client: Client) -> None:
-    await client.fill(2000)
-    real = client.run.service.log.read
+@pytest.mark.parametrize("first_fails", [False, True])
+async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, first_fails: bool
+) -> None:
+    await topic.fill(2000)
+    real = topic.log.read
 
-    async def failing(topic: TopicId, start: int, **limits):
-        if start:
+    async def failing(of: TopicId, start: int, **limits: Any) -> Any:
+        if start or first_fails:
             raise LogUnavailable
-        return await real(topic, start, **limits)
+        return await real(of, start, **limits)
 
-    client.run.service.log.read = failing
+    with monkeypatch.context() as patch:
+        patch.setattr(topic.log, "read", failing)
+        if first_fails:  # then nothing is sent yet
+            answer = await topic.http.get(topic.read)
+            assert (answer.status_code, answer.json()["error"]["message"]) == (500, "Backend Error")
+        else:
+            with pytest.raises(httpx.RemoteProtocolError):
+                await topic.http.get(topic.read)
 
-    with pytest.raises(httpx.RemoteProtocolError):
-        await client.http.get(READ)
-    client.run.service.log.read = real
-    assert len((await client.http.get(READ)).text.splitlines()) == 2000
-
-
-async def test_what_fails_at_once_is_answered_as_an_error(client: Client) -> None:
-    await client.fill(100)
-
-    async def failing(*arguments, **more):
-        raise LogUnavailable
-
-    client.run.service.log.read = failing
-
-    answer = await client.http.get(READ)
-
-    assert (answer.status_code, answer.json()["error"]["message"]) == (500, "Backend Error")
+    assert len((await topic.http.get(topic.read)).text.splitlines()) == 2000

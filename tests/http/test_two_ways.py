@@ -64,6 +64,7 @@ async def test_rows_of_requests_that_wait_for_their_turns_are_answered_alike(tmp
         await ways.check_content()
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
 async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Path) -> None:

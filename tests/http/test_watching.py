@@ -2,20 +2,23 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from ams.app.serving import Running
+from ams.core.errors import NotAllowed
 from ams.service import live
+from tests.support.events import read_events
+from tests.support.served import Served
 from tests.support.service import running_service
-
-SECONDS = 20.0
-"""For what surely comes: many tests may run at a time."""
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 class View:
@@ -27,14 +30,11 @@ class View:
 
     async def event(self) -> tuple[str, Any]:
         """Return the next event; "" with no name when the stream is over."""
-        name, data = "", ""
-        async with asyncio.timeout(SECONDS):
+        block = ""
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for line in self._lines:
-                if line.startswith("event: "):
-                    name = line.removeprefix("event: ")
-                if line.startswith("data: "):
-                    data = line.removeprefix("data: ")
-                if not line and name:
+                block += f"{line}\n"
+                for name, data in read_events(block.encode()):
                     return name, json.loads(data)
         return "", None
 
@@ -54,40 +54,43 @@ class View:
 
 
 class Client:
-    """A caller of a service in this process, with a topic `t` and a subscription `s` of project `P`."""
+    """A caller of a service, with a topic `t` and a subscription `s` of a project of its own, which `$P` stands for."""
 
-    def __init__(self, run, token: str) -> None:
-        self.run = run
-        self.token = token
-        self.http = httpx.AsyncClient(base_url=run.base_url, trust_env=False, timeout=SECONDS)
+    def __init__(self, run: Running, token: str, project: str) -> None:
+        self.run, self.token, self.project = run, token, project
+        self.http = httpx.AsyncClient(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS)
 
     async def ask(self, method: str, path: str, body: object = None, token: str = "") -> Any:
-        answer = await self.http.request(method, "/v1" + path, json=body, headers={"x-api-key": token or self.token})
+        said = json.dumps(body).replace("$P", self.project) if body is not None else ""
+        headers = {"x-api-key": token or self.token}
+        answer = await self.http.request(method, self.at(path), content=said, headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.json() if answer.content else None
 
+    def at(self, path: str) -> str:
+        return "/v1" + path.replace("$P", self.project)
+
     async def publish(self, count: int = 1, topic: str = "t", **fields: object) -> None:
         messages = [{"data": "aGk=", **fields} for _ in range(count)]
-        await self.ask("POST", f"/projects/P/topics/{topic}:publish", {"messages": messages})
+        await self.ask("POST", f"/projects/$P/topics/{topic}:publish", {"messages": messages})
 
     async def member(self, name: str, *roles: str, **lists: str) -> str:
         """Make a member, put it on access lists, and return its token."""
-        body = {"projects": [{"project": "P", "roles": list(roles)}]}
-        token: str = (await self.ask("POST", f"/users/{name}", body))["token"]
+        body = {"projects": [{"project": "$P", "roles": list(roles)}]}
+        token: str = (await self.ask("POST", f"/users/$P-{name}", body))["token"]
         for kind, resource in lists.items():
-            await self.ask("POST", f"/projects/P/{kind}/{resource}:modifyAcl", {"authorized_users": [name]})
+            await self.ask("POST", f"/projects/$P/{kind}/{resource}:modifyAcl", {"authorized_users": [f"$P-{name}"]})
         return token
 
     async def refused(self, query: str, token: str = "") -> tuple[int, str]:
         """Return how a view is refused."""
-        path = f"/v1/projects/P:watch?{query}"
-        answer = await self.http.get(path, headers={"x-api-key": token or self.token})
+        answer = await self.http.get(self.at(f"/projects/$P:watch?{query}"), headers={"x-api-key": token or self.token})
         return answer.status_code, answer.json()["error"]["message"]
 
     @contextlib.asynccontextmanager
     async def view(self, query: str, token: str = "") -> AsyncIterator[View]:
         headers = {"x-api-key": token or self.token}
-        async with self.http.stream("GET", f"/v1/projects/P:watch?{query}", headers=headers) as answer:
+        async with self.http.stream("GET", self.at(f"/projects/$P:watch?{query}"), headers=headers) as answer:
             assert answer.status_code == 200, await answer.aread()
             yield View(answer)
 
@@ -96,21 +99,24 @@ class Client:
         return self.run.service.cases.live.views
 
 
+_number = itertools.count(1)
+
+
+@contextlib.asynccontextmanager
+async def furnished(run: Running, token: str) -> AsyncIterator[Client]:
+    client = Client(run, token, f"watched-{next(_number)}")
+    async with client.http:
+        await client.ask("POST", "/projects/$P", {})
+        await client.ask("PUT", "/projects/$P/topics/t")
+        await client.ask("PUT", "/projects/$P/subscriptions/s", {"topic": "projects/$P/topics/t"})
+        yield client
+
+
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    async with running_service(tmp_path / "ams-data") as (run, token):
-        client = Client(run, token)
-        async with client.http:
-            await client.ask("POST", "/projects/P", {})
-            await client.ask("PUT", "/projects/P/topics/t")
-            await client.ask("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"})
-            yield client
-
-
-async def soon(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.02)
+async def client(service: Served) -> AsyncIterator[Client]:
+    async with furnished(service.run, service.token) as client:
+        yield client
+        await wait_until_async(lambda: client.views == 0)
 
 
 async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, monkeypatch) -> None:
@@ -134,9 +140,9 @@ async def test_an_acknowledgement_is_seen_too(client: Client) -> None:
     await client.publish(2)
     async with client.view("subscriptions=s") as view:
         await view.counts(lambda said: said["subscriptions"]["s"]["lag"] == 2)
-        found = await client.ask("POST", "/projects/P/subscriptions/s:pull", {"maxMessages": "2"})
+        found = await client.ask("POST", "/projects/$P/subscriptions/s:pull", {"maxMessages": "2"})
         ids = [each["ackId"] for each in found["receivedMessages"]]
-        await client.ask("POST", "/projects/P/subscriptions/s:acknowledge", {"ackIds": ids})
+        await client.ask("POST", "/projects/$P/subscriptions/s:acknowledge", {"ackIds": ids})
 
         after = await view.counts(lambda said: said["subscriptions"]["s"]["lag"] == 0)
 
@@ -144,9 +150,9 @@ async def test_an_acknowledgement_is_seen_too(client: Client) -> None:
 
 
 async def test_a_parallel_subscription_shows_what_is_on_lease(client: Client) -> None:
-    await client.ask("PUT", "/projects/P/subscriptions/p", {"topic": "projects/P/topics/t", "type": "parallel"})
+    await client.ask("PUT", "/projects/$P/subscriptions/p", {"topic": "projects/$P/topics/t", "type": "parallel"})
     await client.publish(3)
-    await client.ask("POST", "/projects/P/subscriptions/p:pull", {"maxMessages": "2"})
+    await client.ask("POST", "/projects/$P/subscriptions/p:pull", {"maxMessages": "2"})
 
     async with client.view("subscriptions=p") as view:
         said = (await view.until("counts"))["subscriptions"]["p"]
@@ -155,7 +161,7 @@ async def test_a_parallel_subscription_shows_what_is_on_lease(client: Client) ->
 
 
 async def test_a_subscription_without_its_topic_stands_at_nothing(client: Client) -> None:
-    await client.ask("DELETE", "/projects/P/topics/t")
+    await client.ask("DELETE", "/projects/$P/topics/t")
 
     async with client.view("subscriptions=s") as view:
         assert (await view.until("counts"))["subscriptions"] == {"s": {"current": 0, "end": 0, "lag": 0}}
@@ -202,28 +208,9 @@ async def test_large_messages_come_a_piece_at_a_time_and_none_is_lost(client: Cl
         assert [(await view.event())[1].get("offset") for _ in range(4)] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "text"),
-    [
-        ("", 400, "Name what to watch: topics, subscriptions or tail"),
-        ("topics=", 400, "Name what to watch: topics, subscriptions or tail"),
-        ("topics=t&filter=attributes:x", 400, "A filter is of a tail: name its topic"),
-        ("tail=t&filter=x", 400, 'Invalid filter at character 1: expected NOT, "(", attributes or hasPrefix'),
-        ("topics=a/b", 400, "Invalid name: a/b"),
-        ("topics=" + ",".join(f"t{number}" for number in range(101)), 400, "At most 100 names"),
-        ("topics=none", 404, "Topic doesn't exist"),
-        ("subscriptions=none", 404, "Subscription doesn't exist"),
-        ("tail=none", 404, "Topic doesn't exist"),
-    ],
-)
-async def test_what_cannot_be_watched_is_refused_as_usual(client: Client, query: str, status: int, text: str) -> None:
-    assert await client.refused(query) == (status, text)
-    assert client.views == 0
-
-
 async def test_members_watch_what_they_may_use_and_nothing_else(client: Client) -> None:
-    await client.ask("PUT", "/projects/P/topics/other")
-    await client.ask("PUT", "/projects/P/subscriptions/o", {"topic": "projects/P/topics/other"})
+    await client.ask("PUT", "/projects/$P/topics/other")
+    await client.ask("PUT", "/projects/$P/subscriptions/o", {"topic": "projects/$P/topics/other"})
     publisher = await client.member("pub", "publisher", topics="t")
     consumer = await client.member("con", "consumer", subscriptions="s")
     forbidden = (403, "Access to this resource is forbidden")
@@ -240,13 +227,11 @@ async def test_members_watch_what_they_may_use_and_nothing_else(client: Client) 
 
 
 async def test_a_token_with_fewer_rights_watches_what_they_name(client: Client) -> None:
-    await client.ask("PUT", "/projects/P/topics/other")
-    await client.ask("POST", "/users/adm", {"projects": [{"project": "P", "roles": ["project_admin"]}]})
-    rights = [
-        {"action": "projects:watch", "resource": "projects/P"},
-        {"action": "topics:metrics", "resource": "projects/P/topics/t"},
-    ]
-    named = await client.ask("POST", "/users/adm/tokens/eyes", {"rights": rights})
+    await client.ask("PUT", "/projects/$P/topics/other")
+    await client.ask("POST", "/users/$P-adm", {"projects": [{"project": "$P", "roles": ["project_admin"]}]})
+    watch = {"action": "projects:watch", "resource": "projects/$P"}
+    rights = [watch, {"action": "topics:metrics", "resource": "projects/$P/topics/t"}]
+    named = await client.ask("POST", "/users/$P-adm/tokens/eyes", {"rights": rights})
 
     async with client.view("topics=t", named["token"]) as view:
         await view.until("counts")
@@ -254,32 +239,20 @@ async def test_a_token_with_fewer_rights_watches_what_they_name(client: Client) 
     assert await client.refused("tail=t", named["token"]) == (403, "The token is not good for this")
 
 
-async def _delete_user(client: Client) -> None:
-    await client.ask("DELETE", "/users/who")
+ENDS: dict[str, tuple[tuple[Any, ...], int]] = {
+    "the user": (("DELETE", "/users/$P-who"), 401),
+    "the right": (("POST", "/projects/$P/topics/t:modifyAcl", {"authorized_users": []}), 403),
+    "the topic": (("DELETE", "/projects/$P/topics/t"), 404),
+    "the project": (("DELETE", "/projects/$P"), 404),
+}
 
 
-async def _take_from_list(client: Client) -> None:
-    await client.ask("POST", "/projects/P/topics/t:modifyAcl", {"authorized_users": []})
-
-
-async def _delete_topic(client: Client) -> None:
-    await client.ask("DELETE", "/projects/P/topics/t")
-
-
-async def _delete_project(client: Client) -> None:
-    await client.ask("DELETE", "/projects/P")
-
-
-@pytest.mark.parametrize(
-    ("ending", "code"), [(_delete_user, 401), (_take_from_list, 403), (_delete_topic, 404), (_delete_project, 404)]
-)
-async def test_a_view_ends_with_what_it_stands_on(
-    client: Client, ending: Callable[[Client], Awaitable[None]], code: int
-) -> None:
+@pytest.mark.parametrize(("ending", "code"), ENDS.values(), ids=ENDS)
+async def test_a_view_ends_with_what_it_stands_on(client: Client, ending: tuple[Any, ...], code: int) -> None:
     token = await client.member("who", "publisher", topics="t")
     async with client.view("topics=t", token) as view:
         await view.until("counts")
-        await ending(client)
+        await client.ask(*ending)
         said = await view.until("end")
 
         assert said["code"] == code
@@ -288,11 +261,29 @@ async def test_a_view_ends_with_what_it_stands_on(
     assert client.views == 0
 
 
+async def test_rights_are_looked_at_again_when_their_time_is_over_though_nothing_changed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token expires by time alone, and no node is told."""
+    look_up, looks = live.Live._look_up, itertools.count()
+
+    async def look(*given: Any) -> live.Seen:
+        if next(looks) == 2:
+            raise NotAllowed
+        return await look_up(*given)
+
+    monkeypatch.setattr(live.Live, "_look_up", look)
+    monkeypatch.setattr(live, "RIGHTS_SECONDS", 0.01)
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0.01)
+    async with client.view("topics=t") as view:
+        assert (await view.until("end"))["code"] == 403
+
+
 async def test_nothing_is_shown_that_came_after_the_token_was_revoked(client: Client) -> None:
     token = await client.member("who", "project_admin")
     async with client.view("tail=t", token) as view:
         await view.until("counts")
-        await _delete_user(client)
+        await client.ask("DELETE", "/users/$P-who")
         await client.publish()
         names = []
         while (event := await view.event())[0]:
@@ -301,31 +292,15 @@ async def test_nothing_is_shown_that_came_after_the_token_was_revoked(client: Cl
     assert names == ["end"]
 
 
-async def test_a_topic_made_again_is_tailed_from_its_end(client: Client) -> None:
-    async with client.view("tail=t") as view:
-        await view.until("counts")
-        await client.publish()
-        assert (await view.until("message"))["offset"] == 0
-        await _delete_topic(client)
-        assert (await view.until("end"))["code"] == 404
+async def test_a_stop_ends_views(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with running_service(tmp_path / "ams-data") as (run, token):
+            client = await stack.enter_async_context(furnished(run, token))
+            view = await stack.enter_async_context(client.view("topics=t"))
+            await view.until("counts")
+            ended = asyncio.ensure_future(view.until("end"))
 
-
-async def test_a_stop_ends_views_at_once(tmp_path: Path) -> None:
-    async with running_service(tmp_path / "ams-data") as (run, token):
-        client = Client(run, token)
-        await client.ask("POST", "/projects/P", {})
-        await client.ask("PUT", "/projects/P/topics/t")
-        opened = client.view("topics=t")
-        view = await opened.__aenter__()
-        await view.until("counts")
-        began = asyncio.get_running_loop().time()
-        ended = asyncio.ensure_future(view.until("end"))
-    took = asyncio.get_running_loop().time() - began
-
-    assert await ended == {"reason": "The service is stopping", "code": 503}
-    assert took < 5
-    await opened.__aexit__(None, None, None)
-    await client.http.aclose()
+        assert await ended == {"reason": "The service is stopping", "code": 503}
 
 
 async def test_a_client_that_leaves_frees_its_view(client: Client) -> None:
@@ -333,8 +308,8 @@ async def test_a_client_that_leaves_frees_its_view(client: Client) -> None:
         await view.until("counts")
         assert client.views == 1
 
-    await soon(lambda: client.views == 0)
-    assert client.run.service.deliverer.unread.left("P") == client.run.service.deliverer.unread.most
+    await wait_until_async(lambda: client.views == 0)
+    assert client.run.service.deliverer.unread.left(client.project) == client.run.service.deliverer.unread.most
 
 
 async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> None:
@@ -349,20 +324,19 @@ async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> Non
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_holds_little(tmp_path: Path) -> None:
-    async with running_service(tmp_path / "ams-data", request_seconds=1) as (run, token):
-        client = Client(run, token)
-        async with client.http:
-            await client.ask("POST", "/projects/P", {})
-            await client.ask("PUT", "/projects/P/topics/t")
-            with _deaf(client, "/v1/projects/P:watch?tail=t") as deaf:
-                await asyncio.get_running_loop().sock_recv(deaf, 100)
-                read = _counted_reads(run.service.log)
-                for _ in range(12):
-                    await client.publish(data="A" * 1_000_000)
-                    await asyncio.sleep(0.05)
+    async with (
+        running_service(tmp_path / "ams-data", request_seconds=1) as (run, token),
+        furnished(run, token) as client,
+    ):
+        with _deaf(client, client.at("/projects/$P:watch?tail=t")) as deaf:
+            await asyncio.get_running_loop().sock_recv(deaf, 100)
+            read = _counted_reads(run.service.log)
+            for _ in range(12):
+                await client.publish(data="A" * 1_000_000)
+                await asyncio.sleep(0.05)
 
-                await soon(lambda: client.views == 0)
-            assert sum(read) < 8_000_000
+            await wait_until_async(lambda: client.views == 0)
+        assert sum(read) < 8_000_000
 
 
 @contextlib.contextmanager

@@ -27,11 +27,7 @@ def example() -> Iterator[ExampleIssuer]:
 def issuer(example: ExampleIssuer) -> Issuer:
     """What the service knows of the example."""
     return Issuer(
-        name=IssuerName("example"),
-        url=example.url,
-        audiences=("ams",),
-        client_id=CLIENT,
-        client_secret=CLIENT_SECRET,
+        name=IssuerName("example"), url=example.url, audiences=("ams",), client_id=CLIENT, client_secret=CLIENT_SECRET
     )
 
 

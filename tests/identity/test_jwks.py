@@ -93,6 +93,8 @@ def test_keys_for_something_else_are_left_out_without_a_word(other: dict[str, An
         ("text", "key 1 is left out: it is malformed"),
         ({"kty": "RSA", "kid": "o", "n": "A" * 2000, "e": "AQAB"}, "key o is left out: it is malformed"),
         ({"kty": "RSA", "kid": "o", "n": "_" * 171, "e": "AQAB"}, "key o is left out: it has 1024 bits"),
+        ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "_" * 340}, "key o is left out: its exponent has 2040 bits"),
+        ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "AQAAAAE"}, "key o is left out: its exponent has 33 bits"),
         ({"kty": "RSA", "kid": "o", "n": "_" * 2000, "e": "AQAB"}, "key o is left out: it has 12000 bits"),
     ],
 )

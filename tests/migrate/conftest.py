@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.migrate.cuts import HaProxy, Starter
+from tests.migrate.cuts import HaProxy, Site, Starter
 from tests.migrate.test_move import Original
 from tests.support.mongodb import mongodb
 from tests.support.parts import kafka_servers
@@ -33,7 +33,7 @@ def proxy(tmp_path: Path) -> Iterator[HaProxy]:
 
 
 @pytest.fixture
-def starter(tmp_path: Path) -> Iterator[Starter]:
-    made = Starter(tmp_path / "data")
+def site(original: Original, proxy: HaProxy, tmp_path: Path) -> Iterator[Site]:
+    made = Site(original, proxy, Starter(tmp_path / "data"), tmp_path / "data")
     yield made
-    made.end()
+    made.starter.end()

@@ -7,19 +7,21 @@ import os
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pymongo
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from cluster.ports import free_port, listening
 from tests.migrate.test_move import DATABASE, Original, sources
 from tests.support.commands import PROCESS, Ran, ams, run_ams
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import wait_until
 
 SERVE = ("--min-free-bytes", "0", "--reserve-bytes", "0")
 
@@ -97,7 +99,7 @@ class Starter:
         """Let it run by itself for a while."""
         subprocess.run(self.command, shell=True, check=True)
         try:
-            wait(lambda: listening(self.port))
+            wait_until(lambda: listening(self.port))
             yield
         finally:
             self.end()
@@ -108,23 +110,26 @@ class Starter:
             self.pid.unlink()
 
 
-def cut(
-    original: Original, data: Path, proxy: HaProxy, starter: Starter, *more: str, stop: str = "true", start: str = ""
-) -> Ran:
-    words, environment = cut_words(original, data, proxy, starter, *more, stop=stop, start=start)
-    return run_ams(words, environment)
+@dataclass(frozen=True)
+class Site:
+    """All that a cut has to do with; `data` is the new service's folder."""
 
+    original: Original
+    proxy: HaProxy
+    starter: Starter
+    data: Path
 
-def cut_words(
-    original: Original, data: Path, proxy: HaProxy, starter: Starter, *more: str, stop: str = "true", start: str = ""
-) -> tuple[list[str], dict[str, str]]:
-    """Return the words behind `ams`, and their environment."""
-    words = [
-        "migrate", "cut", *sources(original), "--data", str(data),
-        "--haproxy", proxy.path, "--map", "/ams.map", "--stop", stop, "--start", start or starter.command,
-        "--patience", "30", "-o", "json", *more,
-    ]  # fmt: skip
-    return words, {**os.environ, "AMS_ENDPOINT": starter.endpoint, "AMS_TOKEN": "short"}
+    def cut(self, *more: str, **commands: str) -> Ran:
+        return run_ams(*self.words(*more, **commands))
+
+    def words(self, *more: str, stop: str = "true", start: str = "") -> tuple[list[str], dict[str, str]]:
+        """Return the words of a cut behind `ams`, and their environment."""
+        words = [
+            "migrate", "cut", *sources(self.original), "--data", str(self.data),
+            "--haproxy", self.proxy.path, "--map", "/ams.map", "--stop", stop,
+            "--start", start or self.starter.command, "--patience", "120", "-o", "json", *more,
+        ]  # fmt: skip
+        return words, {**os.environ, "AMS_ENDPOINT": self.starter.endpoint, "AMS_TOKEN": "short"}
 
 
 @contextlib.contextmanager
@@ -143,8 +148,24 @@ def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
     return [(int(each["messageId"]), each["data"]) for each in map(json.loads, answer.text.splitlines())]
 
 
-def wait(until: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+def create_topics(original: Original, *names: str) -> None:
+    """Make topics in Kafka, without those of these names that are there."""
+
+    async def create() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=original.servers)
+        await admin.start()
+        if old := set(names) & set(await admin.list_topics()):
+            await admin.delete_topics(list(old))
+            while set(names) & set(await admin.list_topics()):
+                await asyncio.sleep(0.1)
+        age = {"retention.ms": str(200 * 86_400_000)}
+        await admin.create_topics([NewTopic(name, 1, 1, topic_configs=age) for name in names])
+        await admin.close()
+
+    asyncio.run(create())
+
+
+def differences(original: Original, endpoint: str) -> Any:
+    """Return what differs between the old side and a service that was filled from it."""
+    found = ams("migrate", "verify", *sources(original), "-o", "json", AMS_ENDPOINT=endpoint, AMS_TOKEN="short")
+    return json.loads(found.stdout)["differences"]

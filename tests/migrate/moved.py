@@ -12,22 +12,7 @@ from ams.core.messages import Stored
 from ams.core.messages import message as made_message
 from ams.core.names import Offset
 from ams.migrate.converting import Bounds, Converted, MovedTopic
-from ams.storage.export_format import (
-    FORMAT,
-    End,
-    Header,
-    Line,
-    Log,
-    Membership,
-    Message,
-    Project,
-    Subscription,
-    Tally,
-    Topic,
-    User,
-    encoded,
-    kind,
-)
+from ams.storage import export_format as lines
 from tests.support.commands import PROCESS
 
 PUBLISHED = int(time.time() * 1000) - DAY // 2
@@ -41,40 +26,41 @@ def token(number: int) -> str:
 def converted(*, users: int, topics: int, messages: int, projects: int = 2) -> Converted:
     """Return so many of everything: each topic has as many messages, from offset 5 on, and a subscription."""
     found = Converted()
-    found.users = [User(name="root", token=token(0), service_roles=("service_admin",))]
-    found.users += [User(name=f"user{number}", token=token(number)) for number in range(1, users)]
-    found.projects = [Project(name=f"project{number}", description="of a day") for number in range(projects)]
+    found.users = [lines.User(name="root", token=token(0), service_roles=("service_admin",))]
+    found.users += [lines.User(name=f"user{number}", token=token(number)) for number in range(1, users)]
+    found.projects = [lines.Project(name=f"project{number}", description="of a day") for number in range(projects)]
     found.memberships = [
-        Membership(user=f"user{number}", project=f"project{number % projects}", roles=("consumer", "publisher"))
+        lines.Membership(user=f"user{number}", project=f"project{number % projects}", roles=("consumer", "publisher"))
         for number in range(1, users)
     ]
     for number in range(topics):
         project, first, end = f"project{number % projects}", 5, 5 + messages
-        line = Topic(project=project, name=f"topic{number}", authorized=(f"user{1 + number % max(users - 1, 1)}",),
-                     tally=Tally(messages=end), retention=30 * DAY)  # fmt: skip
+        reader, tally = f"user{1 + number % max(users - 1, 1)}", lines.Tally(messages=end)
+        line = lines.Topic(
+            project=project, name=f"topic{number}", authorized=(reader,), tally=tally, retention=30 * DAY
+        )
         found.topics.append(MovedTopic(line, f"{project}.topic{number}", 0, Bounds(first, end, 30 * DAY)))
         found.subscriptions.append(
-            Subscription(project=project, name=f"sub{number}", topic=line.name, offset=first + messages // 2)
+            lines.Subscription(project=project, name=f"sub{number}", topic=line.name, offset=first + messages // 2)
         )
     return found
 
 
-def message(topic: int, offset: int) -> Message:
-    """Return the message of a topic at an offset."""
+def message(topic: int, offset: int) -> lines.Message:
     data = base64.b64encode(f"{topic} at {offset}".encode()).decode()
-    return Message(offset=offset, time=PUBLISHED + offset, data=data, attributes={"n": str(offset)})
+    return lines.Message(offset=offset, time=PUBLISHED + offset, data=data, attributes={"n": str(offset)})
 
 
-def messages(found: Converted, number: int) -> Iterator[Message]:
-    """Yield the messages of a topic."""
+def messages(found: Converted, number: int) -> Iterator[lines.Message]:
     bounds = found.topics[number].bounds
     return (message(number, offset) for offset in range(bounds.first, bounds.end))
 
 
-def _lines(found: Converted) -> Iterator[Line]:
+def _lines(found: Converted) -> Iterator[lines.Line]:
     for number, topic in enumerate(found.topics):
         line = topic.line
-        yield Log(project=line.project, topic=line.name, id=line.id, first=topic.bounds.first, retention=line.retention)
+        known = {"project": line.project, "topic": line.name, "id": line.id, "retention": line.retention}
+        yield lines.Log(**known, first=topic.bounds.first)
         yield from messages(found, number)
     yield from found.lines()
 
@@ -83,11 +69,11 @@ def imported(found: Converted, folder: Path) -> Path:
     """Import it all into a new data folder, and return that."""
     counts: Counter[str] = Counter()
     with (folder / "all.jsonl").open("wb") as file:
-        file.write(encoded(Header(format=FORMAT)))
+        file.write(lines.encoded(lines.Header(format=lines.FORMAT)))
         for line in _lines(found):
-            counts[kind(line)] += 1
-            file.write(encoded(line))
-        file.write(encoded(End(counts=dict(counts))))
+            counts[lines.kind(line)] += 1
+            file.write(lines.encoded(line))
+        file.write(lines.encoded(lines.End(counts=dict(counts))))
     command = (*PROCESS, "import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     (folder / "data" / "admin.token").write_text(token(0))

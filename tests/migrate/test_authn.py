@@ -1,7 +1,6 @@
 """The certificate service moves after AMS: from MongoDB, by the command, into a real one beside a real AMS."""
 
 import json
-import os
 import ssl
 import subprocess
 import uuid
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bson
 import httpx
 import pymongo
 import pytest
@@ -19,11 +17,11 @@ from bson import Int64, ObjectId
 from ams.migrate.converting import NO_MESSAGES, converted
 from ams.migrate.documents import read_documents
 from ams.storage.export_format import FORMAT, End, Header, encoded, kind
-from tests.support.commands import PROCESS, Ran, run_ams
+from tests.support.commands import PROCESS, Ran, ams_alone
 from tests.support.mongodb import mongodb
 from tests.support.service import LiveService, live_service
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 ANN, GONE = str(uuid.uuid4()), str(uuid.uuid4())
 ADMIN = "a" * 64
@@ -124,27 +122,28 @@ def ams(uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServ
         counts[kind(each)] = counts.get(kind(each), 0) + 1
     whole = [Header(format=FORMAT), *lines, End(counts=counts)]
     (folder / "all.jsonl").write_bytes(b"".join(map(encoded, whole)))
-    imported = run("import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
+    imported = ams_alone("import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
     assert imported.returncode == 0, imported.stderr
     (folder / "data" / "admin.token").write_text(ADMIN)
     with live_service(folder / "data", "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
         yield running
 
 
-@pytest.fixture
-def authn(ams: LiveService, tmp_path: Path) -> Iterator[Authn]:
-    data = tmp_path / "authn"
-    (tmp_path / "ca").mkdir()
+@pytest.fixture(scope="module")
+def authn(ams: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authn]:
+    folder = tmp_path_factory.mktemp("authn")
+    data = folder / "data"
+    (folder / "ca").mkdir()
     command = [
         *PROCESS, "authn", "serve", "--data", str(data), "--port", "0", "--ops-port", "0",
-        "--tls-self-signed", "--client-ca", str(tmp_path / "ca"),
+        "--tls-self-signed", "--client-ca", str(folder / "ca"),
     ]  # fmt: skip
-    with (tmp_path / "stderr").open("w") as errors:
+    with (folder / "stderr").open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         assert process.stdout is not None
         ready, _, url = process.stdout.readline().strip().partition(" ")
-        assert ready == "ready", (tmp_path / "stderr").read_text()
+        assert ready == "ready", (folder / "stderr").read_text()
         environment = {
             "AMS_ENDPOINT": ams.base_url, "AMS_TOKEN": ADMIN, "AMS_AUTHN_ENDPOINT": url,
             "AMS_AUTHN_KEY_FILE": str(data / "authn.key"), "AMS_AUTHN_CA": str(data / "authn-tls" / "ca.pem"),
@@ -156,13 +155,8 @@ def authn(ams: LiveService, tmp_path: Path) -> Iterator[Authn]:
         process.stdout.close()  # type: ignore[union-attr]
 
 
-def run(*words: str, **variables: str) -> Ran:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
-    return run_ams(words, own | variables)
-
-
 def moved(authn: Authn, uri: str, *words: str) -> Ran:
-    ran = run("migrate", "authn", "--mongodb", uri, "--ams-host", HOST, "-o", "json", *words, **authn.environment)
+    ran = ams_alone("migrate", "authn", "--mongodb", uri, "--ams-host", HOST, "-o", "json", *words, **authn.environment)
     assert ADMIN not in ran.stdout + ran.stderr
     assert SECRET not in ran.stdout + ran.stderr
     return ran
@@ -178,22 +172,18 @@ ODD = {
 }
 
 
-def test_a_dry_run_says_what_becomes_of_everything_and_changes_nothing(authn: Authn, uri: str) -> None:
-    ran = moved(authn, uri, "--dry-run")
+def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Authn, uri: str, ams: LiveService) -> None:
+    dry = moved(authn, uri, "--dry-run")
     strict = moved(authn, uri, "--strict")
-
-    told = json.loads(ran.stdout)
-    assert (ran.returncode, strict.returncode) == (0, 1), ran.stderr
+    told = json.loads(dry.stdout)
+    assert (dry.returncode, strict.returncode) == (0, 1), dry.stderr
     assert told["counts"] == {"service_types": 2, "auth_methods": 2, "bindings": 10}
     assert told["outcomes"] == {"made": 10, "changed": 0, "as it is": 0, "left out": 4}
     assert {each["place"] for each in told["details"]} == ODD.keys()
-    for each in told["details"]:
-        assert each["done"].startswith(ODD[each["place"]])
+    assert all(each["done"].startswith(ODD[each["place"]]) for each in told["details"])
     assert json.loads(strict.stdout)["applied"] is False
     assert authn.bindings() == {}
 
-
-def test_all_that_stands_goes_over_and_bindings_follow_their_users(authn: Authn, uri: str, ams: LiveService) -> None:
     ran = moved(authn, uri)
     again = moved(authn, uri)
 
@@ -217,23 +207,9 @@ def test_all_that_stands_goes_over_and_bindings_follow_their_users(authn: Authn,
 
 
 def test_without_hosts_every_service_type_of_ams_is_the_one_that_moved(authn: Authn, uri: str) -> None:
-    ran = run("migrate", "authn", "--mongodb", uri, "--dry-run", **authn.environment)
-
+    ran = ams_alone("migrate", "authn", "--mongodb", uri, "--dry-run", **authn.environment)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count(f"its user {GONE} is gone") == 2
-
-
-def test_a_dump_tells_the_same_as_the_database(authn: Authn, uri: str, tmp_path: Path) -> None:
-    with pymongo.MongoClient[dict[str, Any]](uri) as client:
-        for database in ("argo_msg", "argo_auth"):
-            (tmp_path / database).mkdir()
-            for name in client[database].list_collection_names():
-                documents = b"".join(bson.encode(each) for each in client[database][name].find())
-                (tmp_path / database / f"{name}.bson").write_bytes(documents)
-
-    dumped, asked = moved(authn, str(tmp_path), "--dry-run"), moved(authn, uri, "--dry-run")
-
-    assert json.loads(dumped.stdout) == json.loads(asked.stdout)
 
 
 def test_a_database_that_is_none_is_one_clear_line(authn: Authn, uri: str, tmp_path: Path) -> None:

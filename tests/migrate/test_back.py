@@ -1,9 +1,12 @@
-"""The way back: what came since the cut is given to the old service, whose clients go on there."""
+"""The way back: what came since the cut is given to the old service; and copies and cuts that are killed and redone."""
 
 import asyncio
 import base64
 import json
+import os
+import random
 import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,9 @@ from demo.migrate.site import CLIENT, CURL, LIBRARY, PROJECT, REQUESTS, Pushed, 
 from tests.migrate.cuts import HaProxy, Starter
 from tests.migrate.test_move import b64
 from tests.support import marks
-from tests.support.commands import Ran, ams
+from tests.support.commands import PROCESS, Ran, ams
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 SIZE = Size(users=30, projects=6, topics=20, messages=2_000)
 
@@ -41,11 +44,9 @@ class Both:
         asyncio.run(write_messages(self.day, self.old.address.kafka))
         self.old.start_api()
 
-    def start(self) -> None:
-        """Let both run, the new one after a cut."""
-        self.fill()
-        cut = self.migrate("cut", "--data", str(self.data), "--stop", "true", "--start", self.new.command)
-        assert cut.returncode == 0, cut.stderr
+    def cut(self) -> Ran:
+        """Let the new one run, too, after a cut."""
+        return self.migrate("cut", "--data", str(self.data), "--stop", "true", "--start", self.new.command)
 
     def stop(self) -> None:
         self.new.end()
@@ -89,18 +90,33 @@ class Both:
         ]
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Both]:
     marks.require("kafka")
-    made = Both(tmp_path_factory.mktemp("back"))
+    made = Both(tmp_path)
     try:
-        made.start()
+        made.fill()
         yield made
     finally:
         made.stop()
 
 
-def test_the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both: Both) -> None:
+@pytest.fixture
+def both(filled: Both) -> Both:
+    cut = filled.cut()
+    assert cut.returncode == 0, cut.stderr
+    return filled
+
+
+def test_what_came_since_the_cut_goes_back_until_the_old_service_is_used(both: Both, proxy: HaProxy) -> None:
+    """One journey: the old service is changed by each step, and used by the last."""
+    the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both)
+    what_was_made_since_is_listed_and_stays(both)
+    clients_are_held_meanwhile_and_led_to_the_old_service_then(both, proxy)
+    the_way_is_closed_when_the_old_service_was_used(both, proxy)
+
+
+def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both: Both) -> None:
     new, old = both.new.endpoint, both.old.address.url
     mine = {"data": b64("one"), "attributes": {"n": "1"}}, {"data": b64("two"), "attributes": {"said": 'a "quote"\n'}}
     first, second = both.publish(new, REQUESTS, *mine)
@@ -123,7 +139,7 @@ def test_the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_g
     assert again["counts"] == {"messages": 0, "positions": 0}
 
 
-def test_what_was_made_since_is_listed_and_stays(both: Both) -> None:
+def what_was_made_since_is_listed_and_stays(both: Both) -> None:
     headers = {"x-api-key": both.day.admin_token}
     made = httpx.put(
         f"{both.new.endpoint}/v1/projects/{PROJECT}/topics/since", headers=headers, trust_env=False, json={}
@@ -135,8 +151,9 @@ def test_what_was_made_since_is_listed_and_stays(both: Both) -> None:
     assert ["topic", f"{PROJECT}/since"] in [[each["kind"], each["what"]] for each in told["details"]]
 
 
-def test_clients_are_held_meanwhile_and_led_to_the_old_service_then(both: Both, proxy: HaProxy) -> None:
+def clients_are_held_meanwhile_and_led_to_the_old_service_then(both: Both, proxy: HaProxy) -> None:
     proxy.told = ["set map /ams.map service new"]
+
     done = both.back("--haproxy", proxy.path, "--map", "/ams.map")
 
     assert done.returncode == 0, done.stderr
@@ -146,7 +163,7 @@ def test_clients_are_held_meanwhile_and_led_to_the_old_service_then(both: Both, 
     assert proxy.told[3:] == []
 
 
-def test_the_way_is_closed_when_the_old_service_was_used(both: Both, proxy: HaProxy) -> None:
+def the_way_is_closed_when_the_old_service_was_used(both: Both, proxy: HaProxy) -> None:
     both.publish(both.old.address.url, CLIENT, {"data": b64("there")})
     proxy.told = ["set map /ams.map service new"]
     refused = both.back("--haproxy", proxy.path, "--map", "/ams.map")
@@ -162,3 +179,32 @@ def test_the_way_is_closed_when_the_old_service_was_used(both: Both, proxy: HaPr
     assert refused.returncode == 1
     assert "has other messages there: the old service was used since the cut" in refused.stderr
     assert before[0] not in [each[0] for each in both.pull(both.old.address.url, LIBRARY, 500)]
+
+
+def killed(filled: Both, command: str, seconds: float, *more: str) -> bool:
+    """Run a command and kill it after so long, unless it has ended before; return whether it was killed."""
+    environment = {**os.environ, "AMS_ENDPOINT": filled.new.endpoint, "AMS_TOKEN": filled.day.admin_token}
+    words = [*PROCESS, "migrate", command, *filled.sources, "--data", str(filled.data), *more]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        subprocess.run(words, env=environment, timeout=seconds, check=False, **silent)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+KILLS = 10
+
+
+def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(filled: Both) -> None:
+    chance = random.Random(KILLS)
+    took = 0
+    for _ in range(KILLS):
+        took += killed(filled, "copy", chance.uniform(0.5, 6))
+        took += killed(filled, "cut", chance.uniform(1, 8), "--stop", "true", "--start", "false")
+    assert took  # some were in the middle of their work
+
+    done = filled.cut()
+    assert done.returncode == 0, done.stderr
+    verified = filled.migrate("verify")
+    assert json.loads(verified.stdout)["differences"] == []

@@ -40,7 +40,6 @@ def test_what_is_the_same_is_the_same(action: str, status: int, content_type: st
 @given(ACTIONS, VALUES)
 def test_white_space_and_the_order_of_keys_are_no_difference(action: str, value: Any) -> None:
     other = Answer(200, JSON_TYPE, json.dumps(_backwards(value), indent=3).encode())
-
     assert different(action, answer(value), other, rules=()) == []
 
 
@@ -63,7 +62,6 @@ def test_lists_in_another_order_differ_in_that_alone(names: list[str], chance: A
 @given(ACTIONS, VALUES, VALUES)
 def test_what_differs_differs_from_both_sides(action: str, old: Any, new: Any) -> None:
     one, other = (wheres(action, *pair, rules=()) for pair in ((old, new), (new, old)))
-
     assert sorted(one) == sorted(other)
 
 
@@ -103,7 +101,6 @@ def test_a_kind_is_told_once_with_both_sides() -> None:
 
 def test_of_several_of_a_name_the_nearest_is_compared() -> None:
     old = {"users": [{"name": "a", "email": "1"}, {"name": "b"}, {"name": "a", "email": "2"}]}
-
     assert wheres("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "1"}]}) == []
     assert wheres("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "3"}]}) == ["users[].email"]
 
@@ -111,7 +108,6 @@ def test_of_several_of_a_name_the_nearest_is_compared() -> None:
 @pytest.mark.parametrize("depth", [100, 600, 5000])
 def test_bodies_of_any_depth_are_compared_or_said_to_be_too_deep(depth: int) -> None:
     one, other = (Answer(200, JSON_TYPE, b'{"a":' * depth + last + b"}" * depth) for last in (b"1", b"2"))
-
     assert len(different("users:list", one, other)) == 1
 
 
@@ -231,7 +227,6 @@ def test_a_documented_difference_is_none_by_its_rule_alone(source: str, action: 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: f"{each.source} {each.why}")
 def test_every_rule_has_an_example_that_needs_it(rule: Rule) -> None:
     examples = [(action, _answered(old), _answered(new)) for of, action, old, new in EXAMPLES if of == rule.source]
-
     assert any(different(*each, rules=[rule]) != different(*each, rules=()) for each in examples)
 
 
@@ -261,21 +256,13 @@ def test_what_is_only_right_for_some_is_a_difference_for_others() -> None:
 @pytest.mark.parametrize(
     ("target", "action"),
     [
-        ("/v1/projects/P/topics/T:acl", "topics:acl"),
-        ("/v1/projects/P/topics/T%3Aacl?key=a", "topics:acl"),
-        ("/v1/projects/P%2Ftopics", "topics:list"),
-        ("https://ams.example/v1/users/profile?key=x", "users:profile"),
-        ("/v1/users:byToken/abc", "users:byToken"),
-        ("/v1/users/ann", "users:show"),
-        ("/v1/projects/P/topics/T:read?from=1", None),
-        ("/v1/projects/P/subscriptions/S:doctor", None),
-        ("/console/", None),
-        ("//v1/users", None),
-        ("/v1/users/", None),
-        ("http://[", None),
+        ("/v1/projects/P/topics/T:acl", "topics:acl"), ("/v1/projects/P/topics/T%3Aacl?key=a", "topics:acl"),
+        ("/v1/projects/P%2Ftopics", "topics:list"), ("https://ams.example/v1/users/profile?key=x", "users:profile"),
+        ("/v1/users:byToken/abc", "users:byToken"), ("/v1/users/ann", "users:show"),
+        ("/v1/projects/P/topics/T:read?from=1", None), ("/v1/projects/P/subscriptions/S:doctor", None),
+        ("/console/", None), ("//v1/users", None), ("/v1/users/", None), ("http://[", None),
     ],
-)
+)  # fmt: skip
 def test_reads_are_told_by_their_paths(target: str, action: str | None) -> None:
     found = read_of(target)
-
     assert (found and found.action) == action

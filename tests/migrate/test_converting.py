@@ -3,7 +3,7 @@
 import base64
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,16 +90,117 @@ def test_tokens_uuids_names_and_dates_stay() -> None:
 
 def test_a_secret_is_in_no_text_of_what_is_odd() -> None:
     done = moved(users=[user(), user("bob", token="token of ann"), user("ann", uuid="old", token="secret")])
-
     assert kinds(done) == ["second token", "second user"]
     assert not any("token of" in text or text == "secret" for each in done.oddities for text in each)
 
 
-def test_users_without_a_token_get_one_each() -> None:
-    done = moved(users=[user(token=""), user("bob", token=None)])
+PUSH = {
+    "push_type": "http_endpoint", "push_endpoint": "https://endpoint.egi.example/in", "max_messages": 5,
+    "authorization_type": "autogen", "authorization_header": "value", "retry_policy": "linear", "retry_period": 3000,
+    "verification_hash": "hash", "verified": True, "base_64_decode": True,
+}  # fmt: skip
+HOOK = {"push_type": "mattermost", "mattermost_url": "https://chat.egi.example/hooks/x",
+        "authorization_type": "autogen", "max_messages": 0, "verified": True}  # fmt: skip
+LATER = datetime(2024, 1, 1, tzinfo=UTC)
 
-    assert [(each.name, each.token) for each in done.users] == [("ann", ""), ("bob", "")]
-    assert kinds(done) == ["token", "token"]
+
+def pushed(done: Converted, *names: str) -> list[Any]:
+    """Return fields of how the only subscription is pushed."""
+    return [getattr(done.subscriptions[0].push, name) for name in names]
+
+
+def day(count: int, number: int, name: str = "t") -> dict[str, Any]:
+    return document(date=datetime(2024, 5, number), project_uuid=P, topic_name=name, msg_count=count)
+
+
+CONSUMER = {"project_uuid": P, "roles": ["consumer"]}
+GONE = {"project_uuid": "gone"}
+BECOMES: dict[str, tuple[dict[str, Any], Callable[[Converted], Any], Any, list[str]]] = {
+    "users without a token get one each": (
+        {"users": [user(token=""), user("bob", token=None)]},
+        lambda done: [(each.name, each.token) for each in done.users], [("ann", ""), ("bob", "")], ["token", "token"],
+    ),
+    "the last of two memberships decides": (
+        {"users": [user(projects=[CONSUMER, GONE, {"project_uuid": P, "roles": ["publisher"]}])]},
+        lambda done: [each.roles for each in done.memberships], [("publisher",)], ["membership", "second membership"],
+    ),
+    "what is of a project that is gone is left out": (
+        {"topics": [topic(**GONE)], "subscriptions": [subscription(**GONE)],
+         "schemas": [document(uuid="s", name="s", type="json", raw_schema="e30=", **GONE)]},
+        lambda done: done.topics + done.subscriptions + done.schemas, [], ["schema", "topic", "subscription"],
+    ),
+    "two users of a uuid go over, and it names the oldest": (
+        {"users": [user(projects=[CONSUMER]), user("bob", uuid=ANN, projects=[CONSUMER])],
+         "topics": [topic(acl=[ANN])]},
+        lambda done: ([(each.name, each.id) for each in done.users], [each.user for each in done.memberships],
+                      done.topics[0].line.authorized),
+        ([("ann", ANN), ("bob", None)], ["ann", "bob"], ("ann",)), ["uuid"],
+    ),
+    "nobody is who made what names nobody": (
+        {"users": [user(uuid="", created_by=""), user("bob", created_by="")], "projects": [project(created_by="")]},
+        lambda done: [each.created_by for each in done.users + done.projects], [None, None, None], ["uuid"],
+    ),
+    "a schema that cannot be read is left out": (
+        {"schemas": [document(uuid="s", project_uuid=P, name="x", type="json", raw_schema="no base64")]},
+        lambda done: done.schemas, [], ["schema"],
+    ),
+    "a list loses who is gone": (
+        {"topics": [topic(acl=[ANN, "gone", ANN]), topic("u", acl=None)]},
+        lambda done: done.topics[0].line.authorized, ("ann",), ["access list", "access list"],
+    ),
+    "a subscription whose topic is gone goes over": (
+        {"subscriptions": [subscription(topic="gone", offset=7)]},
+        lambda done: [(each.topic, each.offset) for each in done.subscriptions], [("gone", 7)], ["topic"],
+    ),
+    "a pull subscription that once had push is nothing odd": (
+        {"topics": [topic()], "subscriptions": [subscription(authorization_type="autogen", max_messages=1)]},
+        lambda done: [each.push for each in done.subscriptions], [None], [],
+    ),
+    "users come after who made them": (
+        {"users": [user("bob", created_by=ANN), user("ann", created_by="")]},
+        lambda done: [(each.name, each.created_by) for each in done.users], [("ann", None), ("bob", "ann")], [],
+    ),
+    "users who made each other go over": (
+        {"users": [user("bob", created_by=ANN), user("ann", created_by=BOB)]}, lambda done: len(done.users), 2, [],
+    ),
+    "two topics of a name are one with the newest date and both lists": (
+        {"bounds": {"t": Bounds(0, 5)}, "users": [user(), user("bob")],
+         "topics": [topic(acl=[ANN], msg_num=3), topic(acl=[BOB, ANN], msg_num=2, created_on=LATER)]},
+        lambda done: [(each.line.authorized, each.line.created_on, each.line.tally.messages) for each in done.topics],
+        [(("ann", "bob"), round(LATER.timestamp() * 1000), 5)], ["second topic", "access list"],
+    ),
+    "a subscription beyond the end of a topic that was made again begins at its beginning": (
+        {"bounds": {"t": Bounds(0, 5)}, "topics": [topic(msg_num=5, created_on=LATER)],
+         "subscriptions": [subscription(offset=700)]},
+        lambda done: done.subscriptions[0].offset, 0, ["offset"],
+    ),
+    "a push configuration keeps its hash, header and state": (
+        {"topics": [topic()], "subscriptions": [subscription(**PUSH)]},
+        lambda done: pushed(done, "type", "endpoint", "max_messages", "header_type", "header_value",
+                            "verification_hash", "retry_policy", "retry_period", "verified", "base64_decode"),
+        ["http_endpoint", PUSH["push_endpoint"], 5, "autogen", "value", "hash", "linear", 3000, True, True], [],
+    ),
+    "a mattermost hook has no header and at least one message": (
+        {"topics": [topic()], "subscriptions": [subscription(**HOOK)]},
+        lambda done: pushed(done, "type", "header_type", "header_value", "max_messages"), ["mattermost", "", "", 1], [],
+    ),
+    "days are added up and fit what the topic has": (
+        {"bounds": {"t": Bounds(0, 10)}, "topics": [topic(msg_num=10)],
+         "daily_topic_msg_count": [day(100, 1), day(4, 2), day(3, 2), day(2, 3), day(9, 3, "gone")]},
+        lambda done: (done.projects[0].days, done.topics[0].line.days),
+        ((Day("2024-05-01", 100, 0), Day("2024-05-02", 7, 0), Day("2024-05-03", 11, 0)),
+         (Day("2024-05-01", 1, 0), Day("2024-05-02", 7, 0), Day("2024-05-03", 2, 0))), [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("documents", "look", "expected", "odd"), BECOMES.values(), ids=BECOMES)
+def test_each_document_becomes_what_the_rules_say(
+    documents: dict[str, Any], look: Callable[[Converted], Any], expected: Any, odd: list[str]
+) -> None:
+    done = moved(**documents)
+    assert look(done) == expected
+    assert kinds(done) == odd
 
 
 @pytest.mark.parametrize("old", ["admin", "6D0F1A54-6F0E-4BD3-9A3E-0D6B7A2F4C11", ""])
@@ -111,44 +212,11 @@ def test_a_uuid_that_is_none_becomes_another_and_what_named_it_follows(old: str)
     assert kinds(done) == ["uuid"]
 
 
-def test_users_come_after_who_made_them() -> None:
-    done = moved(users=[user("bob", created_by=ANN), user("ann", created_by="")])
-
-    assert [(each.name, each.created_by) for each in done.users] == [("ann", None), ("bob", "ann")]
-    circle = moved(users=[user("bob", created_by=ANN), user("ann", created_by=BOB)])
-    assert len(circle.users) == 2
-
-
 @pytest.mark.parametrize("roles", [None, [], "none"])
 def test_memberships_of_old_versions_lack_lists(roles: Any) -> None:
     entry = {"project_uuid": P} if roles == "none" else {"project_uuid": P, "roles": roles}
-
     done = moved(users=[user(projects=[entry], service_roles=None)])
-
     assert [(each.user, each.project, each.roles) for each in done.memberships] == [("ann", "EGI", ())]
-
-
-def test_the_last_of_two_memberships_decides_and_one_of_a_project_that_is_gone_is_left_out() -> None:
-    entries = [
-        {"project_uuid": P, "roles": ["consumer"]},
-        {"project_uuid": "gone"},
-        {"project_uuid": P, "roles": ["publisher"]},
-    ]
-
-    done = moved(users=[user(projects=entries)])
-
-    assert [each.roles for each in done.memberships] == [("publisher",)]
-    assert kinds(done) == ["membership", "second membership"]
-
-
-def test_what_is_of_a_project_that_is_gone_is_left_out() -> None:
-    done = moved(
-        topics=[topic(project_uuid="gone")], subscriptions=[subscription(project_uuid="gone")],
-        schemas=[document(uuid="s", project_uuid="gone", name="s", type="json", raw_schema="e30=")],
-    )  # fmt: skip
-
-    assert (done.topics, done.subscriptions, done.schemas) == ([], [], [])
-    assert kinds(done) == ["schema", "topic", "subscription"]
 
 
 def test_a_name_that_nobody_could_ask_for_is_mended_and_takes_nobody_elses() -> None:
@@ -165,23 +233,6 @@ def test_a_name_that_nobody_could_ask_for_is_mended_and_takes_nobody_elses() -> 
     assert kinds(done) == ["name", "name", "name"]
 
 
-def test_two_users_of_a_uuid_both_go_over_and_what_names_it_is_the_oldest() -> None:
-    entry = [{"project_uuid": P, "roles": ["consumer"]}]
-
-    done = moved(users=[user(projects=entry), user("bob", uuid=ANN, projects=entry)], topics=[topic(acl=[ANN])])
-
-    assert [(each.name, each.id) for each in done.users] == [("ann", ANN), ("bob", None)]
-    assert [each.user for each in done.memberships] == ["ann", "bob"]
-    assert done.topics[0].line.authorized == ("ann",)
-
-
-def test_nobody_is_who_made_what_names_nobody() -> None:
-    done = moved(users=[user(uuid="", created_by=""), user("bob", created_by="")], projects=[project(created_by="")])
-
-    assert [each.created_by for each in done.users] == [None, None]
-    assert done.projects[0].created_by is None
-
-
 def test_a_schema_is_decoded_and_attached() -> None:
     schema = {"type": "object", "required": ["site"]}
     raw = base64.b64encode(json.dumps(schema).encode()).decode()
@@ -192,35 +243,6 @@ def test_a_schema_is_decoded_and_attached() -> None:
     assert json.loads(done.schemas[0].revisions[0].payload or "") == schema
     assert [each.line.schema for each in done.topics] == ["x", None]
     assert kinds(done) == ["schema"]
-
-
-def test_a_schema_that_cannot_be_read_is_left_out() -> None:
-    done = moved(schemas=[document(uuid="s", project_uuid=P, name="x", type="json", raw_schema="no base64")])
-
-    assert (done.schemas, kinds(done)) == ([], ["schema"])
-
-
-def test_two_topics_of_a_name_are_one_with_the_newest_date_and_both_lists() -> None:
-    other = datetime(2024, 1, 1, tzinfo=UTC)
-    done = moved(
-        {"t": Bounds(0, 5)},
-        users=[user(), user("bob")],
-        topics=[topic(acl=[ANN], msg_num=3), topic(acl=[BOB, ANN], msg_num=2, created_on=other)],
-    )
-
-    [one] = done.topics
-    assert one.line.authorized == ("ann", "bob")
-    assert one.line.created_on == round(other.timestamp() * 1000)
-    assert one.line.tally is not None
-    assert one.line.tally.messages == 5
-    assert kinds(done) == ["second topic", "access list"]
-
-
-def test_a_list_loses_who_is_gone() -> None:
-    done = moved(topics=[topic(acl=[ANN, "gone", ANN]), topic("u", acl=None)])
-
-    assert done.topics[0].line.authorized == ("ann",)
-    assert kinds(done) == ["access list", "access list"]
 
 
 def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
@@ -239,9 +261,7 @@ def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
         (61, 60, 0, True), (9999, 60, 0, True), (-1, 40, 0, True),
     ],
 )  # fmt: skip
-def test_a_subscription_stands_where_the_original_would_have_gone_on(
-    offset: int, expected: int, lost: int, odd: bool
-) -> None:
+def test_a_subscription_stands_where_the_original_was(offset: int, expected: int, lost: int, odd: bool) -> None:
     done = moved({"t": Bounds(40, 60)}, topics=[topic(msg_num=60)], subscriptions=[subscription(offset=offset)])
 
     [one] = done.subscriptions
@@ -249,71 +269,24 @@ def test_a_subscription_stands_where_the_original_would_have_gone_on(
     assert kinds(done) == (["offset"] if odd else [])
 
 
-def test_a_subscription_beyond_the_end_of_a_topic_that_was_made_again_begins_at_its_beginning() -> None:
-    again = topic(msg_num=5, created_on=datetime(2024, 1, 1, tzinfo=UTC))
-
-    done = moved({"t": Bounds(0, 5)}, topics=[again], subscriptions=[subscription(offset=700)])
-
-    assert done.subscriptions[0].offset == 0
-
-
-def test_a_subscription_whose_topic_is_gone_goes_over() -> None:
-    done = moved(subscriptions=[subscription(topic="gone", offset=7)])
-
-    assert (done.subscriptions[0].topic, done.subscriptions[0].offset) == ("gone", 7)
-    assert kinds(done) == ["topic"]
-
-
 @pytest.mark.parametrize(("ack", "expected"), [(-5, 0), (0, 0), (600, 600), (86_400, 600), (12.0, 12), (None, 10)])
 def test_a_deadline_is_cut_to_what_is_allowed(ack: Any, expected: int) -> None:
     done = moved(topics=[topic()], subscriptions=[subscription(ack=ack)])
-
     assert done.subscriptions[0].ack_deadline_seconds == expected
-
-
-PUSH = {
-    "push_type": "http_endpoint", "push_endpoint": "https://endpoint.egi.example/in", "max_messages": 5,
-    "authorization_type": "autogen", "authorization_header": "value", "retry_policy": "linear", "retry_period": 3000,
-    "verification_hash": "hash", "verified": True, "base_64_decode": True,
-}  # fmt: skip
-
-
-def test_a_push_configuration_keeps_its_hash_header_and_state() -> None:
-    push = moved(topics=[topic()], subscriptions=[subscription(**PUSH)]).subscriptions[0].push
-
-    assert push is not None
-    assert (push.type, push.endpoint, push.max_messages) == ("http_endpoint", PUSH["push_endpoint"], 5)
-    assert (push.header_type, push.header_value, push.verification_hash) == ("autogen", "value", "hash")
-    assert (push.retry_policy, push.retry_period, push.verified, push.base64_decode) == ("linear", 3000, True, True)
-
-
-def test_a_mattermost_hook_has_no_header_and_at_least_one_message() -> None:
-    hook = {"push_type": "mattermost", "mattermost_url": "https://chat.egi.example/hooks/x",
-            "authorization_type": "autogen", "max_messages": 0, "verified": True}  # fmt: skip
-    push = moved(topics=[topic()], subscriptions=[subscription(**hook)]).subscriptions[0].push
-
-    assert push is not None
-    assert (push.type, push.header_type, push.header_value, push.max_messages) == ("mattermost", "", "", 1)
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {**PUSH, "push_type": ""}, {**PUSH, "push_endpoint": "http://endpoint.egi.example"},
+        {**PUSH, "push_endpoint": "https://user:s3cret@endpoint.egi.example"},
         {"push_endpoint": "https://old.egi.example"},
     ],
 )  # fmt: skip
 def test_what_was_no_push_or_cannot_be_one_is_pulled_from_and_told(fields: dict[str, Any]) -> None:
     done = moved(topics=[topic()], subscriptions=[subscription(**fields)])
-
     assert done.subscriptions[0].push is None
     assert kinds(done) == ["push"]
-
-
-def test_a_pull_subscription_that_once_had_push_is_nothing_odd() -> None:
-    done = moved(topics=[topic()], subscriptions=[subscription(authorization_type="autogen", max_messages=1)])
-
-    assert (done.subscriptions[0].push, done.oddities) == (None, [])
 
 
 def test_the_newest_of_several_pending_registrations_goes_over() -> None:
@@ -337,20 +310,6 @@ def test_the_newest_of_several_pending_registrations_goes_over() -> None:
     assert kinds(done) == ["registration"]
 
 
-def test_days_are_added_up_and_fit_what_the_topic_has() -> None:
-    def day(count: int, number: int, name: str = "t") -> dict[str, Any]:
-        return document(date=datetime(2024, 5, number), project_uuid=P, topic_name=name, msg_count=count)
-
-    done = moved(
-        {"t": Bounds(0, 10)},
-        topics=[topic(msg_num=10)],
-        daily_topic_msg_count=[day(100, 1), day(4, 2), day(3, 2), day(2, 3), day(9, 3, "gone")],
-    )
-
-    assert done.projects[0].days == (Day("2024-05-01", 100, 0), Day("2024-05-02", 7, 0), Day("2024-05-03", 11, 0))
-    assert done.topics[0].line.days == (Day("2024-05-01", 1, 0), Day("2024-05-02", 7, 0), Day("2024-05-03", 2, 0))
-
-
 @pytest.mark.parametrize("rate", [float("inf"), -1.5, 0.0, None])
 def test_a_rate_that_is_none_leaves_the_last_time(rate: Any) -> None:
     done = moved({"t": Bounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, publish_rate=rate)])
@@ -372,7 +331,6 @@ def test_a_rate_stays() -> None:
 @pytest.mark.parametrize(("age", "expected"), [(3_600_000, 3_600_000), (-1, 365 * 86_400_000), (None, None)])
 def test_messages_are_kept_as_long_as_kafka_kept_them(age: int | None, expected: int | None) -> None:
     done = moved({"t": Bounds(0, 5, age)}, topics=[topic(msg_num=5)])
-
     assert done.topics[0].line.retention == expected
 
 
@@ -413,11 +371,9 @@ rubbish = st.fixed_dictionaries(
 @given(rubbish)
 def test_whatever_the_documents_hold_what_comes_of_them_can_be_imported(collections: dict[str, Any]) -> None:
     collections["users"] = [user(), *collections["users"]]
-
     moved({"t": Bounds(3, 9)}, **collections)
 
 
 def test_what_is_odd_is_told_by_kind_which_and_what_becomes_of_it() -> None:
     [odd] = moved(topics=[topic(acl=["gone"])]).oddities
-
     assert odd == Oddity("access list", "topic EGI/t", "names a user that is gone, who is left out")

@@ -16,6 +16,7 @@ from ams.core.messages import Fragment, Stored
 from ams.core.runs import Columns
 from ams.migrate import reading
 from ams.migrate.reading import Part, Readers, part_of
+from tests.support.waiting import wait_until
 
 END = 1000
 
@@ -116,7 +117,4 @@ def test_processes_end_with_the_one_that_was_killed(tmp_path: Path) -> None:
         running.send_signal(signal.SIGKILL)
         running.wait()
 
-    until = time.monotonic() + 30
-    while Path(f"/proc/{reader}").exists():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not Path(f"/proc/{reader}").exists())

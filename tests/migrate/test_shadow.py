@@ -5,14 +5,13 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from ams.migrate.haproxy_log import request_of
 from ams.migrate.side import AT_ONCE
 from cluster.deployed import DEPLOY
 from cluster.haproxy import check, program
@@ -21,9 +20,9 @@ from tests.migrate.moved import converted, imported, token
 from tests.migrate.old import Old, passing
 from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import wait_until
 
 START = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams~ old/old1 0/0/0/1/1 200 121 - - ---- 1/1/0/0/0 0/0 "
-SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +54,13 @@ def shadow(old: str, new: str, *words: str, text: str | None = None, **other: st
     return run_ams(command(old, *words), environment(new, **other), stdin=text or "")
 
 
-def test_reads_of_a_log_are_asked_on_both_sides_and_the_rest_is_counted(
-    old: Old, new: LiveService, tmp_path: Path
-) -> None:
+def started(old: str, new: str, *words: str) -> "subprocess.Popen[str]":
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([*PROCESS, *command(old, *words)], text=True, env=environment(new), **streams)
+
+
+@pytest.mark.long
+def test_reads_of_a_log_are_asked_on_both_sides_and_others_counted(old: Old, new: LiveService, tmp_path: Path) -> None:
     log = tmp_path / "haproxy.log"
     topics = "/v1/projects/project0/topics"
     reads = ("/v1/projects", topics, "/v1/users?details=true", f"{topics}/none")
@@ -95,14 +98,11 @@ def test_what_differs_is_told_once_with_both_sides_and_no_secret(old: Old, new: 
     assert ran.returncode == table.returncode == 1
     assert told["differences"] == [
         {
-            "route": "projects:list",
-            "where": "projects[].description",
-            "old": "another",
-            "new": "of a day",
+            "route": "projects:list", "where": "projects[].description", "old": "another", "new": "of a day",
             "answers": 1,
         },
         {"route": "users:list", "where": "users[].token", "old": "(a secret)", "new": "(another)", "answers": 2},
-    ]
+    ]  # fmt: skip
     assert told["routes"]["users:list"] == {"asked": 2, "same": 0, "different": 2}
     assert "users[].token" in table.stdout
     assert not re.search("[0-9a-f]{40}", ran.stdout + ran.stderr + table.stdout + table.stderr)
@@ -123,9 +123,7 @@ def test_a_token_in_a_logged_query_is_used_on_both_sides_and_shown_nowhere(old: 
 
 def test_a_service_that_reads_tokens_in_the_query_alone_is_asked_so(old: Old, new: LiveService) -> None:
     old.in_query = True
-
     ran = shadow(old.url, new.base_url, "-", text=lines("GET /v1/users/profile"))
-
     assert (ran.returncode, json.loads(ran.stdout)["routes"]["users:profile"]["same"]) == (0, 1)
 
 
@@ -139,19 +137,14 @@ def test_a_sample_is_asked_and_no_more_than_is_wanted(old: Old, new: LiveService
     assert (none["routes"], none["left_out"]) == ({}, 60)
 
 
+@pytest.mark.long
 def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(old: Old, new: LiveService) -> None:
-    with subprocess.Popen(
-        [*PROCESS, *command(old.url, "-")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(new.base_url),
-    ) as process:
+    with started(old.url, new.base_url, "-") as process:
         assert process.stdin is not None
         for count in range(1, AT_ONCE + 2):  # so that one at least is compared
             process.stdin.write(lines("GET /v1/users/user1"))
             process.stdin.flush()
-            _until(lambda count=count: old.asked.count("/v1/users/user1") == count)
+            wait_until(lambda count=count: old.asked.count("/v1/users/user1") == count)
         process.terminate()
         assert process.stdout is not None
         told = json.loads(process.stdout.read())
@@ -176,16 +169,16 @@ def test_what_cannot_be_is_one_clear_line(old: Old, new: LiveService, tmp_path: 
     assert old.url in told["wrong token"].stderr
 
 
+@pytest.mark.long
 def test_a_service_that_goes_away_in_the_middle_ends_it(new: LiveService) -> None:
-    with contextlib.ExitStack() as stack, subprocess.Popen(
-        [*PROCESS, *command((old := stack.enter_context(passing(new.base_url))).url, "-")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment(new.base_url),
-    ) as process:  # fmt: skip
+    with (
+        contextlib.ExitStack() as stack,
+        started((old := stack.enter_context(passing(new.base_url))).url, new.base_url, "-") as process,
+    ):
         assert process.stdin is not None
         process.stdin.write(lines("GET /v1/users/user1"))
         process.stdin.flush()
-        _until(lambda: "/v1/users/user1" in old.asked)
+        wait_until(lambda: "/v1/users/user1" in old.asked)
         stack.close()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(lines(*["GET /v1/users/user1"] * 50))
@@ -196,13 +189,6 @@ def test_a_service_that_goes_away_in_the_middle_ends_it(new: LiveService) -> Non
     assert process.returncode == 6
     assert len(said.splitlines()) == 1
     assert old.url in said
-
-
-def _until(holds: Any) -> None:
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < SECONDS
-        time.sleep(0.02)
 
 
 MIRRORING = """
@@ -222,6 +208,7 @@ backend old
 """
 
 
+@pytest.mark.long
 @pytest.mark.haproxy
 def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: LiveService, tmp_path: Path) -> None:
     old.changes = [(b'"description":"of a day"', b'"description":"another"')]
@@ -236,20 +223,16 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
         [program(), "-db", "-f", str(file)], env={**os.environ, **surroundings}, stdout=said, stderr=said
     ) as haproxy, httpx.Client(base_url=f"http://{LOOPBACK}:{port}/v1", trust_env=False) as client:  # fmt: skip
         try:
-            _until(lambda: listening(port))
+            wait_until(lambda: listening(port))
             me = {"x-api-key": token(1)}
-            with subprocess.Popen(
-                [*PROCESS, *command(old.url, "--listen", str(copies))],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env=environment(new.base_url),
-            ) as shadowing:  # fmt: skip
-                _until(lambda: listening(copies))
+            with started(old.url, new.base_url, "--listen", str(copies)) as shadowing:
+                wait_until(lambda: listening(copies))
                 before = len(old.asked)
                 for path in ("/users/profile", "/projects/project1/topics", "/projects/nobody's?x=%20y"):
                     client.get(path, headers=me)
                 client.get("/projects/project1", headers={"x-api-key": token(0)})
                 assert client.get("/users/profile", params={"key": token(2)}).json()["name"] == "user2"
-                _until(lambda: len(old.asked) == before + 5 + 5 + 1)  # what differs is asked again
+                wait_until(lambda: len(old.asked) == before + 5 + 5 + 1)  # what differs is asked again
                 shadowing.terminate()
                 assert shadowing.stdout is not None
                 told = json.loads(shadowing.stdout.read())
@@ -266,3 +249,30 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
         {"route": "projects:show", "where": "description", "old": "another", "new": "of a day", "answers": 1}
     ]
     assert not re.search("[0-9a-f]{40}", json.dumps(told) + noted)
+
+
+PLAIN = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams~ old/old1 0/0/0/1/1 200 121 - - ---- 1/1/0/0/0 0/0 "
+OURS = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams/node1 0/0/0/1/1 200 121 ---- 1/1/0/0/0 "
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        (PLAIN + '"GET /v1/projects?key=a HTTP/1.1"', ("GET", "/v1/projects?key=a")),
+        (PLAIN + '{agent|} {} "POST /v1/x:publish HTTP/1.1"', ("POST", "/v1/x:publish")),
+        ("Nov 28 05:47:14 lb1 haproxy[1234]: " + PLAIN + '"GET /v1/users HTTP/1.1"\n', ("GET", "/v1/users")),
+        ("<134>1 2026-11-28T05:47:14Z lb1 haproxy 12 - - " + PLAIN + '"GET /a HTTP/1.0"', ("GET", "/a")),
+        (PLAIN + '"GET https://ams.example:443/v1/users?a=b://c HTTP/2.0"', ("GET", "/v1/users?a=b://c")),
+        (PLAIN + '"GET /v1/x?a=#22#23b HTTP/1.1"', ("GET", '/v1/x?a="#b')),
+        (PLAIN.replace("0/0/0/1/1 200 121", "0/-1/-1/-1/+12 -1 +121") + '"GET /v1/x HTTP/1.1"', ("GET", "/v1/x")),
+        (OURS + "GET /v1/projects/P 0b1e", ("GET", "/v1/projects/P")),
+        (PLAIN + '"<BADREQ>"', None),
+        (PLAIN + '"GET /v1/projects/P/topics/cut-short', None),
+        (PLAIN.replace("ams~ old/old1", "<HTTPCLIENT> <HTTPCLIENT>/<HTTPCLIENT>") + '{} "GET http://a HTTP/1"', None),
+        ("192.0.2.7:4 [28/Nov/2026:05:47:14.501] tcp tcp/one 0/0/12 212 -- 1/1/0/0/0 0/0", None),
+        ("Proxy ams started.", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_a_line_tells_its_request_or_none(line: str, request_: tuple[str, str] | None) -> None:
+    assert request_of(line) == request_

@@ -38,7 +38,6 @@ async def quickly(moved: LiveService, found: Converted) -> list[Difference]:
 
 async def test_what_was_moved_is_quickly_found_to_be_the_same(moved: LiveService, found: Converted) -> None:
     verified = await quickly(moved, found)
-
     assert verified == []
 
 
@@ -76,9 +75,8 @@ async def test_a_quick_look_asks_for_a_subscription_of_each_project(moved: LiveS
     assert len(verified) == 2
 
 
-async def test_topics_and_positions_that_are_not_stored_as_they_were_are_found(
-    found: Converted, tmp_path: Path
-) -> None:
+@pytest.mark.long
+async def test_topics_and_positions_that_were_stored_otherwise_are_found(found: Converted, tmp_path: Path) -> None:
     data = imported(found, tmp_path)
     same, found = found, converted(users=20, topics=6, messages=10)
     found.topics[0].line.name = "gone"
@@ -144,9 +142,8 @@ async def test_whole_contents_are_the_same_until_a_message_is_not(moved: LiveSer
     ]
 
 
-async def test_both_services_are_asked_by_every_token_and_for_all_in_the_projects(
-    moved: LiveService, found: Converted
-) -> None:
+@pytest.mark.long
+async def test_both_services_are_asked_by_every_token_for_all_there_is(moved: LiveService, found: Converted) -> None:
     with passing(moved.base_url) as old:
         same = await wholly(moved, found, Kept(found), old.url)
 

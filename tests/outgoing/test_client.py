@@ -2,25 +2,32 @@
 
 import asyncio
 import contextlib
-import functools
-import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import httpcore
 import pytest
 
 from ams.outgoing import guard
-from ams.outgoing.client import AnswerTooLong, HttpClient, NotReached, RequestFailed, Response, TimedOut, authority
+from ams.outgoing.client import (
+    IDLE_SECONDS,
+    AnswerTooLong,
+    HttpClient,
+    NotReached,
+    RequestFailed,
+    Response,
+    TimedOut,
+    authority,
+)  # fmt: skip
 from ams.outgoing.guard import EVERYWHERE, Guard
+from tests.outgoing.conftest import LOOPBACK, trust
+from tests.support.loop_time import pass_loop_time
 from tests.support.publishing import Publishing
-from tests.support.receiver import Behaviour, Receiver, answers, is_silent, receiver, sends
-
-ALLOWED = Guard([ipaddress.ip_network("127.0.0.0/8")])
-trust = functools.cache(guard.trust)
+from tests.support.receiver import Behaviour, Receiver, answers, is_silent, sends
 
 
 async def test_a_file_is_fetched_and_counted(publishing: Publishing) -> None:
-    client = HttpClient(ALLOWED)
+    client = HttpClient(LOOPBACK)
 
     assert await client.get(publishing.puts("/a?b=c", b"x" * 300_000)) == b"x" * 300_000
     assert await client.post(publishing.answers("/p", lambda body: body * 2), b"abc", "text/plain") == b"abcabc"
@@ -29,12 +36,12 @@ async def test_a_file_is_fetched_and_counted(publishing: Publishing) -> None:
 
 async def test_a_file_that_is_too_long_is_not_taken(publishing: Publishing) -> None:
     with pytest.raises(AnswerTooLong):
-        await HttpClient(ALLOWED, most_bytes=1000).get(publishing.puts("/long", bytes(1001)))
+        await HttpClient(LOOPBACK, most_bytes=1000).get(publishing.puts("/long", bytes(1001)))
 
 
 async def test_a_host_that_is_slow_is_not_waited_for(publishing: Publishing) -> None:
     publishing.held.clear()
-    client = HttpClient(ALLOWED, seconds=0.1)
+    client = HttpClient(LOOPBACK, seconds=0.1)
 
     with pytest.raises(TimedOut, match=r"^it took too long$"):
         await client.get(publishing.puts("/slow", b"data"))
@@ -50,11 +57,19 @@ async def test_a_host_that_is_slow_is_not_waited_for(publishing: Publishing) -> 
     ],
 )  # fmt: skip
 async def test_what_cannot_be_fetched_is_one_error(publishing: Publishing, url: str) -> None:
-    client = HttpClient(ALLOWED)
+    client = HttpClient(LOOPBACK)
 
     with pytest.raises(RequestFailed):
         await client.get(url.replace("{port}", str(publishing.port)))
     assert client.failures == 1
+
+
+async def test_credentials_in_a_url_are_neither_sent_nor_shown(publishing: Publishing) -> None:
+    url = publishing.puts("/there", b"data").replace("://", "://user:s3cret@")
+
+    with pytest.raises(RequestFailed, match=r"^its URL has a user and password in it, which are not sent$"):
+        await HttpClient(LOOPBACK).get(url)
+    assert not publishing.asked["/there"]
 
 
 async def test_redirects_are_not_followed(publishing: Publishing) -> None:
@@ -63,7 +78,7 @@ async def test_redirects_are_not_followed(publishing: Publishing) -> None:
     publishing.statuses["/here"] = 302
 
     with pytest.raises(RequestFailed, match="the answer was 302"):
-        await HttpClient(ALLOWED).get(url)
+        await HttpClient(LOOPBACK).get(url)
     assert not publishing.asked["/there"]
 
 
@@ -85,20 +100,14 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(publishing: Pu
     assert await client.get(publishing.puts("/a", b"data").replace("127.0.0.1", "localhost")) == b"data"
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    with receiver(tmp_path_factory.mktemp("ca"), answers("")) as running:
-        yield running
-
-
 async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -> None:
     other.behaviour = answers("data")
     url = f"https://localhost:{other.port}/"
 
     with pytest.raises(RequestFailed, match="certificate verify failed"):
-        await HttpClient(ALLOWED).get(url)
-    assert await HttpClient(ALLOWED, trust(other.ca)).get(url) == b"data"
-    assert await HttpClient(ALLOWED, guard.trust(verify=False)).get(url) == b"data"
+        await HttpClient(LOOPBACK).get(url)
+    assert await HttpClient(LOOPBACK, trust(other.ca)).get(url) == b"data"
+    assert await HttpClient(LOOPBACK, guard.trust(verify=False)).get(url) == b"data"
 
 
 @pytest.mark.parametrize(
@@ -113,8 +122,9 @@ async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -
 async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, reason: str) -> None:
     other.behaviour = behaviour
 
+    seconds = 1 if behaviour is is_silent else 60
     with pytest.raises(RequestFailed, match=reason):
-        await HttpClient(ALLOWED, trust(other.ca), seconds=1).get(f"https://localhost:{other.port}/")
+        await HttpClient(LOOPBACK, trust(other.ca), seconds=seconds).get(f"https://localhost:{other.port}/")
 
 
 Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
@@ -124,10 +134,11 @@ Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
 class Origin:
     """A server that counts its connections, and answers as it is told."""
 
-    def __init__(self, reply: Reply) -> None:
-        self.reply = reply
+    def __init__(self, reply: Reply, client: HttpClient) -> None:
+        self.reply, self.client = reply, client
         self.connections = 0
         self.port = 0
+        self.server: asyncio.Server
         self.going_on: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -141,20 +152,23 @@ class Origin:
                 await self.reply(writer, count)
         writer.close()
 
-    def request(self, target: str = "/") -> httpcore.Request:
+    async def ask(self) -> Response:
+        """Let the client ask."""
         host = authority(b"http", b"127.0.0.1", self.port)
-        url = httpcore.URL(scheme=b"http", host=b"127.0.0.1", port=self.port, target=target.encode())
-        return httpcore.Request("GET", url, headers=[(b"Host", host)])
+        url = httpcore.URL(scheme=b"http", host=b"127.0.0.1", port=self.port, target=b"/")
+        return await self.client.ask(httpcore.Request("GET", url, headers=[(b"Host", host)]))
 
 
 @contextlib.asynccontextmanager
-async def serving(reply: Reply) -> AsyncIterator[Origin]:
-    origin = Origin(reply)
-    server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
+async def serving(reply: Reply, **options: Any) -> AsyncIterator[Origin]:
+    """Serve, and close the client made with these options in the end."""
+    origin = Origin(reply, HttpClient(LOOPBACK, **options))
+    origin.server = server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
     origin.port = server.sockets[0].getsockname()[1]
     async with server:
         yield origin
-    await asyncio.wait_for(asyncio.gather(*origin.going_on), 5)
+        await origin.client.close()
+    await asyncio.gather(*origin.going_on)
 
 
 def whole(body: bytes) -> bytes:
@@ -170,12 +184,9 @@ async def test_one_connection_serves_one_request_after_another_whatever_their_st
         writer.write(whole(b"%d" % number).replace(b"200 OK", b"404 Not Found"))
 
     async with serving(refuses) as origin:
-        client = HttpClient(ALLOWED)
-
-        assert [await client.ask(origin.request()) for _ in range(3)] == [
+        assert [await origin.ask() for _ in range(3)] == [
             Response(404, each, ((b"Content-Length", b"1"),)) for each in (b"1", b"2", b"3")
         ]
-        await client.close()
     assert origin.connections == 1
 
 
@@ -192,14 +203,12 @@ async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stra
         has_said_all.set()
 
     async with serving(says_more) as origin:
-        client = HttpClient(ALLOWED)
         said = []
         for _ in range(3):
             has_said_all.clear()
-            said.append((await client.ask(origin.request())).body)
+            said.append((await origin.ask()).body)
             await has_said_all.wait()
             await asyncio.sleep(0.02)
-        await client.close()
     assert set(said) <= {b"1", b"2", b"3"}
 
 
@@ -211,12 +220,9 @@ async def test_a_connection_that_is_closed_when_it_is_used_again_is_made_anew() 
             writer.close()
 
     async with serving(once) as origin:
-        client = HttpClient(ALLOWED)
-
-        assert [(await client.ask(origin.request())).body for _ in range(3)] == [b"1"] * 3
-        await client.close()
+        assert [(await origin.ask()).body for _ in range(3)] == [b"1"] * 3
     assert origin.connections == 3
-    assert (client.requests, client.failures) == (3, 0)
+    assert (origin.client.requests, origin.client.failures) == (3, 0)
 
 
 async def test_a_request_is_not_sent_again_when_something_of_an_answer_came() -> None:
@@ -226,23 +232,20 @@ async def test_a_request_is_not_sent_again_when_something_of_an_answer_came() ->
             writer.close()
 
     async with serving(half) as origin:
-        client = HttpClient(ALLOWED)
-        await client.ask(origin.request())
+        await origin.ask()
 
         with pytest.raises(RequestFailed, match="without sending"):
-            await client.ask(origin.request())
+            await origin.ask()
     assert origin.connections == 1
 
 
 async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.outgoing.client.IDLE_SECONDS", 0.02)
     async with serving(says_its_number) as origin:
-        client = HttpClient(ALLOWED)
-        await client.ask(origin.request())
-        await asyncio.sleep(0.1)
+        await origin.ask()
+        pass_loop_time(monkeypatch, IDLE_SECONDS)
+        await asyncio.sleep(0.01)
 
-        assert (await client.ask(origin.request())).body == b"1"
-        await client.close()
+        assert (await origin.ask()).body == b"1"
     assert origin.connections == 2
 
 
@@ -252,17 +255,18 @@ async def test_what_was_not_sent_at_all_is_told_from_what_may_have_been_done(mon
 
     async with serving(closes) as origin:
         with pytest.raises(RequestFailed) as failed:
-            await HttpClient(ALLOWED).ask(origin.request())
+            await origin.ask()
         assert not isinstance(failed.value, NotReached)
     with pytest.raises(NotReached):
-        await HttpClient(ALLOWED).ask(origin.request())
+        await origin.ask()
 
     async def hangs(_self: HttpClient, _url: httpcore.URL) -> None:
-        await asyncio.sleep(10)
+        await asyncio.Event().wait()
 
     monkeypatch.setattr(HttpClient, "_connected", hangs)
+    origin.client = HttpClient(LOOPBACK, connect_seconds=0.01)
     with pytest.raises(NotReached, match="no connection in time"):
-        await HttpClient(ALLOWED, connect_seconds=0.01).ask(origin.request())
+        await origin.ask()
 
 
 async def test_what_was_sent_on_a_kept_connection_may_have_been_done_although_there_is_no_other() -> None:
@@ -270,20 +274,16 @@ async def test_what_was_sent_on_a_kept_connection_may_have_been_done_although_th
         if number == 1:
             await says_its_number(writer, number)
             return
-        server.close()
+        origin.server.close()
         writer.close()
 
-    origin = Origin(dies_at_the_second)
-    server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
-    origin.port = server.sockets[0].getsockname()[1]
-    client = HttpClient(ALLOWED)
-    await client.ask(origin.request())
+    async with serving(dies_at_the_second) as origin:
+        await origin.ask()
 
-    with pytest.raises(RequestFailed, match="it ended on a request") as failed:
-        await client.ask(origin.request())
+        with pytest.raises(RequestFailed, match="it ended on a request") as failed:
+            await origin.ask()
 
     assert not isinstance(failed.value, NotReached)
-    await asyncio.wait_for(asyncio.gather(*origin.going_on), 5)
 
 
 async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
@@ -291,8 +291,6 @@ async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
         await asyncio.sleep(0.01)
         await says_its_number(writer, number)
 
-    async with serving(slowly) as origin:
-        client = HttpClient(ALLOWED, at_once=3)
-        await asyncio.gather(*(client.ask(origin.request()) for _ in range(9)))
-        await client.close()
+    async with serving(slowly, at_once=3) as origin:
+        await asyncio.gather(*(origin.ask() for _ in range(9)))
     assert origin.connections == 3

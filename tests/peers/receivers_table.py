@@ -10,7 +10,6 @@ import shutil
 import string
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,12 +20,12 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from cluster.ports import free_port, listening
 from cluster.processes import Process
+from tests.support.waiting import wait_until
 
 PROGRAMS = Path(__file__).parent / "receivers"
 REASON = "no such bed"
-SECONDS = 20.0
-"""To start, or to have another delivery; far more than either takes."""
-_LOOK = 0.01
+SECONDS = 60.0
+"""To start; far more than that takes."""
 
 
 class Place(NamedTuple):
@@ -62,18 +61,15 @@ class Running(NamedTuple):
         """Have it show this hash."""
         (self.place.folder / "hash").write_text(text)
 
-    def came(self, path: str) -> list[Delivery]:
-        """Return what came to a path, oldest first."""
-        found = map(_read, sorted(self.place.folder.glob("*.delivery")))
-        return [each for each in found if each.path == path]
-
     def wait(self, path: str, enough: Callable[[list[Delivery]], bool]) -> list[Delivery]:
-        """Return what came to a path once it is enough."""
-        give_up = time.monotonic() + SECONDS
-        while not enough(came := self.came(path)):
-            assert time.monotonic() < give_up, f"only {came} came"
-            time.sleep(_LOOK)
-        return came
+        """Return what came to a path, oldest first, once it is enough."""
+
+        def came() -> list[Delivery]:
+            found = map(_read, sorted(self.place.folder.glob("*.delivery")))
+            return [each for each in found if each.path == path]
+
+        wait_until(lambda: enough(came()))
+        return came()
 
 
 class Peer(NamedTuple):
@@ -81,8 +77,7 @@ class Peer(NamedTuple):
 
     name: str
     command: Callable[[Place], Sequence[str]]
-    needs: str = ""
-    """The program without which it cannot run; empty: what tests have anyhow."""
+
     keeps: bool = True
     """Whether it keeps connections."""
     closes: bool = True
@@ -99,19 +94,14 @@ def _python(program: str) -> Callable[[Place], Sequence[str]]:
     return lambda _: [sys.executable, str(PROGRAMS / program)]
 
 
-def _uvicorn(place: Place) -> Sequence[str]:
-    tls = ["--ssl-certfile", place.environment["CERTIFICATE"], "--ssl-keyfile", place.environment["KEY"]]
-    return [sys.executable, "-m", "uvicorn", "on_fastapi:app", "--http", "h11", "--port", str(place.port), *tls]
+def _server(module: str, certificate: str, key: str, *words: str) -> Callable[[Place], Sequence[str]]:
+    """Return the command of a server of Python, by its names for the files of TLS."""
 
+    def command(place: Place) -> Sequence[str]:
+        tls = [certificate, place.environment["CERTIFICATE"], key, place.environment["KEY"]]
+        return [sys.executable, "-m", module, *tls, *(word.format(port=place.port) for word in words)]
 
-def _hypercorn(place: Place) -> Sequence[str]:
-    tls = ["--certfile", place.environment["CERTIFICATE"], "--keyfile", place.environment["KEY"]]
-    return [sys.executable, "-m", "hypercorn", "--bind", f"127.0.0.1:{place.port}", *tls, "on_fastapi:app"]
-
-
-def _gunicorn(place: Place) -> Sequence[str]:
-    tls = ["--certfile", place.environment["CERTIFICATE"], "--keyfile", place.environment["KEY"]]
-    return [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{place.port}", *tls, "on_flask:app"]
+    return command
 
 
 def _node(_: Place) -> Sequence[str]:
@@ -155,25 +145,24 @@ def _haproxy(place: Place) -> Sequence[str]:
     return [_found("haproxy"), "-db", "-f", _configured(place, "haproxy.cfg")]
 
 
+FILES = ("--certfile", "--keyfile")
 PEERS = [
     Peer("aiohttp", _python("on_aiohttp.py")),
     Peer("flask", _python("on_flask.py"), keeps=False),
-    Peer("gunicorn", _gunicorn, keeps=False),
-    Peer("fastapi-uvicorn", _uvicorn),
-    Peer("fastapi-hypercorn", _hypercorn),
+    Peer("gunicorn", _server("gunicorn", *FILES, "--bind", "127.0.0.1:{port}", "on_flask:app"), keeps=False),
+    Peer(
+        "fastapi-uvicorn",
+        _server("uvicorn", "--ssl-certfile", "--ssl-keyfile", "on_fastapi:app", "--http", "h11", "--port", "{port}"),
+    ),
+    Peer("fastapi-hypercorn", _server("hypercorn", *FILES, "--bind", "127.0.0.1:{port}", "on_fastapi:app")),
     Peer("tornado", _python("on_tornado.py")),
     Peer("twisted", _python("on_twisted.py")),
-    Peer("node", _node, needs="node", marks=[pytest.mark.node]),
-    Peer("go", _go, needs="go", marks=[pytest.mark.go]),
-    Peer("jdk", _java, needs="javac", marks=[pytest.mark.jdk]),
-    Peer("nginx", _nginx, needs="nginx", behind=True, marks=[pytest.mark.nginx]),
-    Peer("haproxy", _haproxy, needs="haproxy", behind=True, closes=False, marks=[pytest.mark.haproxy]),
+    Peer("node", _node, marks=[pytest.mark.node]),
+    Peer("go", _go, marks=[pytest.mark.go]),
+    Peer("jdk", _java, marks=[pytest.mark.jdk]),
+    Peer("nginx", _nginx, behind=True, marks=[pytest.mark.nginx]),
+    Peer("haproxy", _haproxy, behind=True, closes=False, marks=[pytest.mark.haproxy]),
 ]
-
-
-def is_here(peer: Peer) -> bool:
-    """Tell whether this machine has what a peer needs."""
-    return not peer.needs or bool(_found(peer.needs))
 
 
 def _found(program: str) -> str:
@@ -182,21 +171,17 @@ def _found(program: str) -> str:
 
 
 @contextlib.contextmanager
-def running(peer: Peer, folder: Path, certificate: str, key: str, port: int | None = None) -> Iterator[Running]:
-    """Run a receiver while the block runs, with an empty folder of its own, on a free port unless one is given."""
+def running(peer: Peer, folder: Path, certificate: str, key: str) -> Iterator[Running]:
+    """Run a receiver while the block runs, with an empty folder of its own, on a free port."""
+    given = {"FOLDER": str(folder), "CERTIFICATE": certificate, "KEY": key, "PORT": str(free_port())}
+    given |= {"BEHIND": str(free_port()), "PKCS12": str(folder / "pair.p12"), "COMBINED": str(folder / "pair.pem")}
+    place = Place(folder, given)
     with contextlib.ExitStack() as stack:
-        place = _place(folder, certificate, key, port or free_port())
         if peer.behind:
             behind = Place(folder, {"PORT": place.environment["BEHIND"], "FOLDER": str(folder)})
             stack.enter_context(_started("behind", _python("on_aiohttp.py")(behind), behind))
         stack.enter_context(_started(peer.name, peer.command(place), place))
         yield Running(place)
-
-
-def _place(folder: Path, certificate: str, key: str, port: int) -> Place:
-    given = {"FOLDER": str(folder), "CERTIFICATE": certificate, "KEY": key, "PORT": str(port)}
-    given |= {"BEHIND": str(free_port()), "PKCS12": str(folder / "pair.p12"), "COMBINED": str(folder / "pair.pem")}
-    return Place(folder, given)
 
 
 @contextlib.contextmanager

@@ -1,21 +1,21 @@
 """Deliveries and the ownership check of a running service, over TLS, against receivers that people run."""
 
-import asyncio
 import base64
 import json
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import ams
 from ams.http.tls import self_signed
-from tests.peers.receivers_table import PEERS, REASON, SECONDS, Delivery, Peer, Running, is_here, running
+from tests.peers.receivers_table import PEERS, REASON, Delivery, Peer, Running, running
 from tests.support.pushed import Api
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.acceptance
 
@@ -50,45 +50,22 @@ async def api(service: LiveService) -> AsyncIterator[Api]:
         yield api
 
 
-@pytest.mark.parametrize("peer", [pytest.param(each, marks=each.marks, id=each.name) for each in PEERS])
+def marked(peer: Peer) -> Any:
+    """Return a peer as a parameter; all but the first are for the long tests."""
+    marks = peer.marks if peer is PEERS[0] else [*peer.marks, pytest.mark.long]
+    return pytest.param(peer, marks=marks, id=peer.name)
+
+
+@pytest.mark.parametrize("peer", [marked(each) for each in PEERS])
 async def test_a_receiver_that_people_run_gets_what_was_published(
     peer: Peer, service: LiveService, api: Api, pair: Pair, tmp_path: Path
 ) -> None:
-    if not is_here(peer):
-        pytest.skip(f"{peer.needs} is not found: the receiver {peer.name} did not run")
+
     with running(peer, tmp_path, pair.chain, pair.key) as receiver:
         await it_has_to_show_the_right_hash(api, receiver)
         await single_messages_come_in_order(api, receiver, peer)
         await lists_come_also_where_each_connection_is_closed(api, receiver, peer)
         await what_it_refuses_is_shown_with_its_reason(api, receiver, service)
-
-
-async def test_why_there_was_no_answer_is_in_the_attempts_and_in_the_log(
-    service: LiveService, api: Api, pair: Pair, tmp_path: Path
-) -> None:
-    peer = next(each for each in PEERS if each.name == "tornado")
-    for each in ("first", "then"):
-        (tmp_path / each).mkdir()
-    with running(peer, tmp_path / "first", pair.chain, pair.key) as receiver:
-        for name in ("gone", "untrusted"):
-            await delivered(api, receiver, name, f"/{name}", retryPolicy=SELDOM)
-        port = receiver.place.port
-
-    await published(api, "gone", "anything")
-    await failed(api, service, "gone", "The connection was refused")
-    _, chain, key = self_signed(str(tmp_path))
-    with running(peer, tmp_path / "then", chain, key, port):
-        await published(api, "untrusted", "anything")
-        await failed(api, service, "untrusted", "TLS: unable to get local issuer certificate")
-
-
-async def failed(api: Api, service: LiveService, name: str, reason: str) -> None:
-    """Check that a delivery failed without an answer, and that this reason is told wherever people look."""
-    attempt = await attempted(api, name)
-    assert "status" not in attempt
-    assert attempt["error"] == reason
-    assert (await api.status(name)).endswith(f" - Could not send message, {reason}")
-    assert line_of(service, api, name)["reason"] == reason
 
 
 async def it_has_to_show_the_right_hash(api: Api, receiver: Running) -> None:
@@ -153,10 +130,12 @@ def line_of(service: LiveService, api: Api, name: str) -> Mapping[str, str]:
 
 async def attempted(api: Api, name: str) -> Mapping[str, object]:
     """Return the only attempt of a subscription's delivery, once it is told."""
-    async with asyncio.timeout(SECONDS):
-        while not (told := await api.must(f"/subscriptions/{name}:pushStatus", None, method="GET"))["attempts"]:
-            await asyncio.sleep(0.05)
-    [attempt] = told["attempts"]
+
+    async def attempts() -> list[Mapping[str, object]]:
+        told: Any = await api.must(f"/subscriptions/{name}:pushStatus", None, method="GET")
+        return list(told["attempts"])
+
+    [attempt] = await wait_until_async(attempts)
     return attempt
 
 

@@ -1,16 +1,26 @@
 """One Spark session and one service for all tests of a process."""
 
 import itertools
+import os
+import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ams.client import Client
+from ams.pipeline.definition.plans import read_plan
+from ams.pipeline.running import Run
+from ams.pipeline.tables import rows_of
 from cluster.spark import SparkCluster
 from tests.pipeline.garden import Garden, make_garden
 from tests.support.served import Served
+
+os.environ["PYTHON_OF_TESTS"] = sys.executable
+os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parents[1] / "support" / "python_of_spark")
 
 _numbers = itertools.count(1)
 
@@ -46,3 +56,42 @@ def garden(service: Served) -> Iterator[Garden]:
     """A project of its own on that service."""
     with Client(service.run.base_url, service.token) as client:
         yield make_garden(service, client, f"garden-{next(_numbers)}")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs in the folder of a test, one after another, over a project of its own."""
+
+    spark: SparkSession
+    garden: Garden
+    folder: Path
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    def begin(self, work: str = "work") -> Run:
+        """Begin a run; what it says is forgotten."""
+        return Run(self.spark, self.folder / work, self.garden.options, say=lambda _: None)
+
+    def do(self, definition: str, run: Run | None = None) -> Run:
+        """Do what a definition says to its end, in a new run unless one is given; return the run."""
+        (self.folder / "plan.yaml").write_text(definition)
+        begun = run or self.begin()
+        read_plan(str(self.folder / "plan.yaml")).run(begun)
+        return begun
+
+    def rows(self, table: str) -> DataFrame:
+        return rows_of(self.spark, self.work / table)
+
+
+@pytest.fixture
+def runs(spark: SparkSession, garden: Garden, tmp_path: Path) -> Runs:
+    return Runs(spark, garden, tmp_path)
+
+
+@pytest.fixture
+def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database that the environment names as the one for results."""
+    monkeypatch.setenv("AMS_PIPELINE_DATABASE", postgres_url)
+    return postgres_url

@@ -1,13 +1,20 @@
 """A project of a running service, for tests of what reads and writes topics."""
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from ams.client import Client, Message
-from ams.client.wire import Grant, UserDetails
+from ams.client.wire import Grant, UserDetails, modify_topic_retention
 from ams.client.wire.projects import create_project
 from ams.client.wire.users import create_user
+from ams.pipeline.options import Access
 from tests.support.served import Served
+
+SERVICE = ("endpoint", "token")
 
 
 @dataclass(frozen=True)
@@ -21,12 +28,25 @@ class Garden:
     @property
     def options(self) -> dict[str, str]:
         """What `format("ams")` is told to find the project; a service that is away is given up after a second."""
-        return {
-            "endpoint": self.served.run.base_url,
-            "token": self.served.token,
-            "project": self.name,
-            "retrySeconds": "1",
-        }
+        service = {"endpoint": self.served.run.base_url, "token": self.served.token}
+        return service | {"project": self.name, "retrySeconds": "1"}
+
+    @property
+    def access(self) -> Access:
+        return Access(endpoint=self.options["endpoint"], token=self.options["token"], ca=None, retry_seconds=1)
+
+    def environment(self, *hidden: str) -> dict[str, str]:
+        """Return the environment of somebody who works in the project, without some variables of this process."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_") and name not in hidden}
+        return own | {"AMS_PROJECT": self.name, **{f"AMS_{name.upper()}": self.options[name] for name in SERVICE}}
+
+    def tell(self, work: Path, job: str, options: Mapping[str, Any], settings: Mapping[str, str]) -> Path:
+        """Write the file that tells `tests.faults.pipeline.driver` of a job; return its path."""
+        work.mkdir(exist_ok=True)
+        told = {"job": f"ams.pipeline.jobs.{job}", "work": str(work), "source": self.options}
+        file = work / "told.json"
+        file.write_text(json.dumps({**told, "options": dict(options), "settings": dict(settings)}))
+        return file
 
     def topic(self, name: str = "plants", *batches: Sequence[Message]) -> str:
         """Make a topic and publish to it, each batch a second after the one before."""
@@ -38,6 +58,11 @@ class Garden:
 
     def publish(self, topic: str, messages: Sequence[Message]) -> None:
         self.client.project(self.name).topic(topic).publish(messages)
+
+    def forget(self, topic: str) -> None:
+        """Let retention take the messages that a topic has now, once others are published."""
+        self.client.call(modify_topic_retention(self.name, topic, 60))
+        self.served.clock.advance(120_000)
 
     def subscription(self, name: str, topic: str) -> str:
         self.client.project(self.name).subscription(name).create(topic)

@@ -18,7 +18,6 @@ from ams.client.errors import NotAms, NotFound
 from ams.pipeline.archiving import Archiver, Wanted, alone
 from ams.pipeline.errors import Busy, DataLoss, WrongTable
 from ams.pipeline.messages import ARCHIVE, PARTITIONS
-from ams.pipeline.options import Access
 from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import Fetch
 from ams.tables import log, upkeep
@@ -28,6 +27,7 @@ from ams.tables.table import Table
 from tests.faults.pipeline.kills import run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, numbered
+from tests.support.waiting import wait_until
 from tests.tables.losing import Lost, Machine
 
 DAMAGES = ("gone", "empty", "all but the last line")
@@ -41,16 +41,16 @@ class Keeper:
         self.path = folder / "archive"
         self.said: list[str] = []
         self.stopping = threading.Event()
-        self.before_batch: Callable[[], None] = lambda: None
 
     def run(self, *topics: str, every: float | None = None, **options: Any) -> Archiver:
-        access = Access(
-            endpoint=self.garden.options["endpoint"], token=self.garden.options["token"], ca=None, retry_seconds=1
-        )
+        with alone(Location.of(self.path)):
+            return self.archive(*topics, every=every, **options)
+
+    def archive(self, *topics: str, every: float | None = None, **options: Any) -> Archiver:
+        """Do a run beside any other."""
         wanted = replace(Wanted(project=self.garden.name, batch_messages=3), topics=topics or ("*",), **options)
-        location = Location.of(self.path)
-        with alone(location), Service(access) as service:
-            archiver = Archiver(service, location, wanted, self.stopping, self.said.append)
+        with Service(self.garden.access) as service:
+            archiver = Archiver(service, Location.of(self.path), wanted, self.stopping, self.said.append)
             archiver.begin()
             archiver.run(every)
         return archiver
@@ -67,6 +67,65 @@ class Keeper:
 @pytest.fixture
 def keeper(garden: Garden, tmp_path: Path) -> Keeper:
     return Keeper(garden, tmp_path)
+
+
+def before_first_read(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something when a run begins to read its first batch, once."""
+    whole, first = Fetch.batches, iter([act])
+
+    def batches(self: Fetch) -> Any:
+        next(first, lambda: None)()
+        return whole(self)
+
+    monkeypatch.setattr(Fetch, "batches", batches)
+
+
+def test_a_topic_deleted_while_read_does_not_end_the_others(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    for topic in ("plants", "stones"):
+        keeper.garden.topic(topic, numbered(2))
+    before_first_read(monkeypatch, keeper.garden.client.project(keeper.garden.name).topic("stones").delete)
+
+    keeper.run(batch_messages=10)
+
+    assert keeper.offsets() == {"plants": [0, 1]}
+
+
+def test_a_run_that_somebody_overtook_stores_nothing_twice(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an object store, where nothing keeps two of them apart."""
+    keeper.garden.topic("plants", numbered(3))
+    before_first_read(monkeypatch, keeper.archive)
+
+    keeper.run()
+    assert keeper.offsets() == {"plants": [0, 1, 2]}
+    keeper.garden.publish("plants", numbered(4))
+    keeper.run()
+    assert keeper.offsets() == {"plants": [*range(7)]}
+
+
+def test_it_ends_between_two_batches_and_goes_on_from_there(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper.garden.topic("plants", numbered(7))
+    before_first_read(monkeypatch, keeper.stopping.set)
+    assert keeper.run().progress.messages == 3
+
+    keeper.stopping.clear()
+    assert keeper.run().progress.messages == 4
+
+
+def test_messages_that_retention_took_end_the_work_unless_it_is_told_to_go_on(keeper: Keeper) -> None:
+    keeper.garden.topic("plants", numbered(2))
+    keeper.run()
+    keeper.garden.publish("plants", numbered(2))
+    keeper.garden.forget("plants")
+    keeper.garden.publish("plants", numbered(2))
+
+    with pytest.raises(DataLoss, match="messages 2 to 3 of topic .*/plants are kept no longer"):
+        keeper.run()
+    assert keeper.offsets() == {"plants": [0, 1]}
+    keeper.run(skip_lost=True)
+
+    assert any("messages 2 to 3" in each for each in keeper.said)
+    assert keeper.offsets() == {"plants": [0, 1, 4, 5]}
+    assert keeper.run().progress.messages == 0
 
 
 def test_topics_are_found_and_let_go_and_each_message_is_there_once(keeper: Keeper) -> None:
@@ -107,24 +166,6 @@ def test_a_topic_that_is_named_must_be_there(keeper: Keeper) -> None:
         keeper.run("plants")
 
 
-def test_a_topic_that_is_deleted_while_it_is_read_does_not_end_the_others(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for topic in ("plants", "stones"):
-        keeper.garden.topic(topic, numbered(2))
-    whole = Fetch.batches
-
-    def deleting(self: Fetch) -> Any:
-        if self.part.topic.name == "stones":
-            keeper.garden.client.project(keeper.garden.name).topic("stones").delete()
-        return whole(self)
-
-    monkeypatch.setattr(Fetch, "batches", deleting)
-    keeper.run(batch_messages=10)
-
-    assert keeper.offsets() == {"plants": [0, 1]}
-
-
 def test_a_topic_that_was_made_again_ends_the_work_unless_it_is_told_to_go_on(keeper: Keeper) -> None:
     keeper.garden.topic("plants", numbered(2))
     keeper.run()
@@ -139,24 +180,6 @@ def test_a_topic_that_was_made_again_ends_the_work_unless_it_is_told_to_go_on(ke
 
     assert keeper.offsets() == {"plants": [0, 0, 1, 1, 2, 3, 4, 5]}
     assert any("what was not stored of the old one is lost" in each for each in keeper.said)
-
-
-def test_messages_that_retention_took_end_the_work_unless_it_is_told_to_go_on(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keeper.garden.topic("plants", numbered(2))
-    keeper.run()
-    keeper.garden.publish("plants", numbered(4))
-    whole = Fetch._skip_to
-    monkeypatch.setattr(Fetch, "_skip_to", lambda self, first: whole(self, max(first, 4)))
-
-    with pytest.raises(DataLoss, match="messages 2 to 3 of topic .*/plants are kept no longer"):
-        keeper.run(batch_messages=10)
-    assert keeper.offsets() == {"plants": [0, 1]}
-    keeper.run(batch_messages=10, skip_lost=True)
-
-    assert any("messages 2 to 3" in each for each in keeper.said)
-    assert keeper.run().progress.messages == 0
 
 
 def test_a_service_that_tells_no_ids_of_topics_is_refused(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +205,7 @@ def test_closed_days_are_merged_with_the_same_rows(keeper: Keeper) -> None:
     assert keeper.run().progress.messages == 0
 
 
-def test_where_it_stands_outlasts_merges_checkpoints_vacuum_and_restore(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_place_outlasts_checkpoints_vacuum_and_restore(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
     keeper.garden.topic("plants", numbered(9))
     keeper.run()
@@ -222,48 +243,15 @@ def test_only_one_works_at_a_time(keeper: Keeper) -> None:
         keeper.run()
 
 
-def test_a_run_that_somebody_overtook_stores_nothing_twice(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an object store, where nothing keeps two of them apart."""
-    keeper.garden.topic("plants", numbered(7))
-    whole = Archiver._written
-    overtaking = iter([True])
-
-    def written(self: Archiver, *arguments: Any) -> Any:
-        if next(overtaking, False):
-            other = Archiver(self.service, self.location, self.wanted, self.stopping, self.say)
-            other._batch({name: other.service.bounds(name) for name in other._names()})
-        return whole(self, *arguments)
-
-    monkeypatch.setattr(Archiver, "_written", written)
-    keeper.run()
-
-    assert keeper.offsets() == {"plants": [*range(7)]}
-
-
-def test_it_ends_between_two_batches_and_goes_on_from_there(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper.garden.topic("plants", numbered(7))
-    whole = Archiver._written
-
-    def written(self: Archiver, *arguments: Any) -> Any:
-        keeper.stopping.set()
-        return whole(self, *arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Archiver, "_written", written)
-        assert keeper.run().progress.messages == 3
-    keeper.stopping.clear()
-    assert keeper.run().progress.messages == 4
-
-
 def test_it_looks_again_and_again_until_it_is_stopped(keeper: Keeper) -> None:
     keeper.garden.topic("plants", numbered(2))
     run = threading.Thread(target=keeper.run, kwargs={"every": 0.05})
     run.start()
     try:
-        wait_for(lambda: keeper.path.exists() and rows(keeper.path) == 2)
+        wait_until(lambda: keeper.path.exists() and rows(keeper.path) == 2)
         keeper.garden.publish("plants", numbered(2))
         keeper.garden.topic("stones", numbered(1))
-        wait_for(lambda: rows(keeper.path) == 5)
+        wait_until(lambda: rows(keeper.path) == 5)
     finally:
         keeper.stopping.set()
         run.join()
@@ -272,7 +260,8 @@ def test_it_looks_again_and_again_until_it_is_stopped(keeper: Keeper) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("damages", [DAMAGES, *(pytest.param((each,), marks=pytest.mark.long) for each in DAMAGES)])
+@pytest.mark.long
+@pytest.mark.parametrize("damages", [DAMAGES, *((each,) for each in DAMAGES)])
 def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
     garden: Garden, tmp_path: Path, damages: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,11 +287,10 @@ def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.long)])
-def test_an_archive_that_is_killed_again_and_again_is_as_one_that_was_not(
-    garden: Garden, tmp_path: Path, kills: int
-) -> None:
+@pytest.mark.long
+def test_an_archive_that_is_killed_again_and_again_is_as_one_that_was_not(garden: Garden, tmp_path: Path) -> None:
     """Without Spark and pandas, as where only the extra `tables` is installed."""
+    kills = 6
     for topic in ("plants", "stones"):
         garden.topic(topic, *([Message(b"%d" % number * 50)] * 40 for number in range(kills)))
     path, blocked = tmp_path / "archive", tmp_path / "blocked"
@@ -349,11 +337,3 @@ def rows(path: Path) -> int:
         return sum(file.rows for file in open_table(str(path)).files)
     except WrongTable:  # not made yet
         return 0
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if done():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("it does not come")

@@ -21,12 +21,6 @@ def begun(work: Path) -> Path:
     return work
 
 
-def test_a_folder_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
-    guard(tmp_path, MINE)
-
-    guard(tmp_path, MINE)
-
-
 @pytest.mark.parametrize(
     ("now", "what"),
     [
@@ -55,6 +49,7 @@ def test_other_options_are_refused_until_they_are_accepted(tmp_path: Path) -> No
 
 
 def test_a_definition_can_be_mended_until_something_is_begun(tmp_path: Path) -> None:
+    guard(tmp_path, MINE)
     guard(tmp_path, MINE)
     (tmp_path / "spark.log").touch()
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)  # by a query that did not find its topic

@@ -1,13 +1,12 @@
 """Executors, workers and drivers of a cluster of Spark are killed, and what is left is as if nobody had been."""
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from ams.client import Message, wire
 from tests.faults.pipeline import campaign
+from tests.faults.pipeline.driving import command_of
 from tests.faults.pipeline.kills import batch_begins, run_through_kills
 from tests.faults.pipeline.on_cluster import killing
 from tests.pipeline.garden import Garden
@@ -18,6 +17,7 @@ pytestmark = pytest.mark.spark
 COUNT, SITES = 1200, 3
 
 
+@pytest.mark.long
 def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Path) -> None:
     garden.topic("in", [Message(b"%d" % number, {"site": str(number % SITES)}) for number in range(COUNT)])
     options = {
@@ -27,12 +27,10 @@ def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Pa
         "batch_messages": COUNT // 3,
     }
     work = tmp_path / "work"
-    told = {"job": "ams.pipeline.jobs.republish:JOB", "work": str(work), "source": garden.options}
 
     with killing(tmp_path / "cluster", seed=1, workers=2) as kills:
-        (tmp_path / "told.json").write_text(json.dumps({**told, "settings": dict(kills.settings), "options": options}))
         killed = run_through_kills(
-            [sys.executable, "-m", "tests.faults.pipeline.driver", str(tmp_path / "told.json")],
+            command_of(garden.tell(work, "republish:JOB", options, kills.settings)),
             kills=1,
             working=batch_begins(work / "checkpoint"),
             log=tmp_path / "log",

@@ -16,11 +16,6 @@ def fake_java(folder: Path, version: str) -> dict[str, str]:
     return {"JAVA_HOME": str(folder)}
 
 
-@pytest.mark.parametrize("version", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "25" 2025-09-16'])
-def test_a_java_that_is_new_enough_is_taken(tmp_path: Path, version: str) -> None:
-    assert java(fake_java(tmp_path / "jdk", version)) == f"{tmp_path}/jdk/bin/java: {version}\n"
-
-
 @pytest.mark.parametrize(
     ("version", "said"),
     [
@@ -34,11 +29,15 @@ def test_an_old_java_is_refused(tmp_path: Path, version: str, said: str) -> None
         java(fake_java(tmp_path / "jdk", version))
 
 
+@pytest.mark.parametrize("version", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "25" 2025-09-16'])
+def test_a_java_that_is_new_enough_is_taken(tmp_path: Path, version: str) -> None:
+    assert java(fake_java(tmp_path / "jdk", version)) == f"{tmp_path}/jdk/bin/java: {version}\n"
+
+
 def test_no_java_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=f"there is no Java in {tmp_path}; Spark needs Java 17"):
-        java({"JAVA_HOME": str(tmp_path)})
-    with pytest.raises(Unavailable, match="there is no Java; Spark needs Java 17"):
-        java({"PATH": str(tmp_path)})
+    for named, where in ({"JAVA_HOME": str(tmp_path)}, f" in {tmp_path}"), ({"PATH": str(tmp_path)}, ""):
+        with pytest.raises(Unavailable, match=f"there is no Java{where}; Spark needs Java 17"):
+            java(named)
 
 
 def test_the_archive_is_written_once_and_used_from_then_on(tmp_path: Path) -> None:
@@ -57,3 +56,15 @@ def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
 
     assert archive_options(FOUND, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ""
+
+
+@pytest.mark.parametrize("named", ["SPARK_CONF_DIR", "SPARK_HOME"])
+def test_no_archive_is_asked_of_java_where_spark_has_settings_in_files(tmp_path: Path, named: str) -> None:
+    folder = tmp_path / "spark" if named == "SPARK_CONF_DIR" else tmp_path / "spark" / "conf"
+    folder.mkdir(parents=True)
+    environment = {"XDG_CACHE_HOME": str(tmp_path), named: str(tmp_path / "spark")}
+    assert archive_options(FOUND, environment) != ""
+
+    (folder / "spark-defaults.conf").write_text("")
+
+    assert archive_options(FOUND, environment) == ""

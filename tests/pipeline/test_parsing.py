@@ -19,11 +19,8 @@ SCHEMA = StructType([StructField("number", LongType()), StructField("word", Stri
 def read(parse: Parse, *payloads: bytes) -> list[tuple[Any, Any, Any]]:
     """Return number, payload and reason of each row."""
     at = datetime(2024, 3, 5, tzinfo=UTC)
-    names = ("project", "topic", "offset", "message_id", "publish_time", "attributes", "data")
-    rows = [
-        dict(zip(names, ("p", "t", offset, str(offset), at, [], data), strict=True))
-        for offset, data in enumerate(payloads)
-    ]
+    place = {"project": "p", "topic": "t", "message_id": "", "publish_time": at, "attributes": []}
+    rows = [{**place, "offset": offset, "data": data} for offset, data in enumerate(payloads)]
     batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(MESSAGES, timezone="UTC"))
     found = [row for each in _mapper(parse, _parsed_schema(SCHEMA))(iter([batch])) for row in each.to_pylist()]
     return [(row["record"] and row["record"]["number"], row["data"], row["reason"]) for row in found]

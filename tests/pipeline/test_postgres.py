@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
@@ -33,6 +34,7 @@ def table(postgres_url: str) -> Iterator["psycopg.Connection[Any]"]:
         yield connection
 
 
+@pytest.mark.long
 def test_rows_take_the_place_of_older_rows_of_their_key(
     spark: SparkSession, postgres_url: str, table: "psycopg.Connection[Any]"
 ) -> None:
@@ -87,42 +89,24 @@ def test_the_address_comes_from_the_option_or_the_environment() -> None:
     assert "secret" not in str(wrong.value)
 
 
-def test_a_database_that_is_away_is_waited_for_and_then_told(postgres_url: str) -> None:
+def test_a_database_that_is_away_is_waited_for_and_then_told_and_one_that_refuses_us_at_once(postgres_url: str) -> None:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"host=127.0.0.1 port={taken.getsockname()[1]} dbname=x connect_timeout=2"
         with pytest.raises(PipelineError, match="the database cannot be used: .*refused"), connected(nobody, 0.5):
             pass
+    nowhere = make_conninfo(postgres_url, dbname="not_there")
+    with pytest.raises(PipelineError, match="the database cannot be used: .*does not exist"), connected(nowhere, 3600):
+        pass
 
 
 def test_a_database_that_comes_back_is_used(postgres_url: str) -> None:
-    given = psycopg.conninfo.conninfo_to_dict(postgres_url)
-    with closing(socket.socket()) as gate:
-        gate.bind(("127.0.0.1", 0))
-        given |= {"host": "127.0.0.1", "port": str(gate.getsockname()[1])}
-        before = given | {"port": psycopg.conninfo.conninfo_to_dict(postgres_url)["port"]}
-        opened = threading.Timer(0.5, _forward, [gate, int(str(before["port"]))])
+    to = make_conninfo(postgres_url)
+    with closing(psycopg.connect(make_conninfo(to, dbname="postgres"), autocommit=True)) as server:
+        name = f'DATABASE "{conninfo_to_dict(to)["dbname"]}"'
+        server.execute(f"ALTER {name} ALLOW_CONNECTIONS false")
+        opened = threading.Timer(0.5, server.execute, [f"ALTER {name} ALLOW_CONNECTIONS true"])
         opened.start()
-        with connected(psycopg.conninfo.make_conninfo("", **given), 20) as connection:
+        with connected(to, 20) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         opened.join()
-
-
-def _forward(gate: socket.socket, port: int) -> None:
-    """Take one connection and pass its bytes on, until it ends."""
-    gate.listen()
-    here, _ = gate.accept()
-    there = socket.create_connection(("127.0.0.1", port))
-    ways = [threading.Thread(target=_pump, args=pair) for pair in ((here, there), (there, here))]
-    for way in ways:
-        way.start()
-    for way in ways:
-        way.join()
-    here.close()
-    there.close()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    while data := source.recv(65_536):
-        target.sendall(data)
-    target.shutdown(socket.SHUT_WR)

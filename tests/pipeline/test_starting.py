@@ -33,12 +33,9 @@ def test_what_fails_after_a_run_was_told_to_end_is_an_interruption(error: Except
         ("All masters are unresponsive! Giving up.", Failed, "Spark gave up: All masters are unresponsive!"),
     ],
 )
-def test_why_a_master_ended_an_application_is_told(
-    tmp_path: Path, reason: str, kind: type[Exception], text: str
-) -> None:
-    (tmp_path / "log").write_text(
-        f"one\n26/11/23 ERROR Backend: Application has been killed. Reason: {reason}\n\tat a\n"
-    )
+def test_why_a_master_ended_a_run_is_told(tmp_path: Path, reason: str, kind: type[Exception], text: str) -> None:
+    line = f"26/11/23 ERROR Backend: Application has been killed. Reason: {reason}"
+    (tmp_path / "log").write_text(f"one\n{line}\n\tat a\n")
 
     with pytest.raises(kind, match=text), ends_told("plants", threading.Event(), tmp_path / "log"):
         raise Py4JNetworkError("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext")

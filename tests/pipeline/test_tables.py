@@ -5,32 +5,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from ams.pipeline.tables import Table, count, listed, rows_of
 from ams.tables.errors import WrongTable
 from tests.pipeline.delta import by_duckdb, files_of
 
-SCHEMA = StructType(
-    [
-        StructField("day", DateType()),
-        StructField("site", StringType()),
-        StructField("n", LongType()),
-        StructField("seen", TimestampType()),
-    ]
-)
+SCHEMA = StructType().add("day", "date").add("site", "string").add("n", "long").add("seen", "timestamp")
 QUERY = "1f0c9a7e-0000-0000-0000-000000000000"
 AT = datetime.datetime(2024, 3, 5, 10, 20, 30, 123000, tzinfo=datetime.UTC)
 Row = tuple[int, str | None, int]
@@ -44,6 +25,7 @@ def read(frame: DataFrame) -> list[Row]:
     return sorted(((row.day.day, row.site, row.n) for row in frame.collect()), key=lambda row: row[2])
 
 
+@pytest.mark.long
 def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "table"
     table = Table(spark, str(root), SCHEMA, ("day", "site"), order="n")
@@ -69,9 +51,8 @@ def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -
     assert sorted((file.batch, file.rows) for file in table.files()) == [(0, 1), (1, 3)]
 
 
-def test_a_partition_of_many_batches_is_merged(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.long
+def test_a_crowded_partition_is_merged(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.tables.upkeep._CROWDED", 1)
     table = Table(spark, str(tmp_path / "table"), SCHEMA, ("day",))
 
@@ -102,6 +83,7 @@ def test_results_are_replaced_partition_by_partition_in_one_step(spark: SparkSes
     assert [row["n"] for row in listed(root, [{"day": "2024-03-05"}], columns=("n",))] == [7]
 
 
+@pytest.mark.long
 def test_a_result_without_partitions_is_replaced_by_nothing_too(spark: SparkSession, tmp_path: Path) -> None:
     result = Table(spark, str(tmp_path / "result"), SCHEMA)
     result.replace(rows(spark, (5, "a", 2)))
@@ -111,6 +93,7 @@ def test_a_result_without_partitions_is_replaced_by_nothing_too(spark: SparkSess
     assert (result.read().collect(), listed(tmp_path / "result"), listed(tmp_path / "none")) == ([], [], [])
 
 
+@pytest.mark.long
 def test_a_table_may_be_read_while_it_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
     result = Table(spark, str(tmp_path / "result"), SCHEMA)
     result.replace(rows(spark, (5, "a", 2)))
@@ -121,18 +104,11 @@ def test_a_table_may_be_read_while_it_is_replaced(spark: SparkSession, tmp_path:
     assert (read(before), read(result.read())) == ([(5, "a", 2)], [(5, "a", 2), (5, "b", 3)])
 
 
+@pytest.mark.long
 def test_every_kind_of_column_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    schema = StructType(
-        [
-            StructField("data", BinaryType()),
-            StructField("share", DoubleType()),
-            StructField("exact", DecimalType(12, 3)),
-            StructField("words", MapType(StringType(), StringType())),
-            StructField(
-                "parts", ArrayType(StructType([StructField("at", TimestampType()), StructField("n", LongType())]))
-            ),
-        ]
-    )
+    parts = ArrayType(StructType().add("at", "timestamp").add("n", "long"))
+    schema = StructType().add("data", "binary").add("share", "double").add("exact", "decimal(12,3)")
+    schema = schema.add("words", MapType(StringType(), StringType())).add("parts", parts)
     given = spark.createDataFrame([(b"\0\xff", 0.5, None, {"a": "ü"}, [(AT, 1)]), (None,) * 5], schema)
     table = Table(spark, str(tmp_path / "table"), schema)
 
@@ -142,6 +118,7 @@ def test_every_kind_of_column_comes_back_as_it_was(spark: SparkSession, tmp_path
     assert rows_of(spark, tmp_path / "table").schema.simpleString() == schema.simpleString()
 
 
+@pytest.mark.long
 def test_an_address_of_a_file_is_a_path_and_others_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     Table(spark, f"file://{tmp_path}/table", SCHEMA).append(rows(spark, (5, "a", 1)), 0, QUERY)
 

@@ -1,4 +1,4 @@
-"""Says, as JSON by folders of executors, where tasks have `ams` from: `where MASTER [SETTING=VALUE ...]`."""
+"""Says, as JSON by folders of executors, where tasks have `ams` from: `where MASTER`."""
 
 import json
 import sys
@@ -9,10 +9,9 @@ import pyarrow as pa
 from ams.pipeline.session import local_session
 
 
-def main(master: str, *settings: str) -> None:
-    told = dict(each.split("=", 1) for each in settings)
+def main(master: str) -> None:
     small = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.master": master}
-    spark = local_session("where", memory="512m", settings={**small, **told})
+    spark = local_session("where", memory="512m", settings=small)
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
@@ -28,4 +27,4 @@ def main(master: str, *settings: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

@@ -1,6 +1,4 @@
-import io
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,11 +9,12 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from ams.cli.main import main
 from ams.client import Client, wire
+from ams.provisioning.gocdb import Endpoint
 from tests.provisioning.gocdb import Gocdb, gocdb
-from tests.provisioning.listings import endpoints_xml, site, sites_xml
+from tests.provisioning.listings import APEL, endpoints_xml, site, sites_xml
 from tests.support.certificate_service import KEY, CertificateService, certificate_service
+from tests.support.commands import Ran, run_ams
 from tests.support.served import Served
 
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -35,11 +34,6 @@ def certificates(running_certificates: CertificateService) -> CertificateService
     run.bindings, run.changes, run.asked, run.failing = [], [], [], {}
     run.service_types = [{"name": "ams", "uuid": UUID, "hosts": ["localhost"], **_AMS}]
     return run
-
-
-def bound(certificates: CertificateService) -> dict[str, Any]:
-    """Return what is bound, by name."""
-    return {each["name"]: each for each in certificates.bindings}
 
 
 @pytest.fixture(scope="session")
@@ -80,67 +74,52 @@ def project(service: Served) -> Iterator[Project]:
         yield Project(client, name)
 
 
-@dataclass(frozen=True)
-class Ran:
-    """How the command ended and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 Provision = Callable[..., Ran]
 
 
 @pytest.fixture
 def provision(
-    project: Project,
-    service: Served,
-    certificates: CertificateService,
-    listed: Gocdb,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    project: Project, service: Served, certificates: CertificateService, listed: Gocdb, tmp_path: Path
 ) -> Provision:
     """Run `ams provision` as the administrator, against the three services."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
     environment = own | {
-        "HOME": str(tmp_path),
-        "AMS_ENDPOINT": project.client.endpoint,
-        "AMS_TOKEN": service.token,
-        "AMS_PROJECT": project.name,
-        "AMS_AUTHN_ENDPOINT": certificates.url,
-        "AMS_AUTHN_KEY": KEY,
-    }
+        "HOME": str(tmp_path), "AMS_ENDPOINT": project.client.endpoint, "AMS_TOKEN": service.token,
+        "AMS_PROJECT": project.name, "AMS_AUTHN_ENDPOINT": certificates.url, "AMS_AUTHN_KEY": KEY,
+    }  # fmt: skip
 
     def run(*arguments: str, **variables: str | None) -> Ran:
-        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
         given = {name: value for name, value in {**environment, **variables}.items() if value is not None}
-        with monkeypatch.context() as patched, capture_logs():  # of the AMS, which is in this process
-            patched.setattr("os.environ", given)
-            patched.setattr("sys.stdout", out)
-            patched.setattr("sys.stderr", err)
-            patched.chdir(tmp_path)
-            with pytest.raises(SystemExit) as ended:
-                main(["provision", *arguments])
-        return Ran(int(ended.value.code or 0), _written(out), _written(err))
+        with capture_logs():  # of the AMS, which is in this process
+            return run_ams(("provision", *arguments), given, folder=tmp_path)
 
     return run
 
 
-def _written(stream: io.TextIOWrapper) -> str:
-    stream.seek(0)
-    return stream.read()
+@dataclass(frozen=True)
+class Site:
+    """What provisioning starts from and what it makes."""
+
+    project: Project
+    certificates: CertificateService
+    gocdb: Gocdb
+    provision: Provision
+
+    def lists(self, service_type: str, *endpoints: Endpoint) -> None:
+        """Let GOCDB list these endpoints."""
+        self.gocdb.answers[service_type] = endpoints_xml(*endpoints)
+
+    def run(self, *more: str, **said: str | None) -> Ran:
+        """Run `ams provision gocdb` for one type."""
+        return self.provision("gocdb", "--feed", self.gocdb.feed, "--service-type", APEL, *more, **said)
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        return {each["name"]: each for each in self.certificates.bindings}
 
 
 @pytest.fixture
-def lists(listed: Gocdb) -> Callable[..., None]:
-    """Say what GOCDB lists."""
-
-    def say(service_type: str, *endpoints: Any) -> None:
-        listed.answers[service_type] = endpoints_xml(*endpoints)
-
-    return say
+def egi(project: Project, certificates: CertificateService, listed: Gocdb, provision: Provision) -> Site:
+    """A site whose project has the topic of its endpoints."""
+    project.topic(APEL)
+    return Site(project, certificates, listed, provision)

@@ -2,25 +2,20 @@
 
 import contextlib
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.http_server import QuietHandler, http_server
 
 
 @dataclass
 class Gocdb:
     """What it answers: bodies or statuses by query; and what it was asked."""
 
-    port: int = 0
-    scheme: str = "http"
+    url: str = ""
     answers: dict[str, bytes | int] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"{self.scheme}://localhost:{self.port}/gocdbpi/public/"
 
     @property
     def feed(self) -> str:
@@ -38,11 +33,10 @@ def gocdb(tls: ssl.SSLContext | None = None) -> Iterator[Gocdb]:
     """Serve until the block ends."""
     state = Gocdb()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(QuietHandler):
         disable_nagle_algorithm = True
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802  # the name the standard library calls
             found = state.answer(urlsplit(self.path).query)
             body = found if isinstance(found, bytes) else b"no"
             self.send_response(200 if isinstance(found, bytes) else found)
@@ -50,20 +44,6 @@ def gocdb(tls: ssl.SSLContext | None = None) -> Iterator[Gocdb]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # handshakes that tests make fail
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        state.scheme = "https"
-    state.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with http_server(Handler, tls) as url:
+        state.url = url.replace("127.0.0.1", "localhost") + "/gocdbpi/public/"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

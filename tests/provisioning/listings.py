@@ -34,24 +34,17 @@ def results(items: Iterable[str], *, following: str = "") -> bytes:
 
 def endpoint_xml(each: Endpoint) -> str:
     values = {
-        "PRIMARY_KEY": each.primary_key,
-        "HOSTNAME": each.host,
-        "HOSTDN": each.dn,
-        "SERVICE_TYPE": each.service_type,
-        "IN_PRODUCTION": each.in_production,
-        "NODE_MONITORED": "Y",
-        "SITENAME": each.site,
-    }
+        "PRIMARY_KEY": each.primary_key, "HOSTNAME": each.host, "HOSTDN": each.dn, "SERVICE_TYPE": each.service_type,
+        "IN_PRODUCTION": each.in_production, "NODE_MONITORED": "Y", "SITENAME": each.site,
+    }  # fmt: skip
     return f'<SERVICE_ENDPOINT PRIMARY_KEY="{each.primary_key}">{_tags(values)}</SERVICE_ENDPOINT>'
 
 
 def site_xml(each: Site) -> str:
     values = {
-        "SHORT_NAME": each.name,
-        "CONTACT_EMAIL": each.email,
-        "PRODUCTION_INFRASTRUCTURE": each.infrastructure,
+        "SHORT_NAME": each.name, "CONTACT_EMAIL": each.email, "PRODUCTION_INFRASTRUCTURE": each.infrastructure,
         "CERTIFICATION_STATUS": each.certification,
-    }
+    }  # fmt: skip
     return f'<SITE ID="1" NAME="{each.name}">{_tags(values)}</SITE>'
 
 

@@ -1,7 +1,8 @@
-"""The calls of steps, and what comes of steps that fail."""
+"""The calls of steps, and what comes of steps that fail or that somebody else overtakes."""
 
 import functools
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,16 @@ import pytest
 
 from ams.cli.apply import KeptTokens
 from ams.client import wire
-from ams.client.errors import InvalidInput, Unavailable, Unreachable
+from ams.client.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unavailable, Unreachable
 from ams.client.wire import Call
-from ams.provisioning.carrying_out import CarryingOut, carry_out
+from ams.core.errors import BadSettings
+from ams.core.quotas import QUOTAS
+from ams.provisioning.carrying_out import LIST_ROUNDS, ROUNDS, CarryingOut, carry_out, change_list
 from ams.provisioning.declared import Change, Existing, Fields, Key, Kind, Step
+from tests.provisioning.conftest import Project
 
 P = "/v1/projects/p"
+SUBSCRIPTION = f"{P}/subscriptions/n"
 REFERENCE = {"schema": "projects/p/schemas/x"}
 
 
@@ -33,10 +38,17 @@ def sent(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str
 
 ADD, ALTER, REMOVE = Change.ADD, Change.ALTER, Change.REMOVE
 
+PUSH: Fields = {"type": "http_endpoint", "pushEndpoint": "https://a.example", "base64Decode": False}
+SET: Fields = {
+    "deadLetterPolicy": {"deadLetterTopic": "d", "maxDeliveryAttempts": 5}, "expirationPolicy": {"ttl": "1s"},
+}  # fmt: skip
 ALTERED: list[tuple[Kind, Fields, tuple[str, str, Any]]] = [
     (Kind.USER, {"email": "a@site.example"}, ("PUT", "/v1/users/n", {"email": "a@site.example"})),
     (Kind.USER, {"service_roles": ()}, ("PUT", "/v1/users/n", {"service_roles": []})),
     (Kind.PROJECT, {"description": "d"}, ("PUT", "/v1/projects/n", {"description": "d"})),
+    (Kind.PROJECT, {"strictData": False}, ("PUT", "/v1/projects/n", {"strictData": False})),
+    (Kind.PROJECT, {"quotas": {"topics": 5}}, ("POST", "/v1/projects/n:modifyQuotas", {"quotas": {
+        **dict.fromkeys(QUOTAS), "topics": 5}})),
     (Kind.PROJECT, {"retention": 60}, ("POST", "/v1/projects/n:modifyRetention", {"retentionSeconds": 60})),
     (Kind.MEMBER, {"roles": ("r",)}, ("PUT", f"{P}/members/n", {"projects": [{"project": "p", "roles": ["r"]}]})),
     (Kind.SCHEMA, {"schema": {"a": 1}}, ("PUT", f"{P}/schemas/n", {"schema": {"a": 1}})),
@@ -45,44 +57,15 @@ ALTERED: list[tuple[Kind, Fields, tuple[str, str, Any]]] = [
     (Kind.TOPIC, {"schema": ""}, ("POST", f"{P}/topics/n:detachSchema", None)),
     (Kind.TOPIC, {"retention": 0}, ("POST", f"{P}/topics/n:modifyRetention", {"retentionSeconds": 0})),
     (Kind.TOPIC, {"access": ("u",)}, ("POST", f"{P}/topics/n:modifyAcl", {"authorized_users": ["u"]})),
-    (
-        Kind.SUBSCRIPTION,
-        {"ackDeadline": 0},
-        ("POST", f"{P}/subscriptions/n:modifyAckDeadline", {"ackDeadlineSeconds": 0}),
-    ),
-    (
-        Kind.SUBSCRIPTION,
-        {"retryPolicy": {}, "retainAckedMessages": False, "messageRetentionDuration": ""},
-        (
-            "POST",
-            f"{P}/subscriptions/n:update",
-            {"retryPolicy": None, "retainAckedMessages": False, "messageRetentionDuration": None},
-        ),
-    ),
-    (
-        Kind.SUBSCRIPTION,
-        {"deadLetterPolicy": {"deadLetterTopic": "d", "maxDeliveryAttempts": 5}, "expirationPolicy": {"ttl": "1s"}},
-        (
-            "POST",
-            f"{P}/subscriptions/n:update",
-            {
-                "deadLetterPolicy": {"deadLetterTopic": "d", "maxDeliveryAttempts": 5},
-                "expirationPolicy": {"ttl": "1s"},
-            },
-        ),
-    ),
-    (Kind.SUBSCRIPTION, {"access": ()}, ("POST", f"{P}/subscriptions/n:modifyAcl", {"authorized_users": []})),
-    (Kind.SUBSCRIPTION, {"push": {}}, ("POST", f"{P}/subscriptions/n:modifyPushConfig", {"pushConfig": {}})),
-    (
-        Kind.SUBSCRIPTION,
-        {"push": {"type": "http_endpoint", "pushEndpoint": "https://a.example", "base64Decode": False}},
-        (
-            "POST",
-            f"{P}/subscriptions/n:modifyPushConfig",
-            {"pushConfig": {"type": "http_endpoint", "pushEndpoint": "https://a.example", "base64Decode": False}},
-        ),
-    ),
-]
+    (Kind.SUBSCRIPTION, {"access": ()}, ("POST", f"{SUBSCRIPTION}:modifyAcl", {"authorized_users": []})),
+    (Kind.SUBSCRIPTION, {"push": {}}, ("POST", f"{SUBSCRIPTION}:modifyPushConfig", {"pushConfig": {}})),
+    (Kind.SUBSCRIPTION, {"push": PUSH}, ("POST", f"{SUBSCRIPTION}:modifyPushConfig", {"pushConfig": PUSH})),
+    (Kind.SUBSCRIPTION, {"ackDeadline": 0}, ("POST", f"{SUBSCRIPTION}:modifyAckDeadline", {"ackDeadlineSeconds": 0})),
+    (Kind.SUBSCRIPTION, SET, ("POST", f"{SUBSCRIPTION}:update", SET)),
+    (Kind.SUBSCRIPTION, {"retryPolicy": {}, "retainAckedMessages": False, "messageRetentionDuration": ""},
+     ("POST", f"{SUBSCRIPTION}:update",
+      {"retryPolicy": None, "retainAckedMessages": False, "messageRetentionDuration": None})),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "fields", "call"), ALTERED)
@@ -90,81 +73,61 @@ def test_each_field_has_its_call(kind: Kind, fields: Fields, call: tuple[str, st
     assert sent(ALTER, kind, "n", **fields) == [call]
 
 
-def test_a_new_resource_is_made_and_then_given_what_its_making_cannot_say() -> None:
-    assert [path for _, path, _ in sent(ADD, Kind.PROJECT, "n", description="d", retention=60)] == [
-        "/v1/projects/n",
-        "/v1/projects/n:modifyRetention",
-    ]
-    assert [path for _, path, _ in sent(ADD, Kind.TOPIC, "n", retention=60, access=("u",))] == [
-        f"{P}/topics/n",
-        f"{P}/topics/n:modifyRetention",
-        f"{P}/topics/n:modifyAcl",
-    ]
+WHOLE = {"type": "json", "schema": {"a": 1}, "attributes": {"required": ["b"]}}
+HOOK: Fields = {"type": "mattermost", "mattermostUrl": "https://chat.example"}
+OPTIONS = {"filter": "attributes:a", "retryPolicy": {"minimumBackoff": "1s", "maximumBackoff": "2s"}}
+ON_T = {"topic": "projects/p/topics/t"}
+MADE: dict[str, tuple[Kind, Fields, list[tuple[str, str, Any]]]] = {
+    "a project, and then its retention": (Kind.PROJECT, {"description": "d", "retention": 60}, [
+        ("POST", "/v1/projects/n", {"description": "d"}),
+        ("POST", "/v1/projects/n:modifyRetention", {"retentionSeconds": 60})]),
+    "a topic, and then what its making cannot say": (Kind.TOPIC, {"retention": 60, "access": ("u",)}, [
+        ("PUT", f"{P}/topics/n", None),
+        ("POST", f"{P}/topics/n:modifyRetention", {"retentionSeconds": 60}),
+        ("POST", f"{P}/topics/n:modifyAcl", {"authorized_users": ["u"]})]),
+    "a topic with its schema": (Kind.TOPIC, {"schema": "x"}, [("PUT", f"{P}/topics/n", REFERENCE)]),
+    "a topic without what is so from the beginning": (Kind.TOPIC, {"schema": "", "retention": 0, "access": ()}, [
+        ("PUT", f"{P}/topics/n", None)]),
+    "a schema": (Kind.SCHEMA, WHOLE, [("POST", f"{P}/schemas/n", WHOLE)]),
+    "a subscription without what is so from the beginning": (
+        Kind.SUBSCRIPTION, {"topic": "t", "push": {}, "access": (), "type": "ordered"}, [("PUT", SUBSCRIPTION, ON_T)]),
+    "a subscription with its push, whose worker stays on the access list": (
+        Kind.SUBSCRIPTION, {"topic": "t", "ackDeadline": 5, "push": HOOK, "access": ("u",)}, [
+            ("PUT", SUBSCRIPTION, {**ON_T, "ackDeadlineSeconds": 5, "pushConfig": HOOK}),
+            ("GET", f"{SUBSCRIPTION}:acl", None),
+            ("POST", f"{SUBSCRIPTION}:modifyAcl", {"authorized_users": ["u", "worker"]})]),
+    "a parallel subscription": (Kind.SUBSCRIPTION, {
+        "topic": "t", "type": "parallel", "expirationPolicy": {}, **OPTIONS}, [
+            ("PUT", SUBSCRIPTION, {**ON_T, "type": "parallel", **OPTIONS})]),
+    "a deadline of 0 after the making, which takes it as nothing said": (
+        Kind.SUBSCRIPTION, {"topic": "t", "ackDeadline": 0}, [
+            ("PUT", SUBSCRIPTION, {**ON_T, "ackDeadlineSeconds": 0}),
+            ("POST", f"{SUBSCRIPTION}:modifyAckDeadline", {"ackDeadlineSeconds": 0})]),
+}  # fmt: skip
 
 
-def test_a_schema_is_made_whole() -> None:
-    made = sent(ADD, Kind.SCHEMA, "n", type="json", schema={"a": 1}, attributes={"required": ["b"]})
-
-    body = {"type": "json", "schema": {"a": 1}, "attributes": {"required": ["b"]}}
-    assert made == [("POST", f"{P}/schemas/n", body)]
-
-
-def test_what_is_so_from_the_beginning_is_not_said() -> None:
-    assert len(sent(ADD, Kind.TOPIC, "n", schema="", retention=0, access=())) == 1
-    assert len(sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", push={}, access=())) == 1
-
-
-def test_a_topic_is_made_with_its_schema() -> None:
-    assert sent(ADD, Kind.TOPIC, "n", schema="x") == [("PUT", f"{P}/topics/n", REFERENCE)]
-
-
-def test_a_subscription_is_made_with_its_push_and_the_worker_stays_on_its_access_list() -> None:
-    push = {"type": "mattermost", "mattermostUrl": "https://chat.example"}
-    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", ackDeadline=5, push=push, access=("u",))
-
-    body = {"topic": "projects/p/topics/t", "ackDeadlineSeconds": 5, "pushConfig": push}
-    assert made == [
-        ("PUT", f"{P}/subscriptions/n", body),
-        ("GET", f"{P}/subscriptions/n:acl", None),
-        ("POST", f"{P}/subscriptions/n:modifyAcl", {"authorized_users": ["u", "worker"]}),
-    ]
-
-
-def test_a_parallel_subscription_is_made_with_its_options() -> None:
-    options = {"filter": "attributes:a", "retryPolicy": {"minimumBackoff": "1s", "maximumBackoff": "2s"}}
-    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", type="parallel", expirationPolicy={}, **options)
-
-    body = {"topic": "projects/p/topics/t", "type": "parallel", **options}
-    assert made == [("PUT", f"{P}/subscriptions/n", body)]
-    assert sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", type="ordered") == [
-        ("PUT", f"{P}/subscriptions/n", {"topic": "projects/p/topics/t"})
-    ]
+@pytest.mark.parametrize(("kind", "fields", "calls"), MADE.values(), ids=MADE)
+def test_a_new_resource_is_made_and_then_given_the_rest(
+    kind: Kind, fields: Fields, calls: list[tuple[str, str, Any]]
+) -> None:
+    assert sent(ADD, kind, "n", **fields) == calls
 
 
 def test_push_is_altered_after_the_access_list_on_which_it_puts_its_worker() -> None:
     made = sent(ALTER, Kind.SUBSCRIPTION, "n", ackDeadline=5, push={"type": "mattermost"}, access=("u",))
-
     verbs = [path.rpartition("/n")[2] for _, path, _ in made]
     assert verbs == [":modifyAckDeadline", ":modifyAcl", ":modifyPushConfig"]
 
 
-def test_a_deadline_of_0_is_set_after_the_making_which_takes_it_as_nothing_said() -> None:
-    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", ackDeadline=0)
-
-    assert made[-1] == ("POST", f"{P}/subscriptions/n:modifyAckDeadline", {"ackDeadlineSeconds": 0})
-
-
 @pytest.mark.parametrize(
-    ("kind", "call"),
+    ("kind", "method", "path"),
     [
-        (Kind.MEMBER, ("POST", f"{P}/members/n:remove", None)),
-        (Kind.SCHEMA, ("DELETE", f"{P}/schemas/n", None)),
-        (Kind.TOPIC, ("DELETE", f"{P}/topics/n", None)),
-        (Kind.SUBSCRIPTION, ("DELETE", f"{P}/subscriptions/n", None)),
+        (Kind.MEMBER, "POST", "members/n:remove"), (Kind.SCHEMA, "DELETE", "schemas/n"),
+        (Kind.TOPIC, "DELETE", "topics/n"), (Kind.SUBSCRIPTION, "DELETE", "subscriptions/n"),
     ],
-)
-def test_what_may_be_removed_has_its_call(kind: Kind, call: tuple[str, str, Any]) -> None:
-    assert sent(REMOVE, kind, "n") == [call]
+)  # fmt: skip
+def test_what_may_be_removed_has_its_call(kind: Kind, method: str, path: str) -> None:
+    assert sent(REMOVE, kind, "n") == [(method, f"{P}/{path}", None)]
 
 
 STEPS = [
@@ -215,7 +178,7 @@ class Ams:
             self.listed = json.loads(call.body or b"")["authorized_users"]
             return None
         if call.path.endswith(":acl"):
-            return wire.Acl(authorized_users=list(self.listed))
+            return wire.Versioned(wire.Acl(authorized_users=list(self.listed)), '"1"')
         return SimpleNamespace(uuid="u")
 
 
@@ -233,6 +196,29 @@ def test_a24_who_could_not_join_is_kept_off_the_list_that_the_others_get_on() ->
     assert ams.listed == ["good"]
     assert outcome.failed == [(steps[0], "no")]
     assert outcome.done == steps[2:]
+
+
+@pytest.mark.parametrize(
+    ("user", "asked"),
+    [
+        (NotFound("no"), ["GET /v1/users/n", f"POST {P}/members/n"]),
+        (None, ["GET /v1/users/n", f"POST {P}/members/n:add"]),
+        (NotAllowed("no"), ["GET /v1/users/n", f"POST {P}/members/n"]),
+    ],
+)
+def test_a_new_member_asks_for_nothing_that_is_refused(user: Exception | None, asked: list[str]) -> None:
+    """Of each refusal there is an event in the audit log."""
+    found: list[str] = []
+
+    def ask(call: Call[Any]) -> Any:
+        found.append(f"{call.method} {call.path}")
+        if call.method == "GET" and user is not None:
+            raise user
+        return SimpleNamespace(uuid="u")
+
+    CarryingOut(ask, print).do(Step(ADD, Key(Kind.MEMBER, "p", "n"), {"roles": ("publisher",)}))
+
+    assert found == asked
 
 
 def test_a_service_that_is_away_ends_everything() -> None:
@@ -259,3 +245,140 @@ def test_a_binding_of_a_user_who_was_no_member_before_is_left_as_it_is() -> None
 
     assert (outcome.done, outcome.failed) == ([], [])
     assert asked == ["GET /v1/projects/p/members/adopted"]
+
+
+TOPIC = Step(Change.ADD, Key(Kind.TOPIC, "p", "t"), {"access": ("m",)})
+MEMBER = Step(Change.ADD, Key(Kind.MEMBER, "p", "m"), {"roles": ("publisher",)})
+TAKEN = AlreadyExists("Topic already exists", 409)
+GONE = Step(Change.REMOVE, Key(Kind.TOPIC, "p", "old"), {})
+
+
+class Service:
+    """Refuses calls whose method or path ends so, and remembers the rest."""
+
+    def __init__(self, refused: dict[str, Exception]) -> None:
+        self.refused = refused
+        self.done: list[str] = []
+
+    def __call__(self, call: Call[Any]) -> None:
+        place = f"{call.method} {call.path}"
+        for part, error in self.refused.items():
+            if place.startswith(part) or place.endswith(part):
+                raise error
+        if call.method != "GET":
+            self.done.append(place)
+
+
+def test_what_somebody_else_made_does_not_end_it_and_what_differs_then_is_done() -> None:
+    said: list[str] = []
+    service = Service({"PUT": TAKEN, "DELETE": NotFound("Topic doesn't exist", 404)})
+    altered = Step(Change.ALTER, TOPIC.key, TOPIC.fields)
+    plans = iter([[altered], []])
+
+    carry_out([TOPIC, GONE], service, KeptTokens(None), lambda: next(plans), said.append)
+
+    assert service.done == ["POST /v1/projects/p/topics/t:modifyAcl"]
+    assert said == ["done by somebody else: + topic p/t", "done by somebody else: - topic p/old", "done: ~ topic p/t"]
+
+
+def test_who_is_a_member_already_does_not_end_it() -> None:
+    service = Service({"m:add": Conflict("User is already a member of the project", 409)})
+
+    carry_out([MEMBER], service, KeptTokens(None), list, print)
+
+    assert service.done == []
+
+
+def test_it_is_given_up_when_somebody_else_never_ends() -> None:
+    plans = 0
+
+    def planned() -> list[Step]:
+        nonlocal plans
+        plans += 1
+        return [TOPIC]
+
+    with pytest.raises(BadSettings, match="somebody else"):
+        carry_out([TOPIC], Service({"PUT": TAKEN}), KeptTokens(None), planned, print)
+
+    assert plans == ROUNDS
+
+
+SHARED = "shared"
+
+
+def joined(project: Project, name: str) -> str:
+    user = f"{name}-{project.name}"
+    project.client.call(wire.create_member(project.name, user, ["publisher"]))
+    return user
+
+
+@pytest.fixture
+def people(project: Project) -> list[str]:
+    project.topic(SHARED)
+    return [joined(project, name) for name in ("ours", "other", "third")]
+
+
+def interrupted(project: Project, after: str, times: int, act: Callable[[], Any]) -> Callable[[Call[Any]], Any]:
+    """Ask the service, and let somebody else act each time after a call of this kind was answered."""
+    left = [times]
+
+    def ask(call: Call[Any]) -> Any:
+        answer = project.client.call(call)
+        if call.path.endswith(after) and left[0]:
+            left[0] -= 1
+            act()
+        return answer
+
+    return ask
+
+
+def replaced(project: Project, *users: str) -> Callable[[], None]:
+    return lambda: project.client.call(wire.modify_topic_acl(project.name, SHARED, users))
+
+
+def test_a26_somebody_elses_list_that_came_after_ours_gets_our_users_too(project: Project, people: list[str]) -> None:
+    ours, other, _ = people
+    ask = interrupted(project, ":modifyAcl", 2, replaced(project, other))
+
+    change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
+
+    assert project.on_list(SHARED) == sorted([ours, other])
+
+
+def test_a26_a_list_that_was_changed_after_it_was_read_is_not_replaced(project: Project, people: list[str]) -> None:
+    ours, other, third = people
+    replaced(project, other)()
+    ask = interrupted(project, ":acl", 1, replaced(project, other, third))
+
+    change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
+
+    assert project.on_list(SHARED) == sorted([ours, other, third])
+
+
+def test_a26_users_of_others_stay_on_the_list(project: Project, people: list[str]) -> None:
+    ours, other, third = people
+    replaced(project, other, third)()
+
+    change_list(project.client.call, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours], remove=[third])
+
+    assert project.on_list(SHARED) == sorted([ours, other])
+
+
+def test_a26_a_list_that_others_change_all_the_time_is_told(project: Project, people: list[str]) -> None:
+    ours, other, _ = people
+    ask = interrupted(project, ":modifyAcl", LIST_ROUNDS, replaced(project, other))
+
+    with pytest.raises(Unavailable):
+        change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
+
+
+def test_a_list_with_somebody_who_left_the_project_can_still_be_changed(project: Project, people: list[str]) -> None:
+    ours, other, third = people
+    replaced(project, other, third)()
+    project.client.call(wire.remove_member(project.name, third))
+
+    change_list(project.client.call, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
+
+    assert project.on_list(SHARED) == sorted([ours, other])
+    with pytest.raises(NotFound):
+        change_list(project.client.call, Key(Kind.PUBLISHERS, project.name, SHARED), add=["nobody"])

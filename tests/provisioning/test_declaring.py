@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ams.provisioning.declared import Change, Existing, Key, Kind, Step
 from ams.provisioning.declaring import Declaration, Vanished, declare, refusal, removals, vanished
 from ams.provisioning.endpoints import judge
+from ams.provisioning.gocdb import Endpoint
 from ams.provisioning.plan import plan
 from tests.provisioning.listings import APEL, CLOUD, endpoint, served, site
 from tests.provisioning.simulated import TARGET, after, member, there
@@ -28,7 +29,6 @@ def planned(existing: Existing, *listed) -> list[Step]:
 
 
 def ours(kind: str, name: str) -> Key:
-    """Return the key of a resource of the project."""
     return Key(Kind(kind), "p", name)
 
 
@@ -36,88 +36,70 @@ def bound(name: str) -> Key:
     return Key(Kind.BINDING, "", name)
 
 
-def test_a_new_endpoint_gets_a_user_a_binding_and_its_place_on_the_list() -> None:
-    target = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
-
-    assert planned(TOPICS, HOST) == [
-        Step(Change.ADD, ours("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
-        Step(Change.ADD, bound(NAME), {**target, "auth_identifier": DN, "user": NAME}, LABEL),
-        Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": (NAME,)}),
-    ]
-
-
-def test_a_certificate_that_is_bound_keeps_its_binding_and_its_user() -> None:
-    existing = there({"jane": member("u1", PUBLISHER)}, {"laptop": (DN, "u1")}, ["gLite-APEL"])
-
-    assert planned(existing, HOST) == [Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": ("jane",)})]
-
-
-def test_two_endpoints_with_one_certificate_share_a_user() -> None:
-    steps = planned(TOPICS, HOST, endpoint("ce.example.org", service_type=CLOUD))
-
-    assert [(step.key, step.fields.get("users")) for step in steps] == [
-        (ours("member", NAME), None),
-        (bound(NAME), None),
-        (ours("publishers", "gLite-APEL"), (NAME,)),
-        (ours("publishers", "eu-egi-cloud-accounting"), (NAME,)),
-    ]
-
-
-def test_a22_a_binding_of_a_user_who_was_made_anew_is_pointed_at_the_new_one() -> None:
-    members = {NAME: member("new", PUBLISHER, topics=["gLite-APEL"])}
-
-    steps = planned(there(members, {NAME: (DN, "old")}, ["gLite-APEL"]), HOST)
-
-    assert steps == [Step(Change.ALTER, bound(NAME), {"user": NAME}, LABEL)]
+WITH_HOST = after(TOPICS, planned(TOPICS, HOST))
+BOUND_HERE = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
+LISTED_NOW = Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": (NAME,)})
+JOINED = [
+    Step(Change.ADD, ours("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
+    Step(Change.ADD, bound(NAME), {**BOUND_HERE, "auth_identifier": DN, "user": NAME}, LABEL),
+]
+MADE_ANEW = there({NAME: member("new", PUBLISHER, topics=["gLite-APEL"])}, {NAME: (DN, "old")}, ["gLite-APEL"])
+PLANNED = {
+    "a new endpoint gets a user, a binding and its place on the list": (TOPICS, [HOST], [*JOINED, LISTED_NOW]),
+    "a certificate that is bound keeps its binding and its user": (
+        there({"jane": member("u1", PUBLISHER)}, {"laptop": (DN, "u1")}, ["gLite-APEL"]), [HOST],
+        [Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": ("jane",)})],
+    ),
+    "two endpoints with one certificate share a user": (
+        TOPICS, [HOST, endpoint("ce.example.org", service_type=CLOUD)],
+        [*JOINED, LISTED_NOW, Step(Change.ADD, ours("publishers", "eu-egi-cloud-accounting"), {"users": (NAME,)})],
+    ),
+    "A22: a binding of a user who was made anew is pointed at the new one": (
+        MADE_ANEW, [HOST], [Step(Change.ALTER, bound(NAME), {"user": NAME}, LABEL)],
+    ),
+    "a new certificate of a host moves its binding": (
+        WITH_HOST, [endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org")],
+        [Step(Change.ALTER, bound(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)],
+    ),
+    "somebody else's binding is not given another user": (
+        there({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), [HOST], [],
+    ),
+    "users are made without their topic": (there(), [HOST], JOINED),
+}  # fmt: skip
 
 
-def test_a_new_certificate_of_a_host_moves_its_binding() -> None:
-    existing = after(TOPICS, planned(TOPICS, HOST))
-
-    steps = planned(existing, endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org"))
-
-    assert steps == [Step(Change.ALTER, bound(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)]
+@pytest.mark.parametrize(("existing", "listed", "steps"), PLANNED.values(), ids=PLANNED)
+def test_endpoints_get_what_they_lack(existing: Existing, listed: list[Endpoint], steps: list[Step]) -> None:
+    assert planned(existing, *listed) == steps
 
 
-def test_two_hosts_that_swap_their_certificates_each_keep_a_binding() -> None:
+@pytest.mark.parametrize(
+    ("existing", "reason"),
+    [
+        (there({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), "bound as laptop"),
+        (there({NAME: member("u")}, {NAME: (DN, "u")}, ["gLite-APEL"]), "without the role publisher"),
+    ],
+)
+def test_what_cannot_be_given_to_an_endpoint_is_told(existing: Existing, reason: str) -> None:
+    assert reason in declared(existing, HOST).failed[0].text
+
+
+def test_a_topic_that_is_not_there_is_told() -> None:
+    assert declared(there(), HOST).faults == ["there is no topic gLite-APEL (ams topics create gLite-APEL)"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_certificate_that_another_host_gives_up_is_moved_after_that_one(is_first: bool) -> None:
     a, b = endpoint("a.example.org"), endpoint("b.example.org")
     existing = after(TOPICS, planned(TOPICS, a, b))
-    swapped = replace(a, dn="/CN=new"), replace(b, dn=a.dn)
-
-    later = after(existing, planned(existing, *swapped))
-
-    dns = {each["auth_identifier"] for each in later.of(Kind.BINDING).values()}
-    assert dns == {"CN=new", "CN=a.example.org,O=Example,C=GR"}
-    assert planned(later, *swapped) == []
-
-
-def test_a_certificate_that_another_host_gives_up_is_moved_after_that_one() -> None:
-    a, b = endpoint("a.example.org"), endpoint("b.example.org")
-    existing = after(TOPICS, planned(TOPICS, a, b))
-    moved = replace(a, dn=b.dn), replace(b, dn="/CN=new")
+    giver, taker = (a, b) if is_first else (b, a)
+    moved = sorted([replace(giver, dn="/CN=new"), replace(taker, dn=giver.dn)], key=lambda each: each.host)
 
     steps = planned(existing, *moved)
 
-    assert [step.fields["auth_identifier"] for step in steps] == ["CN=new", "CN=b.example.org,O=Example,C=GR"]
+    given = f"CN={giver.host},O=Example,C=GR"
+    assert [step.fields["auth_identifier"] for step in steps] == ["CN=new", given]
     assert planned(after(existing, steps), *moved) == []
-
-
-def test_somebody_elses_binding_is_not_given_another_user() -> None:
-    existing = there({}, {"laptop": (DN, "who")}, ["gLite-APEL"])
-
-    assert planned(existing, HOST) == []
-    assert "bound as laptop" in declared(existing, HOST).failed[0].text
-
-
-def test_a_topic_that_is_not_there_is_told_and_the_users_are_made() -> None:
-    assert declared(there(), HOST).faults == ["there is no topic gLite-APEL (ams topics create gLite-APEL)"]
-    assert [step.key.kind for step in planned(there(), HOST)] == [Kind.MEMBER, Kind.BINDING]
-
-
-def test_a_member_without_the_role_is_told() -> None:
-    existing = there({NAME: member("u")}, {NAME: (DN, "u")}, ["gLite-APEL"])
-
-    assert "without the role publisher" in declared(existing, HOST).failed[0].text
 
 
 def test_an_endpoint_of_clouds_gets_a_topic_and_a_subscription_for_itself() -> None:
@@ -131,20 +113,13 @@ def test_an_endpoint_of_clouds_gets_a_topic_and_a_subscription_for_itself() -> N
     assert [(step.change, step.key, step.owner) for step in steps] == [
         (Change.ADD, key, str(cloud))
         for key in (
-            ours("member", user),
-            bound(user),
-            ours("topic", name),
-            ours("publishers", name),
-            ours("subscription", name),
-            ours("consumers", name),
+            ours("member", user), bound(user), ours("topic", name), ours("publishers", name),
+            ours("subscription", name), ours("consumers", name),
         )
-    ]
+    ]  # fmt: skip
     assert [step.fields for step in steps[2:]] == [
-        {},
-        {"users": (user,)},
-        {"topic": name, "ackDeadline": 100},
-        {"users": ("reader",)},
-    ]
+        {}, {"users": (user,)}, {"topic": name, "ackDeadline": 100}, {"users": ("reader",)},
+    ]  # fmt: skip
 
 
 HOSTS = st.sampled_from(["a.example.org", "b.example.org", "c.example.org"])
@@ -228,7 +203,6 @@ def test_a22_who_is_listed_but_not_served_has_not_vanished() -> None:
 
 def test_a22_other_types_and_other_peoples_users_are_not_looked_at() -> None:
     existing = there({"jane": member("j")}, {"laptop": ("CN=x", "j")})
-
     assert gone(existing, *ENDPOINTS).who == []
     assert gone(FULL, endpoint("x", service_type=CLOUD), service_type=CLOUD).who == []
 
@@ -247,7 +221,6 @@ def test_a22_other_types_and_other_peoples_users_are_not_looked_at() -> None:
 )
 def test_a22_nobody_is_removed_when_the_listing_is_doubtful(listed: list, said: dict, told: str) -> None:
     found = why_not(*listed, **said)
-
     assert (told in found) if told else found == ""
 
 

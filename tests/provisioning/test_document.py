@@ -15,6 +15,7 @@ projects:
   garden:
     description: What grows
     retention: 7d
+    quotas: {topics: 50, schemaBytes: 16MiB, members: none}
     members:
       sensor: [publisher]
       keeper:
@@ -62,35 +63,31 @@ def test_everything_that_can_be_declared_is_read(tmp_path: Path) -> None:
 
     assert found.fields == {
         Key(Kind.USER, "", "keeper"): {"email": "keeper@site.example", "service_roles": ("admin_viewer",)},
-        Key(Kind.PROJECT, "", "garden"): {"description": "What grows", "retention": 604_800},
+        Key(Kind.PROJECT, "", "garden"): {
+            "description": "What grows", "retention": 604_800,
+            "quotas": {"topics": 50, "schemaBytes": 2**24, "members": 0},
+        },
         Key(Kind.MEMBER, "garden", "sensor"): {"roles": ("publisher",)},
         Key(Kind.MEMBER, "garden", "keeper"): {"roles": ()},
         Key(Kind.SCHEMA, "garden", "reading"): {
-            "type": "json",
-            "schema": {"type": "object"},
-            "attributes": {"required": ["unit"]},
+            "type": "json", "schema": {"type": "object"}, "attributes": {"required": ["unit"]},
         },
         Key(Kind.SCHEMA, "garden", "grams"): {"type": "avro", "schema": {"type": "int"}, "attributes": {}},
         Key(Kind.TOPIC, "garden", "readings"): {"schema": "reading", "retention": 43_200, "access": ("sensor",)},
         Key(Kind.TOPIC, "garden", "plain"): {},
         Key(Kind.TOPIC, "garden", "bare"): {"schema": "", "retention": 0, "access": ()},
         Key(Kind.SUBSCRIPTION, "garden", "watering"): {
-            "topic": "readings",
-            "ackDeadline": 60,
+            "topic": "readings", "ackDeadline": 60, "access": ("keeper",),
             "push": {"type": "http_endpoint", "pushEndpoint": "https://pump.example/in", "maxMessages": 5},
-            "access": ("keeper",),
         },
         Key(Kind.SUBSCRIPTION, "garden", "pulled"): {"topic": "plain", "push": {}},
-    }
+    }  # fmt: skip
     assert found.projects == ["garden"]
     assert {kind for _, kind in found.sections} == {Kind.MEMBER, Kind.SCHEMA, Kind.TOPIC, Kind.SUBSCRIPTION}
     assert {str(each.target) for each in found.references} == {
-        "schema garden/reading",
-        "topic garden/readings",
-        "topic garden/plain",
-        "member garden/sensor",
+        "schema garden/reading", "topic garden/readings", "topic garden/plain", "member garden/sensor",
         "member garden/keeper",
-    }
+    }  # fmt: skip
 
 
 def test_every_resource_and_reference_knows_its_line(tmp_path: Path) -> None:
@@ -98,10 +95,8 @@ def test_every_resource_and_reference_knows_its_line(tmp_path: Path) -> None:
 
     found = declared(tmp_path, GARDEN)
 
-    assert (
-        found.places[Key(Kind.SUBSCRIPTION, "garden", "watering")].line
-        == GARDEN.splitlines().index("      watering:") + 1
-    )
+    place = found.places[Key(Kind.SUBSCRIPTION, "garden", "watering")]
+    assert GARDEN.splitlines()[place.line - 1] == "      watering:"
     [place] = [each.place for each in found.references if each.target.name == "reading"]
     assert "schema: reading" in GARDEN.splitlines()[place.line - 1]
 
@@ -138,15 +133,16 @@ WRONG = [
     ("users:\n  keeper: {token: abc}\n", ":2: unknown key 'token'"),
     ("users:\n  keeper: {email: ''}\n", ":2: an empty text changes nothing"),
     ("users:\n  keeper:\n    service_roles: service_admin\n", ":3: a list is expected here, not 'service_admin'"),
-    (in_garden("queues: {}"), ":3: unknown key 'queues'; there are description, retention, members"),
+    (in_garden("queues: {}"), ":3: unknown key 'queues'; there are description, retention, quotas, strictData, "),
+    (in_garden("quotas:\n  pages: 1"), ":4: unknown key 'pages'; there are storedBytes, publishBytesPerSecond"),
+    (in_garden("quotas:\n  topics: many"), ":4: 'many' is no limit such as 100 or 64MiB, nor 'none'"),
+    (in_garden("quotas:\n  topics: -1"), ":4: '-1' is no limit"),
     (in_garden("retention: soon"), ":3: 'soon' is no duration of whole seconds such as 7d, 12h or 90s"),
     (in_garden("retention: 0d"), "is no duration of whole seconds"),
     (in_garden("retention: 366d"), ":3: '366d' is too long: messages are kept for at most 365d"),
     (in_garden("topics:\n  a:\n    retention: 31536001s"), ":5: '31536001s' is too long"),
-    (
-        in_garden("members:\n  sensor:\n  - publisher\n  - gardener"),
-        ":6: 'gardener' is no role in a project: consumer, ",
-    ),
+    (in_garden("members:\n  sensor:\n  - publisher\n  - gardener"),
+     ":6: 'gardener' is no role in a project: consumer, "),
     (in_garden("members:\n  sensor: [service_admin]"), ":4: 'service_admin' is no role in a project"),
     (in_garden("members:\n  sensor: [publisher, publisher]"), ":4: 'publisher' is said twice"),
     (in_garden("topics:\n  a:\n  b:\n  a:"), ":6: 'a' is said twice"),
@@ -156,20 +152,14 @@ WRONG = [
     (in_garden("subscriptions:\n  s: {topic: }"), ":4: text is expected here, not nothing"),
     (in_garden("subscriptions:\n  s:\n    topic: a\n    ackDeadline: 601"), ":6: a whole number from 0 to 600"),
     (in_parallel("type: Parallel"), ":6: 'Parallel' is none of ordered, parallel"),
-    (
-        in_garden("subscriptions:\n  s:\n    topic: a\n    filter: attributes:x"),
-        ":6: filter is of parallel subscriptions: say type",
-    ),
+    (in_garden("subscriptions:\n  s:\n    topic: a\n    filter: attributes:x"),
+     ":6: filter is of parallel subscriptions: say type"),
     (in_parallel("ackDeadline: 9"), ":7: a parallel subscription has 10 seconds or more"),
     (in_parallel("retryPolicy: {minimumBackoff: 1}"), ":7: '1' is no span such as 10s"),
-    (
-        in_parallel("retryPolicy: {minimumBackoff: 20s, maximumBackoff: 19s}"),
-        ":7: Field minimumBackoff (10s if absent) should not be more",
-    ),
-    (
-        in_parallel("retryPolicy: {maximumBackoff: 601s}"),
-        ":7: Fields minimumBackoff and maximumBackoff should be between",
-    ),
+    (in_parallel("retryPolicy: {minimumBackoff: 20s, maximumBackoff: 19s}"),
+     ":7: Field minimumBackoff (10s if absent) should not be more"),
+    (in_parallel("retryPolicy: {maximumBackoff: 601s}"),
+     ":7: Fields minimumBackoff and maximumBackoff should be between"),
     (in_parallel("deadLetterPolicy: {}"), ":7: Field deadLetterPolicy needs a deadLetterTopic"),
     (in_parallel("deadLetterPolicy: {deadLetterTopic: a, maxDeliveryAttempts: 4}"), ":7: a whole number from 5 to 100"),
     (in_parallel("filter: a = b"), ":7: Invalid filter at character 1: expected NOT"),
@@ -184,7 +174,7 @@ WRONG = [
     (in_garden("schemas:\n  x: {file: list.json}"), "list.json does not hold an object"),
     (in_garden("schemas:\n  x: {file: text.json}"), "text.json is not JSON"),
     (in_garden("schemas:\n  x: {file: deep.json}"), "deep.json is not JSON"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "reason"), WRONG, ids=[reason for _, reason in WRONG])
@@ -208,19 +198,52 @@ def test_options_are_read_as_the_service_shows_them(tmp_path: Path) -> None:
     found = declared(tmp_path, text)
 
     assert found.fields[Key(Kind.SUBSCRIPTION, "garden", "s")] == {
-        "topic": "a",
-        "type": "parallel",
-        "retryPolicy": {"minimumBackoff": "0.500s", "maximumBackoff": "600s"},
-        "deadLetterPolicy": {"deadLetterTopic": "b", "maxDeliveryAttempts": 5},
-        "filter": "attributes:a",
-        "retainAckedMessages": True,
-        "expirationPolicy": {"ttl": "86400s"},
-        "messageRetentionDuration": "",
-    }
+        "topic": "a", "type": "parallel", "retryPolicy": {"minimumBackoff": "0.500s", "maximumBackoff": "600s"},
+        "deadLetterPolicy": {"deadLetterTopic": "b", "maxDeliveryAttempts": 5}, "filter": "attributes:a",
+        "retainAckedMessages": True, "expirationPolicy": {"ttl": "86400s"}, "messageRetentionDuration": "",
+    }  # fmt: skip
     assert Key(Kind.TOPIC, "garden", "b") in {each.target for each in found.references}
 
 
 def test_a_document_may_be_json(tmp_path: Path) -> None:
     text = json.dumps({"projects": {"garden": {"topics": {"readings": None}}}})
-
     assert Key(Kind.TOPIC, "garden", "readings") in declared(tmp_path, text).fields
+
+
+METHODS = "service_types: {{a: {{hosts: [h], auth_methods: {{{}}}}}}}"
+TOKENS = "users: {{a: {{tokens: {{{}}}}}}}"
+ON_ONE_LINE = [
+    ("issuers: {a: {audiences: [x]}}", "says its url"),
+    ("issuers: {a: {url: u, client_secret: s3cret}}", "not in this file"),
+    ("issuers: {a: {url: u, introspect: often}}", "is none of never"),
+    ("issuers: {a: {url: u, roles: [{project: p, roles: [x]}]}}", "a rule has"),
+    ("issuers: {a: {url: u, roles: [{entitlement: e, project: p, roles: []}]}}", "a rule has"),
+    ("issuers: {a b: {url: u}}", "is no name"),
+    ("users: {a: {bindings: {b: {issuer: u}}}}", "says its subject"),
+    (TOKENS.format("t: {}"), "token_file"),
+    (TOKENS.format("t: {token_file: f, rights: []}"), "good for something"),
+    (TOKENS.format("t: {token_file: f, rights: [{action: x:y}]}"), "an action and a resource"),
+    (TOKENS.format("t: {token_file: f, rights: [{action: x:y, resource: t}]}"), "is no resource"),
+    (TOKENS.format("t: {token_file: f, rights: [{action: x, resource: '*'}]}"), "is no action"),
+    (TOKENS.format("t: {token_file: f, expires_on: soon}"), "is no time"),
+    (TOKENS.format("t: {token_file: f, token: s3cret}"), "unknown key"),
+    (TOKENS.format("t: {token_file: f}, u: {token_file: ./f}"), "gets another token already, at .*:1"),
+    ("service_types: {a/b: {hosts: [h]}}", "is no name"),
+    ("service_types: {a: {}}", "names its hosts"),
+    ("service_types: {a: {hosts: [h], auth_method: x}}", "none of headers, api-key"),
+    (METHODS.format("i: {access_key: {env: X}}"), "i is no host"),
+    (METHODS.format("h: {port: 1}"), "has headers, or an access_key"),
+    (METHODS.format("h: {headers: {}}"), "one header at least"),
+    (METHODS.format("h: {access_key: s3cret}"), "is not in this file"),
+    ("bindings: {a: {host: h, auth_identifier: /CN=x, user: u}}", "says its service_type"),
+    ("bindings: {a: {service_type: t, host: h, auth_identifier: /CN=x}}", "says its user"),
+    ("bindings: {a: {service_type: t, host: h, auth_identifier: x, user: u}}", "distinguished name"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), ON_ONE_LINE)
+def test_what_is_wrong_with_logins_is_said_with_its_line_and_no_secret(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(BadDocument, match=rf"0.yaml:1: .*{reason}") as raised:
+        declared(tmp_path, text)
+
+    assert "s3cret" not in str(raised.value)

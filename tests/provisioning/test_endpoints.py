@@ -19,18 +19,12 @@ def failed(judged: Judged) -> list[LeftOut]:
 @pytest.mark.parametrize(
     ("infrastructure", "certification"),
     [
-        ("Test", "Certified"),
-        ("", "Certified"),
-        ("Production", "Candidate"),
-        ("Production", "Suspended"),
+        ("Test", "Certified"), ("", "Certified"), ("Production", "Candidate"), ("Production", "Suspended"),
         ("Production", ""),
     ],
-)
-def test_a21_sites_not_in_production_or_not_certified_are_really_left_out(
-    infrastructure: str, certification: str
-) -> None:
+)  # fmt: skip
+def test_a21_sites_not_in_production_or_not_certified_are_left_out(infrastructure: str, certification: str) -> None:
     place = site(infrastructure=infrastructure, certification=certification)
-
     assert why(endpoint("a"), place)[0] == Reason.SITE
 
 
@@ -51,14 +45,11 @@ def test_endpoints_without_certificate_or_not_in_production_are_counted() -> Non
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ({"site": ""}, "no SITENAME"),
-        ({"in_production": ""}, "no IN_PRODUCTION"),
-        ({"dn": "host/a.example.org"}, "no distinguished name"),
-        ({"dn": "/CN=a\\xff"}, "HOSTDN"),
-        ({"site": "SITE A"}, "cannot be the name of a user"),
-        ({"host": "a" * 250}, "cannot be the name of a user"),
+        ({"site": ""}, "no SITENAME"), ({"in_production": ""}, "no IN_PRODUCTION"),
+        ({"dn": "host/a.example.org"}, "no distinguished name"), ({"dn": "/CN=a\\xff"}, "HOSTDN"),
+        ({"site": "SITE A"}, "cannot be the name of a user"), ({"host": "a" * 250}, "cannot be the name of a user"),
     ],
-)
+)  # fmt: skip
 def test_a24_what_is_wrong_with_one_endpoint_is_told_and_the_others_go_on(said: dict[str, str], text: str) -> None:
     bad = endpoint(**{"host": "bad", **said})
 
@@ -92,12 +83,10 @@ def test_a24_a_site_that_cannot_be_asked_for_fails_its_endpoints_alone() -> None
 )  # fmt: skip
 def test_a25_subjects_are_read_as_the_certificate_service_reads_them(dn: str, normal: str) -> None:
     (found,) = judge([endpoint("a", dn=dn)], site).served
-
     assert found.dn == normal
 
 
 def test_endpoints_of_one_name_with_different_certificates_are_left_to_people() -> None:
     judged = judge([endpoint("a.b"), endpoint("a-b"), endpoint("c"), endpoint("c")], site)
-
     assert [each.endpoint.host for each in judged.served] == ["c", "c"]
     assert len(failed(judged)) == 2

@@ -59,7 +59,6 @@ def feed(server: Gocdb, authority: Authority, client: Pair) -> Iterator[Feed]:
 
 def test_endpoints_of_a_type_are_asked_for_with_our_certificate(server: Gocdb, feed: Feed) -> None:
     server.answers[CLOUD] = endpoints_xml(endpoint("x", service_type=CLOUD))
-
     assert [each.host for each in feed.endpoints(CLOUD)] == ["x"]
     assert server.asked == [f"method=get_service_endpoint&service_type={CLOUD}"]
 
@@ -70,11 +69,6 @@ def test_a23_a_server_nobody_vouches_for_is_not_read(server: Gocdb, client: Pair
         pytest.raises(ServiceFailed, match="not signed by a trusted CA"),
     ):
         feed.endpoints(APEL)
-
-
-def test_a23_nothing_is_read_without_tls_from_elsewhere() -> None:
-    with pytest.raises(BadSettings, match="without TLS"):
-        Feed("http://goc.example.org/?method=x", "sites.xml")
 
 
 def test_without_our_certificate_there_is_no_answer(server: Gocdb, authority: Authority) -> None:
@@ -117,12 +111,7 @@ def test_a_site_is_asked_for_once(server: Gocdb, feed: Feed) -> None:
     server.answers["SITE-A"] = sites_xml(site())
     server.answers["GONE"] = sites_xml()
 
-    assert [feed.site("SITE-A"), feed.site("SITE-A"), feed.site("GONE"), feed.site("GONE")] == [
-        site(),
-        site(),
-        None,
-        None,
-    ]
+    assert [feed.site(name) for name in ("SITE-A", "SITE-A", "GONE", "GONE")] == [site(), site(), None, None]
     assert len(server.asked) == 2
     for _ in range(2):
         with pytest.raises(ServiceFailed, match="answered 404"):
@@ -146,18 +135,19 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         feed.endpoints(APEL)
 
 
-def test_files_of_no_use_are_refused_before_anything_is_asked(tmp_path: Path, authority: Authority) -> None:
-    with pytest.raises(BadSettings, match="CA file"):
-        Feed("a", "b", ca=str(tmp_path / "none.pem"))
-    with pytest.raises(BadSettings, match="client certificate"):
-        Feed("a", "b", cert=authority.pair.chain)
-    with pytest.raises(BadSettings, match="--sites"):
-        sites_address("endpoints.xml")
+def test_a23_what_is_of_no_use_is_refused_before_anything_is_asked(tmp_path: Path, authority: Authority) -> None:
+    for make, reason in (
+        (lambda: Feed("http://goc.example.org/?method=x", "sites.xml"), "without TLS"),
+        (lambda: Feed("a", "b", ca=str(tmp_path / "none.pem")), "CA file"),
+        (lambda: Feed("a", "b", cert=authority.pair.chain), "client certificate"),
+        (lambda: sites_address("endpoints.xml"), "--sites"),
+    ):
+        with pytest.raises(BadSettings, match=reason):
+            make()
 
 
 def test_endpoints_and_sites_are_read_as_they_are_listed() -> None:
     one, other = endpoint("a.example.org"), endpoint("b.example.org", dn="/CN=Ünï & co")
-
     assert list(read_endpoints(results(map(endpoint_xml, [one, other]))).items) == [one, other]
     assert list(read_sites(results([site_xml(site())])).items) == [site()]
 
@@ -169,7 +159,6 @@ def test_a26_the_next_page_is_where_the_answer_says() -> None:
 
 def test_a24_a_missing_element_is_an_empty_text() -> None:
     (read,) = read_endpoints(results(["<SERVICE_ENDPOINT><HOSTNAME> a </HOSTNAME></SERVICE_ENDPOINT>"])).items
-
     assert (read.host, read.dn, read.service_type) == ("a", "", "")
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 from google.cloud import pubsub_v1
 from google.pubsub_v1 import SchemaServiceClient
@@ -15,6 +14,8 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from tests.pubsub.streams import SECONDS, Stream, opened, refused
+from tests.support.served import Served
 from tests.support.service import LiveService, live_service
 
 _numbers = itertools.count()
@@ -30,15 +31,11 @@ class World:
     subscriber: pubsub_v1.SubscriberClient
     schemas: SchemaServiceClient
     channel: grpc.Channel
-    service: LiveService
+    service: LiveService | Served
 
     def http(self, method: str, path: str, body: object = None) -> Any:
         """Ask the HTTP API about something of the project; return what it says."""
-        url = f"{self.service.base_url}/v1/projects/{self.project}{path}"
-        headers = {"x-api-key": self.service.token}
-        answer = httpx.request(method, url, json=body, headers=headers, timeout=20, trust_env=False)
-        assert answer.status_code == 200, answer.text
-        return answer.json() if answer.content else None
+        return self.service.ask(method, f"/projects/{self.project}{path}", body)
 
     def topic(self, name: str = "topic") -> str:
         return f"projects/{self.project}/topics/{name}"
@@ -56,17 +53,39 @@ class World:
         self.subscriber.create_subscription(request={"name": subscription, "topic": topic, **options})
         return topic, subscription
 
-    def pulled(self, subscription: str, most: int = 100) -> list[pubsub_v1.types.ReceivedMessage]:
+    def publish(self, *data: bytes, **attributes: str) -> None:
+        """Publish to that topic."""
+        for each in [self.publisher.publish(self.topic(), each, **attributes) for each in data]:
+            each.result(SECONDS)
+
+    def pulled(self, subscription: str = "", most: int = 100) -> list[pubsub_v1.types.ReceivedMessage]:
         """Return what a pull gives at once."""
-        request = {"subscription": subscription, "max_messages": most, "return_immediately": True}
+        of = subscription or self.subscription()
+        request = {"subscription": of, "max_messages": most, "return_immediately": True}
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             return list(self.subscriber.pull(request=request).received_messages)
+
+    def acknowledge(self, *ids: str) -> None:
+        self.subscriber.acknowledge(request={"subscription": self.subscription(), "ack_ids": list(ids)})
+
+    def modify(self, seconds: int, *ids: str) -> None:
+        """Say how long leases go on; 0 gives the messages back."""
+        request = {"subscription": self.subscription(), "ack_ids": list(ids), "ack_deadline_seconds": seconds}
+        self.subscriber.modify_ack_deadline(request=request)
+
+    def opened(self, **fields: object) -> Stream:
+        """Return a stream of that subscription, of which the first response came; it ends with the channel."""
+        return opened(self.channel, self.subscription(), **fields)
+
+    def refused(self, method: str, request: object) -> tuple[str, str]:
+        """Return code and text of the error that a call ends with."""
+        return refused(self.channel, method, request)
 
 
 @pytest.fixture(scope="package")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service that serves Google's clients without tokens."""
-    options = "--lenient-data", "--max-message-bytes", "15000000"
+    options = "--max-message-bytes", "15000000"
     data = tmp_path_factory.mktemp("pubsub") / "data"
     with live_service(data, "--pubsub-port", "0", "--pubsub-emulator", *options) as service:
         yield service
@@ -79,7 +98,7 @@ def world(emulator: LiveService) -> Iterator[World]:
         yield world_at(channel, emulator)
 
 
-def world_at(channel: grpc.Channel, service: LiveService) -> World:
+def world_at(channel: grpc.Channel, service: LiveService | Served) -> World:
     """Return a project of its own at a service."""
     publisher = pubsub_v1.PublisherClient(
         transport=PublisherGrpcTransport(channel=channel),
@@ -88,4 +107,5 @@ def world_at(channel: grpc.Channel, service: LiveService) -> World:
     subscriber = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
     schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=channel))
     project = f"project-{next(_numbers)}"
-    return World(project, service.pubsub, publisher, subscriber, schemas, channel, service)
+    address = service.run.pubsub if isinstance(service, Served) else service.pubsub
+    return World(project, address, publisher, subscriber, schemas, channel, service)

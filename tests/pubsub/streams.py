@@ -8,7 +8,7 @@ from google.iam.v1 import iam_policy_pb2, policy_pb2
 from google.protobuf import empty_pb2
 from google.pubsub_v1 import types
 
-SECONDS = 20
+SECONDS = 90
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 Request: Any = types.StreamingPullRequest.pb()
 Response: Any = types.StreamingPullResponse.pb()

@@ -1,27 +1,21 @@
 """Who may what on Google's port, which is the same as on the HTTP API; behind a proxy that does TLS, which is here."""
 
-import contextlib
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 from google.pubsub_v1 import types
 
 from tests.pubsub.streams import Policy, Stream, ask, iam, opened, refused
 from tests.support.program_keys import public_pem, signed
-from tests.support.service import LiveService, live_service
+from tests.support.served import Served, served
+from tests.support.waiting import wait_until
 
-SECONDS = 20
-IAM, PUBLISHER, SUBSCRIBER = (
-    "/google.iam.v1.IAMPolicy/",
-    "/google.pubsub.v1.Publisher/",
-    "/google.pubsub.v1.Subscriber/",
-)
+IAM, PUBLISHER = "/google.iam.v1.IAMPolicy/", "/google.pubsub.v1.Publisher/"
+SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
 FAILURES = 5
 TOPIC, SUBSCRIPTION = "projects/P/topics/topic", "projects/P/subscriptions/subscription"
 _numbers = itertools.count()
@@ -32,30 +26,24 @@ pb: Any = types
 class Guarded:
     """A service that wants tokens, and a connection of a proxy to it."""
 
-    service: LiveService
+    service: Served
     channel: grpc.Channel
 
-    def http(self, method: str, path: str, body: object = None, token: str = "") -> Any:
-        headers = {"x-api-key": token or self.service.token}
-        url = f"{self.service.base_url}/v1{path}"
-        answer = httpx.request(method, url, json=body, headers=headers, timeout=SECONDS, trust_env=False)
-        assert answer.status_code == 200, answer.text
-        return answer.json() if answer.content else None
+    def http(self, method: str, path: str, body: object = None) -> Any:
+        return self.service.ask(method, path, body)
 
     def subscription(self, *users: str) -> str:
         """Make a topic, and a subscription of it that these users may consume; return the last part of both names."""
         name = f"own-{next(_numbers)}"
         self.http("PUT", f"/projects/P/topics/{name}")
-        self.http(
-            "PUT", f"/projects/P/subscriptions/{name}", {"topic": f"projects/P/topics/{name}", "type": "parallel"}
-        )
-        self.allow(name, *users)
+        made = {"topic": f"projects/P/topics/{name}", "type": "parallel"}
+        self.http("PUT", f"/projects/P/subscriptions/{name}", made)
+        self.allow(f"subscriptions/{name}", *users)
         return name
 
-    def allow(self, subscription: str, *users: str) -> None:
-        """Let these users alone consume it."""
-        path = f"/projects/P/subscriptions/{subscription}:modifyAcl"
-        self.http("POST", path, {"authorized_users": [*users]})
+    def allow(self, resource: str, *users: str) -> None:
+        """Let these users alone use it."""
+        self.http("POST", f"/projects/P/{resource}:modifyAcl", {"authorized_users": [*users]})
 
     def user(self, *roles: str) -> tuple[str, str]:
         """Make a member of the project; return its name and token."""
@@ -73,14 +61,25 @@ class Guarded:
         metadata = bearer(token or self.service.token)
         return kind.FromString(ask(self.channel, method, request, metadata=metadata))
 
+    def publish(self, token: str = "", **more: str) -> tuple[str, str]:
+        return self.asked(PUBLISHER + "Publish", publish(), token, **more)
+
+    def policy(self, resource: str = TOPIC) -> Any:
+        return self.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=resource))
+
+    def permissions(self, resource: str, *asked: str, token: str = "") -> list[str]:
+        """Return which of these permissions somebody has."""
+        request = iam.TestIamPermissionsRequest(resource=resource, permissions=asked)
+        answer = self.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request, token)
+        return list(answer.permissions)
+
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     data = tmp_path_factory.mktemp("guarded") / "data"
-    options = "--trusted-proxies", "127.0.0.1/32", "--failed-logins-per-minute", str(FAILURES)
-    with contextlib.ExitStack() as stack:
-        service = stack.enter_context(live_service(data, "--pubsub-port", "0", *options))
-        made = Guarded(service, stack.enter_context(grpc.insecure_channel(service.pubsub)))
+    settings = {"host": "127.0.0.1", "trusted_proxies": "127.0.0.1/32", "failed_logins_per_minute": FAILURES}
+    with served(data, pubsub_port=0, **settings) as service, grpc.insecure_channel(service.run.pubsub) as channel:
+        made = Guarded(service, channel)
         made.http("POST", "/projects/P", {})
         made.http("PUT", "/projects/P/topics/topic")
         made.http("PUT", "/projects/P/subscriptions/subscription", {"topic": TOPIC, "type": "parallel"})
@@ -108,7 +107,7 @@ def policy(*users: str, role: str = "roles/pubsub.publisher", etag: bytes = b"")
 
 def test_a_token_comes_as_bearer_or_as_an_api_key(guarded: Guarded) -> None:
     _, token = guarded.user("publisher")
-    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": []})
+    guarded.allow("topics/topic")
     admin = guarded.service.token
     for metadata in ((("authorization", f"Bearer {admin}"),), (("x-goog-api-key", admin),)):
         assert refused(guarded.channel, PUBLISHER + "Publish", publish(), metadata=metadata) == ("OK", "")
@@ -126,13 +125,11 @@ def test_a_call_without_a_token_or_with_a_bad_one_is_not_let_in(guarded: Guarded
 
 def test_failed_logins_are_counted_for_each_address_and_known_tokens_are_let_in(guarded: Guarded) -> None:
     here, there = {"x-forwarded-for": "198.51.100.7"}, {"x-forwarded-for": "198.51.100.8"}
-    codes = [guarded.asked(PUBLISHER + "Publish", publish(), "bad", **here)[0] for _ in range(FAILURES + 2)]
+    codes = [guarded.publish("bad", **here)[0] for _ in range(FAILURES + 2)]
     assert codes == ["UNAUTHENTICATED"] * FAILURES + ["RESOURCE_EXHAUSTED"] * 2
-    assert guarded.asked(PUBLISHER + "Publish", publish(), "bad", **there)[0] == "UNAUTHENTICATED"
-    assert guarded.asked(PUBLISHER + "Publish", publish(), **here) == ("OK", "")
-    url = f"{guarded.service.base_url}/v1/projects/P"
-    headers = {"x-api-key": "bad", **here}
-    assert httpx.get(url, headers=headers, timeout=SECONDS, trust_env=False).status_code == 429
+    assert guarded.publish("bad", **there)[0] == "UNAUTHENTICATED"
+    assert guarded.publish(**here) == ("OK", "")
+    assert guarded.service.call("GET", "/projects/P", token="bad", headers=here).status_code == 429
     stream = Stream(guarded.channel, metadata=(("authorization", "Bearer bad"), *here.items()))
     stream.send(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10)
     assert stream.end()[0] is grpc.StatusCode.UNAVAILABLE
@@ -141,16 +138,16 @@ def test_failed_logins_are_counted_for_each_address_and_known_tokens_are_let_in(
 
 
 def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_else_out(guarded: Guarded) -> None:
-    with grpc.insecure_channel(guarded.service.pubsub, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+    with grpc.insecure_channel(guarded.service.run.pubsub, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         attacker = Guarded(guarded.service, channel)
-        codes = [attacker.asked(PUBLISHER + "Publish", publish(), "bad")[0] for _ in range(FAILURES + 1)]
+        codes = [attacker.publish("bad")[0] for _ in range(FAILURES + 1)]
         assert codes == ["UNAUTHENTICATED"] * FAILURES + ["RESOURCE_EXHAUSTED"]
         _, new = guarded.user("project_admin")  # a token that was never shown before
         guarded.http("POST", "/users/admin/tokens/ci", {"public_key": public_pem()})
         for each in (attacker, guarded):
-            for token in (new, signed(time.time())):
-                assert each.asked(PUBLISHER + "Publish", publish(), token) == ("OK", "")
-        assert guarded.asked(PUBLISHER + "Publish", publish(), "bad")[0] == "UNAUTHENTICATED"
+            for token in (new, signed(guarded.service.clock.wall() / 1000)):
+                assert each.publish(token) == ("OK", "")
+        assert guarded.publish("bad")[0] == "UNAUTHENTICATED"
 
     def connections(found: Any) -> set[str]:
         return {each["address"] for each in found if each["address"].startswith("127.0.0.1:")}
@@ -160,12 +157,12 @@ def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_else_out
 
 def recorded(guarded: Guarded, action: str, is_enough: Any) -> list[Any]:
     """Return events of the audit log, which gets them a little later."""
-    ended = time.monotonic() + SECONDS
-    while True:
+
+    def events() -> list[Any]:
         found = [*guarded.http("GET", f"/audit?action={action}&pageSize=1000")["events"]]
-        if is_enough(found) or time.monotonic() > ended:
-            return found
-        time.sleep(0.1)
+        return found if is_enough(found) else []
+
+    return wait_until(events)
 
 
 def test_what_administers_is_recorded_and_what_consumes_is_not(guarded: Guarded) -> None:
@@ -174,33 +171,35 @@ def test_what_administers_is_recorded_and_what_consumes_is_not(guarded: Guarded)
     topic = pb.Topic.pb()(name="projects/P/topics/recorded")
     assert guarded.asked(PUBLISHER + "CreateTopic", topic, token) == ("OK", "")
     assert guarded.asked(PUBLISHER + "CreateTopic", topic, poor)[0] == "PERMISSION_DENIED"
-    assert guarded.asked(PUBLISHER + "Publish", publish(), guarded.service.token) == ("OK", "")
-    events = recorded(guarded, "topics:", lambda found: len(found) >= 3)
-    about = [each for each in events if each["resource"].endswith("/topics/recorded")]
-    assert {(each["action"], each["result"]) for each in about} == {
+    assert guarded.publish(guarded.service.token) == ("OK", "")
+
+    def about(found: list[Any]) -> list[Any]:
+        return [each for each in found if each["resource"].endswith("/topics/recorded")]
+
+    events = recorded(guarded, "topics:", lambda found: len(about(found)) == 2)
+    assert {(each["action"], each["result"]) for each in about(events)} == {
         ("topics:create", "done"),
         ("topics:create", "refused"),
     }
-    assert {each["actor"] for each in about if each["result"] == "done"} == {name}
+    assert {each["actor"] for each in about(events) if each["result"] == "done"} == {name}
     assert not [each for each in events if each["action"] == "topics:publish"]
 
 
 def test_an_access_list_is_the_one_of_the_http_api(guarded: Guarded) -> None:
     name, token = guarded.user("publisher")
     other, _ = guarded.user("publisher")
-    get = iam.GetIamPolicyRequest(resource=TOPIC)
-    assert guarded.asked(PUBLISHER + "Publish", publish(), token)[0] == "PERMISSION_DENIED"
+    assert guarded.publish(token)[0] == "PERMISSION_DENIED"
     wanted = iam.SetIamPolicyRequest(resource=TOPIC, policy=policy(name))
     shown = guarded.answer(Policy, IAM + "SetIamPolicy", wanted)
-    assert shown == guarded.answer(Policy, IAM + "GetIamPolicy", get)
+    assert shown == guarded.policy()
     assert [(each.role, list(each.members)) for each in shown.bindings] == [
         ("roles/pubsub.publisher", [f"user:{name}"])
     ]
     assert guarded.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == [name]
-    assert guarded.asked(PUBLISHER + "Publish", publish(), token) == ("OK", "")
+    assert guarded.publish(token) == ("OK", "")
     # The other way round, and what was read before counts no more.
-    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": [other]})
-    assert list(guarded.answer(Policy, IAM + "GetIamPolicy", get).bindings[0].members) == [f"user:{other}"]
+    guarded.allow("topics/topic", other)
+    assert list(guarded.policy().bindings[0].members) == [f"user:{other}"]
     late = iam.SetIamPolicyRequest(resource=TOPIC, policy=policy(name, etag=shown.etag))
     code, text = guarded.asked(IAM + "SetIamPolicy", late)
     assert (code, "concurrent policy changes" in text) == ("ABORTED", True)
@@ -218,28 +217,22 @@ def test_an_access_list_is_the_one_of_the_http_api(guarded: Guarded) -> None:
     ],
 )
 def test_a_bad_policy_changes_nothing(guarded: Guarded, wanted: Any, text: str) -> None:
-    before = guarded.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=TOPIC))
+    before = guarded.policy()
     code, said = guarded.asked(IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=wanted))
     assert code == "INVALID_ARGUMENT"
     assert text in said
-    assert guarded.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=TOPIC)) == before
-
-
-def test_a_policy_of_what_is_not_there_is_not_found(guarded: Guarded) -> None:
-    for kind in ("topics", "subscriptions", "snapshots", "schemas"):
-        resource = f"projects/P/{kind}/absent"
-        for method, request in (
-            ("GetIamPolicy", iam.GetIamPolicyRequest(resource=resource)),
-            ("SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=Policy())),
-        ):
-            assert guarded.asked(IAM + method, request) == ("NOT_FOUND", "Resource not found (resource=absent).")
+    assert guarded.policy() == before
 
 
 @pytest.mark.parametrize("kind", ["topics", "subscriptions", "snapshots", "schemas"])
-def test_nobody_has_permissions_for_what_is_not_there(guarded: Guarded, kind: str) -> None:
-    request = iam.TestIamPermissionsRequest(resource=f"projects/P/{kind}/absent", permissions=[f"pubsub.{kind}.get"])
-    answer = guarded.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request)
-    assert list(answer.permissions) == []
+def test_what_is_not_there_has_no_policy_and_nobody_has_permissions_for_it(guarded: Guarded, kind: str) -> None:
+    resource = f"projects/P/{kind}/absent"
+    for method, request in (
+        ("GetIamPolicy", iam.GetIamPolicyRequest(resource=resource)),
+        ("SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=Policy())),
+    ):
+        assert guarded.asked(IAM + method, request) == ("NOT_FOUND", "Resource not found (resource=absent).")
+    assert guarded.permissions(resource, f"pubsub.{kind}.get") == []
 
 
 def test_what_has_no_access_list_has_an_empty_policy_that_cannot_be_set(guarded: Guarded) -> None:
@@ -252,57 +245,50 @@ def test_what_has_no_access_list_has_an_empty_policy_that_cannot_be_set(guarded:
         ("projects/P/snapshots/shot", "pubsub.snapshots.get"),
         ("projects/P/schemas/record", "pubsub.schemas.get"),
     ):
-        get, wanted = iam.GetIamPolicyRequest(resource=resource), iam.SetIamPolicyRequest(resource=resource)
-        assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == Policy()
+        wanted = iam.SetIamPolicyRequest(resource=resource)
+        assert guarded.policy(resource) == Policy()
         assert guarded.asked(IAM + "SetIamPolicy", wanted)[0] == "UNIMPLEMENTED"
-        request = iam.TestIamPermissionsRequest(resource=resource, permissions=[permission])
-        answer = guarded.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request)
-        assert list(answer.permissions) == [permission]
+        assert guarded.permissions(resource, permission) == [permission]
 
 
 def test_a_mask_says_what_of_a_policy_is_set(guarded: Guarded) -> None:
     name, _ = guarded.user("publisher")
-    get = iam.GetIamPolicyRequest(resource=TOPIC)
 
     def put(users: Any, *paths: str) -> tuple[str, str]:
         request = iam.SetIamPolicyRequest(resource=TOPIC, policy=users, update_mask={"paths": paths})
         return guarded.asked(IAM + "SetIamPolicy", request)
 
-    empty = guarded.answer(Policy, IAM + "GetIamPolicy", get)
+    empty = guarded.policy()
     for paths in (("etag",), ("version", "etag")):
         assert put(policy(name), *paths) == ("OK", "")
-        assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == empty
+        assert guarded.policy() == empty
     assert put(policy(name), "bindings", "paint") == (
         "INVALID_ARGUMENT",
         "Invalid update_mask provided in the SetIamPolicyRequest: 'paint' is not a known Policy field.",
     )
     assert put(policy(name), "bindings", "audit_configs")[0] == "UNIMPLEMENTED"
-    assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == empty
+    assert guarded.policy() == empty
     assert put(policy(name), "bindings") == ("OK", "")
     assert put(policy(etag=empty.etag), "etag")[0] == "ABORTED"
-    assert list(guarded.answer(Policy, IAM + "GetIamPolicy", get).bindings[0].members) == [f"user:{name}"]
+    assert list(guarded.policy().bindings[0].members) == [f"user:{name}"]
     assert put(Policy()) == ("OK", "")
-    assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == empty
+    assert guarded.policy() == empty
 
 
 def test_permissions_are_those_of_who_asks(guarded: Guarded) -> None:
     every = ["pubsub.topics.get", "pubsub.topics.publish", "pubsub.topics.delete"]
     name, token = guarded.user("publisher")
 
-    def granted(resource: str, token: str, permissions: list[str]) -> list[str]:
-        request = iam.TestIamPermissionsRequest(resource=resource, permissions=permissions)
-        kind = iam.TestIamPermissionsResponse
-        return list(guarded.answer(kind, IAM + "TestIamPermissions", request, token).permissions)
-
-    assert granted(TOPIC, guarded.service.token, every) == every
-    assert granted(TOPIC, token, every) == ["pubsub.topics.get"]
-    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": [name]})
-    assert granted(TOPIC, token, every) == every[:2]
-    assert granted("projects/P/topics/absent", token, every) == []
-    assert granted(SUBSCRIPTION, token, ["pubsub.subscriptions.consume"]) == []
+    assert guarded.permissions(TOPIC, *every) == every
+    assert guarded.permissions(TOPIC, *every, token=token) == ["pubsub.topics.get"]
+    guarded.allow("topics/topic", name)
+    assert guarded.permissions(TOPIC, *every, token=token) == every[:2]
+    assert guarded.permissions("projects/P/topics/absent", *every, token=token) == []
+    assert guarded.permissions(SUBSCRIPTION, "pubsub.subscriptions.consume", token=token) == []
     bad = iam.TestIamPermissionsRequest(resource=TOPIC, permissions=["pubsub.topics.paint"])
     assert guarded.asked(IAM + "TestIamPermissions", bad)[0] == "INVALID_ARGUMENT"
-    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": []})
+    assert refused(guarded.channel, IAM + "TestIamPermissions", bad)[0] == "UNAUTHENTICATED"
+    guarded.allow("topics/topic")
 
 
 @pytest.mark.parametrize("way", ["delete", "take off the list", "take the role"])
@@ -313,7 +299,7 @@ def test_a_stream_of_a_user_who_may_no_more_gets_nothing_and_ends(guarded: Guard
     if way == "delete":
         guarded.http("DELETE", f"/users/{name}")
     elif way == "take off the list":
-        guarded.allow(own)
+        guarded.allow(f"subscriptions/{own}")
     else:
         guarded.http("PUT", f"/users/{name}", {"projects": [{"project": "P", "roles": ["publisher"]}]})
     assert guarded.asked(PUBLISHER + "Publish", publish(own, b"secret")) == ("OK", "")
@@ -334,26 +320,44 @@ def test_a_ping_of_a_user_who_may_no_more_ends_the_stream(guarded: Guarded) -> N
     assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_who_nobody_knows_is_told_no_permissions(guarded: Guarded) -> None:
-    request = iam.TestIamPermissionsRequest(resource=TOPIC, permissions=["pubsub.topics.get"])
-    assert refused(guarded.channel, IAM + "TestIamPermissions", request)[0] == "UNAUTHENTICATED"
-
-
 def test_an_update_needs_the_right_to_each_thing_that_it_changes(guarded: Guarded) -> None:
-    topic, subscription = "projects/P/topics/topic", guarded.subscription()
+    subscription = f"projects/P/subscriptions/{guarded.subscription()}"
     rights = [
-        {"action": "topics:modifyRetention", "resource": topic},
-        {"action": "subscriptions:update", "resource": f"projects/P/subscriptions/{subscription}"},
+        {"action": "topics:modifyRetention", "resource": TOPIC},
+        {"action": "subscriptions:update", "resource": subscription},
     ]
     name, _ = guarded.user("project_admin")
-    made = guarded.http("POST", f"/users/{name}/tokens/narrow", {"rights": rights})
-    schema = pb.UpdateTopicRequest.pb()(topic={"name": topic}, update_mask={"paths": ["schema_settings"]})
-    labels = pb.UpdateTopicRequest.pb()(topic={"name": topic}, update_mask={"paths": ["labels"]})
+    token = guarded.http("POST", f"/users/{name}/tokens/narrow", {"rights": rights})["token"]
+    schema = pb.UpdateTopicRequest.pb()(topic={"name": TOPIC}, update_mask={"paths": ["schema_settings"]})
+    labels = pb.UpdateTopicRequest.pb()(topic={"name": TOPIC}, update_mask={"paths": ["labels"]})
     deadline = pb.UpdateSubscriptionRequest.pb()(
-        subscription={"name": f"projects/P/subscriptions/{subscription}", "ack_deadline_seconds": 20},
-        update_mask={"paths": ["ack_deadline_seconds"]},
+        subscription={"name": subscription, "ack_deadline_seconds": 20}, update_mask={"paths": ["ack_deadline_seconds"]}
     )
-    token = made["token"]
     assert guarded.asked(PUBLISHER + "UpdateTopic", labels, token) == ("OK", "")
     assert guarded.asked(PUBLISHER + "UpdateTopic", schema, token)[0] == "PERMISSION_DENIED"
     assert guarded.asked(SUBSCRIBER + "UpdateSubscription", deadline, token)[0] == "PERMISSION_DENIED"
+
+
+def test_who_only_administers_a_project_names_its_own_service_accounts(guarded: Guarded) -> None:
+    _, token = guarded.user("project_admin")
+
+    def subscribe(account: str) -> str:
+        push = {"push_endpoint": "https://a.example", "oidc_token": {"service_account_email": account}}
+        name = f"projects/P/subscriptions/own-{next(_numbers)}"
+        request = pb.Subscription.pb()(name=name, topic=TOPIC, push_config=push)
+        return guarded.asked(SUBSCRIBER + "CreateSubscription", request, token)[0]
+
+    own = "pusher@P.iam.gserviceaccount.com"
+    for other in ("pusher@forest.iam.gserviceaccount.com", "me@example.com", f"{own}.evil.example"):
+        assert subscribe(other) == "PERMISSION_DENIED"
+    assert subscribe(own) == "OK"
+
+
+def test_a_message_is_as_large_as_the_setting_allows_by_default(guarded: Guarded) -> None:
+    name = guarded.subscription()
+    assert guarded.asked(PUBLISHER + "Publish", publish(name, b"x" * 1_100_000)) == ("OK", "")
+    code, text = guarded.asked(PUBLISHER + "Publish", publish(name, b"x" * 1_200_000))
+    assert (code, "Message size is too large" in text) == ("INVALID_ARGUMENT", True)
+    stream = opened(guarded.channel, f"projects/P/subscriptions/{name}", metadata=bearer(guarded.service.token))
+    assert [len(each.message.data) for each in stream.messages(1)] == [1_100_000]
+    stream.call.cancel()

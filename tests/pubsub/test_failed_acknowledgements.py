@@ -1,29 +1,26 @@
 """What clients are told with exactly-once delivery when very many ids of a call count no more."""
 
 import itertools
-import ssl
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 from google.api_core.exceptions import Aborted, FailedPrecondition, InvalidArgument
 from google.cloud.pubsub_v1 import types
 from google.cloud.pubsub_v1.subscriber._protocol import dispatcher
 from google.cloud.pubsub_v1.subscriber._protocol.requests import AckRequest, ModAckRequest
-from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError
 from grpc_status import rpc_status
 
 from ams.pubsub.leasing import takes_long_errors
 from tests.pubsub.conftest import World, world_at
-from tests.pubsub.streams import opened, refused
 from tests.support.service import live_service
+from tests.support.waiting import wait_until
 
 GetTopic: Any = types.GetTopicRequest.pb()
 SECONDS = 60
@@ -38,92 +35,69 @@ def acknowledged(client: Any, ids: list[str], futures: list["Future[Any]"]) -> N
     client.ack(asked)
 
 
-def extended(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
+def extended(client: Any, ids: list[str], futures: list["Future[Any]"], seconds: int = 60) -> None:
     """Have it extend their leases."""
-    asked: list[Any] = [ModAckRequest(each, 60, future) for each, future in zip(ids, futures, strict=True)]
+    asked: list[Any] = [ModAckRequest(each, seconds, future) for each, future in zip(ids, futures, strict=True)]
     client.modify_ack_deadline(asked)
 
 
-def given_back(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
-    """Have it give messages back as failed."""
-    asked: list[Any] = [ModAckRequest(each, 0, future) for each, future in zip(ids, futures, strict=True)]
-    client.modify_ack_deadline(asked)
+given_back = partial(extended, seconds=0)
+"""Has it give messages back as failed."""
 
 
-@pytest.mark.parametrize("ask", [acknowledged, extended])
+@pytest.mark.parametrize("ask", [acknowledged, extended, given_back])
 def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
     world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged
 ) -> None:
     monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
     _, subscription = world.made(enable_exactly_once_delivery=True)
-    ids = leased(world, subscription)
-    give_back(world, subscription, ids[:LATE])
+    ids = leased(world)
+    if ask is given_back:
+        world.acknowledge(*ids[:LATE])
+    else:
+        world.modify(0, *ids[:LATE])
     told = told_to_client(world, subscription, ask, ids)
-    assert Counter(told[:LATE]) == {BAD: LATE}
-    assert Counter(told[LATE:]) == {GOOD: MANY - LATE}
-
-
-def test_googles_client_learns_of_nacks_that_were_done_although_others_of_the_call_failed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
-    _, subscription = world.made(enable_exactly_once_delivery=True)
-    ids = leased(world, subscription)
-    acknowledge(world, subscription, ids[:LATE])
-    told = told_to_client(world, subscription, given_back, ids)
     assert Counter(told[:LATE]) == {BAD: LATE}
     assert Counter(told[LATE:]) == {GOOD: MANY - LATE}
 
 
 @pytest.mark.parametrize("seconds", [0, 30])
 def test_exactly_once_an_id_that_was_acknowledged_has_no_deadline_any_more(world: World, seconds: int) -> None:
-    _, subscription = world.made(enable_exactly_once_delivery=True)
-    world.publisher.publish(world.topic(), b"x").result(SECONDS)
-    [each] = [each.ack_id for each in world.pulled(subscription)]
-    acknowledge(world, subscription, [each])
+    world.made(enable_exactly_once_delivery=True)
+    world.publish(b"x")
+    [each] = [each.ack_id for each in world.pulled()]
+    world.acknowledge(each)
     with pytest.raises(InvalidArgument) as error:
-        world.subscriber.modify_ack_deadline(
-            request={"subscription": subscription, "ack_ids": [each], "ack_deadline_seconds": seconds}
-        )
+        world.modify(seconds, each)
     assert error.value.details[0].metadata == {each: "PERMANENT_FAILURE_INVALID_ACK_ID"}
-    stream = opened(world.channel, subscription)
+    stream = world.opened()
     stream.send(modify_deadline_ack_ids=[each], modify_deadline_seconds=[seconds])
     confirmed = stream.next().modify_ack_deadline_confirmation
     assert (list(confirmed.ack_ids), list(confirmed.invalid_ack_ids)) == ([], [each])
-    stream.call.cancel()
-
-
-def test_otherwise_the_deadline_of_an_id_that_was_acknowledged_is_ignored(world: World) -> None:
-    _, subscription = world.made()
-    world.publisher.publish(world.topic(), b"x").result(SECONDS)
-    ids = [each.ack_id for each in world.pulled(subscription)]
-    acknowledge(world, subscription, ids)
-    give_back(world, subscription, ids)
-    assert world.pulled(subscription) == []
 
 
 def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) -> None:
-    _, subscription = world.made(enable_exactly_once_delivery=True)
-    ids = leased(world, subscription)
-    give_back(world, subscription, ids[:LATE])
+    world.made(enable_exactly_once_delivery=True)
+    ids = leased(world)
+    world.modify(0, *ids[:LATE])
     left, named = set(ids), set[str]()
     while named != set(ids[:LATE]):
         with pytest.raises(Aborted) as error:
-            acknowledge(world, subscription, sorted(left))
+            world.acknowledge(*sorted(left))
         some = set(error.value.details[0].metadata)
         assert len(some) > 50 or left - some == set(ids[LATE:])
         named, left = named | some, left - some
-    acknowledge(world, subscription, sorted(left))
+    world.acknowledge(*sorted(left))
     assert left == set(ids[LATE:])
 
 
 def test_a_call_of_which_every_id_counts_no_more_is_not_asked_again(world: World) -> None:
-    _, subscription = world.made(enable_exactly_once_delivery=True)
-    world.publisher.publish(world.topic(), b"x").result(SECONDS)
-    ids = [each.ack_id for each in world.pulled(subscription)]
-    give_back(world, subscription, ids)
+    world.made(enable_exactly_once_delivery=True)
+    world.publish(b"x")
+    ids = [each.ack_id for each in world.pulled()]
+    world.modify(0, *ids)
     with pytest.raises(InvalidArgument) as error:
-        acknowledge(world, subscription, [*ids, *ids])
+        world.acknowledge(*ids, *ids)
     assert set(error.value.details[0].metadata) == set(ids)
 
 
@@ -131,35 +105,28 @@ def test_the_library_for_java_is_told_of_all_at_once(world: World) -> None:
     options = [("grpc.primary_user_agent", "grpc-java-netty/1.70"), ("grpc.max_metadata_size", 4 * 2**20)]
     with grpc.insecure_channel(world.address, [*options, ("grpc.absolute_max_metadata_size", 4 * 2**20)]) as channel:
         java = world_at(channel, world.service)
-        _, subscription = java.made(enable_exactly_once_delivery=True)
-        ids = leased(java, subscription)
-        give_back(java, subscription, ids[:LATE])
+        java.made(enable_exactly_once_delivery=True)
+        ids = leased(java)
+        java.modify(0, *ids[:LATE])
         with pytest.raises(Aborted) as error:
-            acknowledge(java, subscription, ids)
+            java.acknowledge(*ids)
         assert set(error.value.details[0].metadata) == set(ids[:LATE])
 
 
+@pytest.mark.long
 def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
     with live_service(tmp_path / "data", "--pubsub-port", "0", "--tls-self-signed", "--min-free-bytes", "0") as service:
-        authority = service.ca.read_bytes()
-        credentials = grpc.composite_channel_credentials(
-            grpc.ssl_channel_credentials(authority), grpc.access_token_call_credentials(service.token)
-        )
+        authority, token = service.ca.read_bytes(), grpc.access_token_call_credentials(service.token)
+        credentials = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(authority), token)
         options = [("grpc.max_metadata_size", 4 * 2**20)]  # as the library has it for its own connections
         with grpc.secure_channel(service.pubsub, credentials, options) as channel:
             world = world_at(channel, service)
-            httpx.post(
-                f"{service.base_url}/v1/projects/{world.project}",
-                json={},
-                headers={"x-api-key": service.token},
-                verify=ssl.create_default_context(cadata=authority.decode()),
-                trust_env=False,
-            ).raise_for_status()
-            _, subscription = world.made(enable_exactly_once_delivery=True)
-            ids = leased(world, subscription)
-            give_back(world, subscription, ids)
+            service.ask("POST", f"/projects/{world.project}", {})
+            world.made(enable_exactly_once_delivery=True)
+            ids = leased(world)
+            world.modify(0, *ids)
             with pytest.raises(InvalidArgument) as error:
-                acknowledge(world, subscription, ids)
+                world.acknowledge(*ids)
     assert set(error.value.details[0].metadata) == set(ids)
 
 
@@ -180,14 +147,11 @@ class Context:
 
 @pytest.mark.parametrize(
     ("context", "takes"),
-    [
-        (Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
-        (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
-        (Context("insecure", "grpc-go/1.71.0"), False),
-        (Context("insecure", "grpc-java-netty/1.70.0"), True),
-        (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True),
-    ],
-)
+    [(Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
+     (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
+     (Context("insecure", "grpc-go/1.71.0"), False), (Context("insecure", "grpc-java-netty/1.70.0"), True),
+     (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True)],
+)  # fmt: skip
 def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes: bool) -> None:
     assert takes_long_errors(context) is takes
 
@@ -199,57 +163,40 @@ def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list
     try:
         futures: list[Future[Any]] = [Future() for _ in ids]
         ask(manager_of(streaming)._dispatcher, ids, futures)
-        return [told_by(each) for each in futures]
+        errors = [each.exception(SECONDS) for each in futures]
+        answers = zip(errors, futures, strict=True)
+        return [str(getattr(error, "error_code", "") or each.result()) for error, each in answers]
     finally:
         streaming.cancel()
         streaming.result(SECONDS)
 
 
-def told_by(future: "Future[Any]") -> str:
-    """Return what the client tells of an id."""
-    try:
-        return str(future.result(SECONDS))
-    except AcknowledgeError as error:
-        return str(error.error_code)
-
-
-def leased(world: World, subscription: str) -> list[str]:
+def leased(world: World) -> list[str]:
     """Publish messages, and return the ids by which they are leased."""
-    for each in [world.publisher.publish(world.topic(), b"x") for _ in range(MANY)]:
-        each.result(SECONDS)
+    world.publish(*[b"x"] * MANY)
     found: list[str] = []
     while len(found) < MANY:
-        found += [each.ack_id for each in world.pulled(subscription, MANY)]
+        found += [each.ack_id for each in world.pulled(most=MANY)]
     return found
-
-
-def give_back(world: World, subscription: str, ids: list[str]) -> None:
-    request = {"subscription": subscription, "ack_ids": ids, "ack_deadline_seconds": 0}
-    world.subscriber.modify_ack_deadline(request=request)
-
-
-def acknowledge(world: World, subscription: str, ids: list[str]) -> None:
-    world.subscriber.acknowledge(request={"subscription": subscription, "ack_ids": ids})
 
 
 def test_every_refusal_has_details_without_which_the_library_for_python_takes_it_for_success(world: World) -> None:
     _, subscription = world.made(enable_exactly_once_delivery=True)
     world.publisher.detach_subscription(request={"subscription": subscription})
     with pytest.raises(FailedPrecondition) as error:
-        acknowledge(world, subscription, ["1-1.0.1.1.abcdef"])
+        world.acknowledge("1-1.0.1.1.abcdef")
     status: Any = rpc_status.from_call(error.value.response)
     assert (status.code, status.message) == (9, f"Subscription {subscription} is detached.")
 
 
 def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
     name = "x" * 100_000
-    code, text = refused(world.channel, "/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
+    code, text = world.refused("/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
     assert (code, len(text)) == ("INVALID_ARGUMENT", 1000)
 
 
 def manager_of(streaming: Any) -> Any:
     """Return what works for a subscriber, when it knows of exactly-once delivery."""
     manager: Any = vars(streaming)["_StreamingPullFuture__manager"]
-    while not manager._exactly_once_delivery_enabled():  # the first response says so
-        time.sleep(0.01)
+    wait_until(manager._exactly_once_delivery_enabled)  # the first response says so
     return manager

@@ -1,12 +1,9 @@
 """What the service looks at by itself while nobody says anything; and connections that come from elsewhere."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
-import httpx
 import pytest
 
 from ams.pubsub import streaming
@@ -24,25 +21,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setattr(streaming, "LOOK_SECONDS", 0.3)
         data = tmp_path_factory.mktemp("idle") / "ams-data"
         with served(data, host="127.0.0.1", pubsub_port=0, trusted_proxies="127.0.0.1/32") as service:
-            http(service, "POST", "/projects/P", {})
-            http(service, "PUT", "/projects/P/topics/T")
+            service.ask("POST", "/projects/P", {})
+            service.ask("PUT", "/projects/P/topics/T")
             yield service
 
 
 @pytest.fixture
 def channel(service: Served) -> Iterator[grpc.Channel]:
-    http(service, "PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T", "type": "parallel"})
+    service.ask("PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T", "type": "parallel"})
     with grpc.insecure_channel(service.run.pubsub) as channel:
         yield channel
-    http(service, "DELETE", "/projects/P/subscriptions/S")
-
-
-def http(service: Served, method: str, path: str, body: object = None) -> Any:
-    url, content = f"{service.run.base_url}/v1{path}", json.dumps(body)
-    headers = {"x-api-key": SERVICE_TOKEN}
-    answer = httpx.request(method, url, content=content, headers=headers, trust_env=False, timeout=20)
-    assert answer.status_code == 200, answer.text
-    return answer.json() if answer.content else None
+    service.ask("DELETE", "/projects/P/subscriptions/S")
 
 
 def test_a_stream_that_never_says_what_it_wants_ends(channel: grpc.Channel) -> None:
@@ -52,26 +41,25 @@ def test_a_stream_that_never_says_what_it_wants_ends(channel: grpc.Channel) -> N
 
 def test_an_idle_stream_of_a_deleted_user_ends(service: Served, channel: grpc.Channel) -> None:
     member = {"projects": [{"project": "P", "roles": ["consumer"]}]}
-    token = http(service, "POST", "/users/idle", member)["token"]
-    http(service, "POST", "/projects/P/subscriptions/S:modifyAcl", {"authorized_users": ["idle"]})
+    token = service.ask("POST", "/users/idle", member)["token"]
+    service.ask("POST", "/projects/P/subscriptions/S:modifyAcl", {"authorized_users": ["idle"]})
     stream = opened(channel, SUBSCRIPTION, metadata=(("authorization", f"Bearer {token}"),))
-    http(service, "DELETE", "/users/idle")
+    service.ask("DELETE", "/users/idle")
     assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_an_idle_stream_of_a_subscription_that_is_turned_to_push_ends(service: Served, channel: grpc.Channel) -> None:
     stream = opened(channel, SUBSCRIPTION, metadata=AS_SERVICE)
     push = {"pushConfig": {"type": "http_endpoint", "pushEndpoint": "https://localhost:1/push"}}
-    http(service, "POST", "/projects/P/subscriptions/S:modifyPushConfig", push)
+    service.ask("POST", "/projects/P/subscriptions/S:modifyPushConfig", push)
     assert stream.end()[0] is grpc.StatusCode.FAILED_PRECONDITION
 
 
 def test_a_plain_connection_is_taken_from_proxies_only(tmp_path: Path) -> None:
     elsewhere = {"host": "127.0.0.1", "pubsub_port": 0, "trusted_proxies": "192.0.2.1/32"}
+    method, request = "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T"
     with served(tmp_path / "ams-data", **elsewhere) as service, grpc.insecure_channel(service.run.pubsub) as channel:
-        code, text = refused(
-            channel, "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T", metadata=AS_SERVICE
-        )
+        code, text = refused(channel, method, request, metadata=AS_SERVICE)
         assert code == "UNAUTHENTICATED"
         assert "trusted_proxies" in text
         stream = Stream(channel, metadata=AS_SERVICE)

@@ -2,70 +2,69 @@
 
 import contextlib
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from google.api_core.exceptions import Aborted
-from google.cloud.pubsub_v1 import types
+from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.subscriber.message import Message
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from tests.pubsub.conftest import World
-
-SECONDS = 20
-
-
-class Received:
-    """What callbacks got."""
-
-    def __init__(self, act: Callable[[Message], None] = lambda message: message.ack()) -> None:
-        self.messages: list[Message] = []
-        self._act = act
-        self._came = threading.Condition()
-
-    def __call__(self, message: Message) -> None:
-        self._act(message)
-        with self._came:
-            self.messages.append(message)
-            self._came.notify_all()
-
-    def wait(self, count: int) -> list[Message]:
-        with self._came:
-            assert self._came.wait_for(lambda: len(self.messages) >= count, SECONDS), len(self.messages)
-            return list(self.messages)
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 @contextlib.contextmanager
-def streaming(world: World, subscription: str, received: Received, **options: Any) -> Iterator[None]:
-    """Consume until the block ends."""
-    future = world.subscriber.subscribe(subscription, received, **options)
+def streaming(world: World, act: Callable[[Message], object] = Message.ack) -> Iterator[list[Message]]:
+    """Consume until the block ends; gives what callbacks got, each of which acts first."""
+    came: list[Message] = []
+
+    def take(message: Message) -> None:
+        act(message)
+        came.append(message)
+
+    future = world.subscriber.subscribe(world.subscription(), take)
     try:
-        yield
+        yield came
     finally:
         future.cancel()
-        future.result(SECONDS)
+        future.result(PATIENCE_SECONDS)
 
 
 def test_what_is_published_comes_to_callbacks_as_it_was(world: World) -> None:
-    topic, subscription = world.made()
-    received = Received()
-    with streaming(world, subscription, received):
-        ids = [world.publisher.publish(topic, b"%d" % n, n=str(n)).result(SECONDS) for n in range(3)]
-        came = received.wait(3)
+    topic, _ = world.made()
+    with streaming(world) as came:
+        ids = [world.publisher.publish(topic, b"%d" % n, n=str(n)).result(PATIENCE_SECONDS) for n in range(3)]
+        wait_until(lambda: len(came) == 3)
     assert ids == ["0", "1", "2"]
     assert {(each.message_id, each.data, each.attributes["n"]) for each in came} == {
         (str(n), b"%d" % n, str(n)) for n in range(3)
     }
-    assert world.pulled(subscription) == []
+    assert world.pulled() == []
+
+
+def test_a_client_with_tracing_on_publishes_and_the_consumer_goes_on_with_its_trace(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, _ = world.made()
+    monkeypatch.setattr(trace, "get_tracer", TracerProvider().get_tracer)
+    publisher = pubsub_v1.PublisherClient(
+        transport=world.publisher.transport,
+        publisher_options=pubsub_v1.types.PublisherOptions(enable_open_telemetry_tracing=True),
+    )
+    with streaming(world) as came:
+        publisher.publish(topic, b"a rose", color="red").result(PATIENCE_SECONDS)
+        wait_until(lambda: came)
+
+    parent = came[0].attributes["googclient_traceparent"]
+    assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", parent)
+    assert dict(came[0].attributes) == {"color": "red", "googclient_traceparent": parent}
 
 
 def test_messages_of_a_key_come_in_order_and_after_a_nack_again_in_order(world: World) -> None:
-    topic, subscription = world.made(enable_message_ordering=True)
-    futures = [world.publisher.publish(topic, b"%d" % n, ordering_key=f"key-{n % 2}") for n in range(40)]
-    for each in futures:
-        each.result(SECONDS)
+    topic, _ = world.made(enable_message_ordering=True)
+    for each in [world.publisher.publish(topic, b"%d" % n, ordering_key=f"key-{n % 2}") for n in range(40)]:
+        each.result(PATIENCE_SECONDS)
     nacked: set[str] = set()
 
     def act(message: Message) -> None:
@@ -77,65 +76,45 @@ def test_messages_of_a_key_come_in_order_and_after_a_nack_again_in_order(world: 
         order.setdefault(message.ordering_key, []).append(int(message.data))
 
     order: dict[str, list[int]] = {}
-    received = Received(act)
-    with streaming(world, subscription, received):
-        received.wait(42)
+    with streaming(world, act) as came:
+        wait_until(lambda: len(came) == 42)
     assert order == {"key-0": list(range(0, 40, 2)), "key-1": list(range(1, 40, 2))}
 
 
 def test_an_acknowledgement_with_exactly_once_delivery_says_that_it_holds(world: World) -> None:
-    topic, subscription = world.made(enable_exactly_once_delivery=True)
+    topic, _ = world.made(enable_exactly_once_delivery=True)
     for n in range(20):
         world.publisher.publish(topic, b"%d" % n)
     answers = []
-    received = Received(lambda message: answers.append(message.ack_with_response()))
-    with streaming(world, subscription, received):
-        received.wait(20)
-        assert {str(each.result(SECONDS)) for each in answers} == {"AcknowledgeStatus.SUCCESS"}
-    assert world.pulled(subscription) == []
-
-
-def test_with_exactly_once_delivery_an_id_of_an_earlier_delivery_is_refused(world: World) -> None:
-    topic, subscription = world.made(enable_exactly_once_delivery=True)
-    world.publisher.publish(topic, b"once").result(SECONDS)
-    first = world.pulled(subscription)[0].ack_id
-    world.subscriber.modify_ack_deadline(
-        request={"subscription": subscription, "ack_ids": [first], "ack_deadline_seconds": 0}
-    )
-    second = world.pulled(subscription)[0].ack_id
-    with pytest.raises(Aborted) as refused:
-        world.subscriber.acknowledge(request={"subscription": subscription, "ack_ids": [first, second]})
-    assert [each.reason for each in refused.value.details] == ["EXACTLY_ONCE_ACKID_FAILURE"]
-    assert dict(refused.value.details[0].metadata) == {first: "PERMANENT_FAILURE_INVALID_ACK_ID"}
-    assert world.pulled(subscription) == []
+    with streaming(world, lambda message: answers.append(message.ack_with_response())) as came:
+        wait_until(lambda: len(came) == 20)
+        assert {str(each.result(PATIENCE_SECONDS)) for each in answers} == {"AcknowledgeStatus.SUCCESS"}
+    assert world.pulled() == []
 
 
 def test_without_exactly_once_delivery_a_late_acknowledgement_is_no_error(world: World) -> None:
-    topic, subscription = world.made()
-    world.publisher.publish(topic, b"late").result(SECONDS)
-    first = world.pulled(subscription)[0].ack_id
-    request = {"subscription": subscription, "ack_ids": [first], "ack_deadline_seconds": 0}
-    world.subscriber.modify_ack_deadline(request=request)
-    world.subscriber.acknowledge(request={"subscription": subscription, "ack_ids": [first]})
-    world.subscriber.modify_ack_deadline(request={**request, "ack_deadline_seconds": 30})
+    world.made()
+    world.publish(b"late")
+    first = world.pulled()[0].ack_id
+    world.modify(0, first)
+    world.acknowledge(first)
+    world.modify(30, first)
 
 
 def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: World) -> None:
     letters = world.topic("letters")
     world.publisher.create_topic(request={"name": letters})
-    topic, subscription = world.made(dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 5})
+    world.made(dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 5})
     world.subscriber.create_subscription(request={"name": world.subscription("letters"), "topic": letters})
-    world.publisher.publish(topic, b"poison", kind="bad").result(SECONDS)
+    world.publish(b"poison", kind="bad")
     attempts: list[int] = []
 
     def act(message: Message) -> None:
         attempts.append(message.delivery_attempt)
         message.nack()
 
-    with streaming(world, subscription, Received(act)):
-        ended = time.monotonic() + SECONDS
-        while not (letter := world.pulled(world.subscription("letters"))) and time.monotonic() < ended:
-            time.sleep(0.05)
+    with streaming(world, act):
+        letter = wait_until(lambda: world.pulled(world.subscription("letters")))
     assert attempts == [1, 2, 3, 4, 5]
     assert letter[0].message.data == b"poison"
     attributes = dict(letter[0].message.attributes)
@@ -147,46 +126,3 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: Wor
         "CloudPubSubDeadLetterSourceSubscription": "subscription",
         "CloudPubSubDeadLetterSourceSubscriptionProject": world.project,
     }
-
-
-def test_a_backlog_is_spread_over_streams(world: World) -> None:
-    topic, subscription = world.made()
-    consumers = [Received() for _ in range(4)]
-    futures = [world.subscriber.subscribe(subscription, each) for each in consumers]
-    time.sleep(1)  # all streams are open by then
-    for future in [world.publisher.publish(topic, b"x" * 100) for _ in range(2000)]:
-        future.result(SECONDS)
-    ended = time.monotonic() + SECONDS
-    while sum(len(each.messages) for each in consumers) < 2000 and time.monotonic() < ended:
-        time.sleep(0.05)
-    for each in futures:
-        each.cancel()
-        each.result(SECONDS)
-    counts = [len(each.messages) for each in consumers]
-    assert sum(counts) == 2000
-    assert min(counts) >= 200, counts
-
-
-def test_flow_control_holds_more_back_than_a_stream_asks_for(world: World) -> None:
-    topic, subscription = world.made()
-    for future in [world.publisher.publish(topic, b"x") for _ in range(50)]:
-        future.result(SECONDS)
-    held: list[Message] = []
-    control = types.FlowControl(max_messages=10)
-    received = Received(held.append)
-    with streaming(world, subscription, received, flow_control=control):
-        received.wait(10)
-        time.sleep(0.5)
-        assert len(held) == 10
-        for each in held[:5]:
-            each.ack()
-        received.wait(15)
-
-
-def test_a_stream_of_a_deleted_subscription_ends_for_good(world: World) -> None:
-    _, subscription = world.made()
-    future = world.subscriber.subscribe(subscription, Received())
-    time.sleep(0.3)
-    world.subscriber.delete_subscription(request={"subscription": subscription})
-    with pytest.raises(Exception, match="Resource not found"):
-        future.result(SECONDS)

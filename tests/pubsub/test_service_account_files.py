@@ -1,13 +1,11 @@
 """A program of Google's library logs in by its service account file, over TLS, changed in nothing but the endpoint."""
 
 import os
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.support.service import LiveService, live_service
@@ -29,10 +27,9 @@ SECONDS = 180
 """Until a program has surely failed; on a busy machine it takes long to begin."""
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    data = tmp_path_factory.mktemp("files") / "data"
-    with live_service(data, "--pubsub-port", "0", "--tls-self-signed", "--min-free-bytes", "0") as service:
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[LiveService]:
+    with live_service(tmp_path / "data", "--pubsub-port", "0", "--tls-self-signed", "--min-free-bytes", "0") as service:
         yield service
 
 
@@ -55,15 +52,12 @@ def ran(service: LiveService, folder: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 def test_a_program_publishes_by_its_file_until_that_is_revoked(service: LiveService, tmp_path: Path) -> None:
     ams = "-m", "ams.cli.main"
-    trust = ssl.create_default_context(cafile=service.ca)
-    with httpx.Client(
-        base_url=f"{service.base_url}/v1/projects/", headers={"x-api-key": service.token}, verify=trust, trust_env=False
-    ) as client:
-        client.post("garden", json={}).raise_for_status()
-        for topic in ("readings", "alarms"):
-            client.put(f"garden/topics/{topic}", json={}).raise_for_status()
+    service.ask("POST", "/projects/garden", {})
+    for topic in ("readings", "alarms"):
+        service.ask("PUT", f"/projects/garden/topics/{topic}", {})
     ran(service, tmp_path, *ams, "token", "create", "robot", "--publish", "readings", "--google-file", "robot.json")
 
     def published(*topics: str) -> list[str]:

@@ -34,9 +34,9 @@ publishes = st.builds(
     st.lists(
         st.builds(
             lambda data, attributes, key: Message(data=data, attributes=attributes, ordering_key=key),
-            st.binary(max_size=200), st.dictionaries(texts, texts, max_size=5), texts,
+            st.binary(max_size=200), st.dictionaries(texts, texts, max_size=5), texts
         ),
-        max_size=20,
+        max_size=20
     ),
     texts,
 )  # fmt: skip

@@ -1,12 +1,10 @@
-"""A receiver for all tests of the package, and the loops they run on."""
+"""The event loops of these tests."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
-
-from tests.support.receiving import Receiving, received
 
 Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
 
@@ -16,16 +14,3 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> L
     if item.path.name == "test_sender.py":
         return {"uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
-
-
-@pytest.fixture(scope="session")
-def running_receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
-    with received(tmp_path_factory.mktemp("receiving"), more_ports=60) as running:
-        yield running
-
-
-@pytest.fixture
-def receiving(running_receiver: Receiving) -> Receiving:
-    """A receiver, shared by tests, that remembers nothing yet."""
-    running_receiver.forget()
-    return running_receiver

@@ -9,7 +9,7 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.names import Offset
 from ams.push.upstream import HandOut, NotTaken, Pulled, Target, UpstreamError, Verdict
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.failures import Rules
+from ams.service.parallel.message_state import Rules
 from ams.storage.cursors.acks import Progress
 from tests.push.keepers import pulled
 
@@ -41,7 +41,6 @@ class BacklogHandOuts:
         return self._waiting > 0 and not self._changed.is_set()
 
     def append(self, count: int = 1) -> None:
-        """Add messages."""
         self.messages += count
         self._changed.set()
 
@@ -72,7 +71,6 @@ class BacklogHandOuts:
         return HandOut(text, attempt, [self.message(each) for each in offsets])
 
     def message(self, offset: int) -> Pulled:
-        """Return a message."""
         return pulled(offset, key=self.key(offset))
 
     async def wait(self, target: Target) -> None:
@@ -92,12 +90,10 @@ class BacklogHandOuts:
             self._waiting -= 1
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
-        """Extend leases."""
         now = self.clock.monotonic()
         _taken(self.backlog.extend(_ids(hand_out), Milliseconds(now + 1000 * seconds), now))
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
-        """Acknowledge."""
         await asyncio.sleep(0)
         if self.failing["acknowledge"]:
             raise self.failing["acknowledge"].pop(0)
@@ -106,7 +102,6 @@ class BacklogHandOuts:
         _taken(settling.late)
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
-        """Let messages wait, or die."""
         self.waits.append(wait)
         settling = self.backlog.nack(_ids(hand_out), self.clock.monotonic(), wait)
         self._stored(settling)
@@ -117,7 +112,6 @@ class BacklogHandOuts:
         _taken(settling.late)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
-        """Take messages back."""
         self.backlog.release(_ids(hand_out), self.clock.monotonic())
         self._changed.set()
 

@@ -14,8 +14,6 @@ from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError,
 
 PATH = "/projects/P/subscriptions/S"
 OK = EndpointAnswer(200, "")
-WAIT_SECONDS = 5.0
-"""After which a test does not hang."""
 
 
 def target(
@@ -28,7 +26,6 @@ def target(
     parallel: bool = False,
     **config: Any,
 ) -> Target:
-    """Return a target whose configuration has these fields."""
     given = {"type": HTTP_ENDPOINT, "endpoint": "https://receiver.example/ok", "verified": True, **config}
     made = PushConfig(**given)
     return Target(
@@ -37,7 +34,6 @@ def target(
 
 
 def pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None = None, key: str = "") -> Pulled:
-    """Return a message to deliver."""
     return Pulled(offset, str(offset), "2026-01-01T00:00:00Z", Fragment(message(data, attributes, key).fragment))
 
 
@@ -69,7 +65,6 @@ class MemoryUpstream:
         self.wake()
 
     def wake(self) -> None:
-        """Have waiting pulls look again."""
         self._waking = asyncio.ensure_future(self._notify())
 
     def position(self, path: str = PATH) -> int:
@@ -77,7 +72,6 @@ class MemoryUpstream:
         return self.positions.get(path, 0)
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        """Return the next messages."""
         self.pulls.append(max_messages)
         self._fail("pull")
         while not (found := self._next(target, max_messages, max_bytes)):
@@ -94,7 +88,6 @@ class MemoryUpstream:
         return found
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Move behind `last`."""
         self._fail("acknowledge")
         self.acknowledged.append(last.offset)
         self.positions[target.path] = last.offset + 1
@@ -106,16 +99,13 @@ class MemoryUpstream:
         self.positions[target.path] = message.offset + 1
 
     def forget(self, target: Target) -> None:
-        """Note it."""
         self.forgotten.append(target.path)
 
     def patience(self, target: Target) -> float | None:
-        """Return what it was told."""
         return self.seconds
 
     @property
     def hand_outs(self) -> HandOuts | None:
-        """Return what it was told."""
         return self.leasing
 
     def _fail(self, what: str) -> None:
@@ -138,8 +128,6 @@ class MemoryUpstream:
 
 
 class Sent(NamedTuple):
-    """A request that was sent."""
-
     url: str
     headers: Mapping[str, str]
     body: bytes
@@ -147,7 +135,6 @@ class Sent(NamedTuple):
 
     @property
     def ids(self) -> list[int]:
-        """Return the ids of its messages."""
         body = json.loads(self.body)
         return [int(each["message"]["messageId"]) for each in body.get("messages", [body])]
 
@@ -175,7 +162,6 @@ class ScriptedSender:
     async def send(
         self, url: str, headers: Headers, body: bytes, *, seconds: float, at_once: int = 0
     ) -> EndpointAnswer:
-        """Note the request and answer it."""
         sent = Sent(url, dict(headers), body, seconds)
         self.sent.append(sent)
         self.in_flight += 1
@@ -193,8 +179,19 @@ class ScriptedSender:
         return answer
 
     def circuit(self, url: str) -> str:
-        """Return what it was told."""
         return self.state
+
+
+def closed(*answers: EndpointAnswer | Exception) -> ScriptedSender:
+    """Return a sender that holds answers back until it is opened."""
+    sender = ScriptedSender(*answers)
+    sender.open.clear()
+    return sender
+
+
+def refuses(*ids: int, status: int = 422) -> Behaviour:
+    """Return a behaviour: bodies that hold one of these messages are refused."""
+    return lambda sent: EndpointAnswer(status, "bad") if set(sent.ids) & set(ids) else OK
 
 
 class Naps:
@@ -208,7 +205,6 @@ class Naps:
         self.hold.set()
 
     async def __call__(self, seconds: float) -> None:
-        """Wait, so to speak."""
         self.taken.append(seconds)
         self.clock.advance(round(seconds * 1000))
         await asyncio.sleep(0)
@@ -216,33 +212,20 @@ class Naps:
 
 
 class Notes(Tally):
-    """Counts what it is told."""
-
     def __init__(self) -> None:
         self.attempts = self.messages = self.dead = self.lates = 0
 
     def attempted(self, path: str, attempt: Any) -> None:
-        """Count a request."""
         self.attempts += 1
 
     def delivered(self, path: str, messages: int) -> None:
-        """Count messages."""
         self.messages += messages
 
     def dead_lettered(self, path: str) -> None:
-        """Count a dead letter."""
         self.dead += 1
 
     def late(self, path: str) -> None:
-        """Count an acknowledgement that came too late."""
         self.lates += 1
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until something holds, not for ever."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 LATE = NotTaken("ack timeout")

@@ -17,8 +17,6 @@ KINDS = ("memory", "sqlite", "postgresql")
 
 @dataclass
 class Keeper:
-    """Leases under test."""
-
     leases: Leases
     subscriptions: Sequence[SubscriptionId]
     pass_time: Callable[[float], Awaitable[None]]

@@ -40,19 +40,13 @@ async def asked(connection: Connection) -> int:
     return reply.status
 
 
-async def test_a_name_is_resolved_once_and_that_address_is_connected_to(receiving: Receiving) -> None:
+async def test_a_name_is_resolved_once_and_refused_when_it_changes_to_a_refused_address(receiving: Receiving) -> None:
     resolve = Changing(["127.0.0.1"], ["127.0.0.2"])
 
     assert await asked(await connected(receiving, resolve)) == 200
 
     assert resolve.answers == [["127.0.0.2"]]
     assert receiving.requests("/ok")[0].headers["host"] == f"receiver.example:{receiving.port}"
-
-
-async def test_a_name_that_changes_to_a_refused_address_is_refused(receiving: Receiving) -> None:
-    resolve = Changing(["127.0.0.1"], ["127.0.0.2"])
-    await asked(await connected(receiving, resolve))
-
     with pytest.raises(Refused, match=r"^receiver.example is not a public address$"):
         await connected(receiving, resolve)
 
@@ -76,11 +70,19 @@ async def test_an_address_that_swallows_connects_leaves_time_for_the_next(receiv
         await connector.connect(Endpoint("receiver.example", swallowing), Progress(), until)
 
 
-async def test_a_name_without_an_address_is_told(receiving: Receiving) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(-2, "Name or service not known"), r"^receiver.example has no address: Name or service not known$"),
+        (UnicodeError("label empty"), r"^receiver.example has no address"),
+    ],
+    ids=["unknown", "no host name"],
+)
+async def test_a_name_without_an_address_is_told(receiving: Receiving, error: Exception, said: str) -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
-        raise OSError(-2, "Name or service not known")
+        raise error
 
-    with pytest.raises(Unreachable, match=r"^receiver.example has no address: Name or service not known$"):
+    with pytest.raises(Unreachable, match=said):
         await connected(receiving, resolve)
 
 

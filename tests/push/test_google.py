@@ -39,10 +39,7 @@ def test_a_wrapped_one_says_all_of_its_message() -> None:
         "deliveryAttempt": 3,
     }  # fmt: skip
     assert dict(made.headers) == {"User-Agent": "CloudPubSub-Google", "Content-Type": "application/json"}
-
-
-def test_which_attempt_it_is_is_said_with_a_dead_letter_policy_only() -> None:
-    assert "deliveryAttempt" not in json.loads(delivery(pulled(7), WRAPPED).body)
+    assert "deliveryAttempt" not in json.loads(delivery(pulled(7), WRAPPED).body), "with a dead letter policy only"
 
 
 def test_data_that_is_no_base64_goes_out_as_the_text_it_is() -> None:

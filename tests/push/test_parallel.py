@@ -1,5 +1,6 @@
 """The cycle of a parallel subscription: several deliveries under way, and what becomes of each message."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -8,33 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.core.clock import ManualClock
 from ams.core.google_push import GoogleForm
 from ams.core.push_config import EXPONENTIAL
 from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, RETRYING, STOPPED
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
-from ams.push.trying import Means
 from ams.push.upstream import Away, Gone, Verdict
-from ams.push.worker import Worker
+from tests.push import benches
+from tests.push.benches import at_work
 from tests.push.hand_out_keepers import NO_KEY, BacklogHandOuts
-from tests.push.keepers import OK, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, target, until
-from tests.push.test_worker import refuses
+from tests.push.keepers import OK, MemoryUpstream, ScriptedSender, Sent, closed, refuses, target
+from tests.support.waiting import wait_until_async
+
+REFUSED = SendFailed("refused")
 
 
-class Bench:
-    """A worker with what it works with, to look at."""
+class Bench(benches.Bench):
+    """A worker that leases messages of a backlog."""
 
     def __init__(self, messages: int, sender: ScriptedSender, key: Callable[[int], str], attempts: int) -> None:
-        self.sender = sender
-        self.clock = ManualClock()
-        self.naps = Naps(self.clock)
-        self.hand_outs = BacklogHandOuts(messages, self.clock, key, attempts=attempts)
-        self.gone: list[Worker] = []
-        self.worker: Worker
+        super().__init__(MemoryUpstream(), sender)
+        self.upstream.leasing = self.hand_outs = BacklogHandOuts(messages, self.clock, key, attempts=attempts)
 
     async def idle(self) -> None:
-        """Wait until everything was tried and the worker waits for messages."""
-        await until(lambda: self.hand_outs.is_idle and not self.worker.state().outstanding)
+        await wait_until_async(lambda: self.hand_outs.is_idle and not self.state.outstanding)
 
     @property
     def floor(self) -> int:
@@ -45,59 +42,47 @@ class Bench:
 @contextlib.asynccontextmanager
 async def working(
     messages: int,
-    sender: ScriptedSender,
+    sender: ScriptedSender | None = None,
     *,
     key: Callable[[int], str] = NO_KEY,
     attempts: int = 0,
     **config: Any,
 ) -> AsyncIterator[Bench]:
-    bench = Bench(messages, sender, key, attempts)
-    upstream = MemoryUpstream()
-    upstream.leasing = bench.hand_outs
-    means = Means(upstream, sender, bench.clock, lambda: 0.5, Notes(), bench.naps)  # type: ignore[arg-type]
-    bench.worker = Worker(target(parallel=True, **config), means, bench.gone.append)
-    bench.worker.start()
-    try:
+    bench = Bench(messages, sender or ScriptedSender(), key, attempts)
+    async with at_work(bench, target(parallel=True, **config)):
         yield bench
-    finally:
-        await bench.worker.drain(0)
+
+
+@contextlib.asynccontextmanager
+async def holding(count: int, messages: int, sender: ScriptedSender, **config: Any) -> AsyncIterator[Bench]:
+    """Let a worker deliver to an endpoint that holds so many answers back."""
+    async with working(messages, sender, **config) as bench:
+        await wait_until_async(lambda: sender.in_flight == count)
+        yield bench
 
 
 def attempts_of(sender: ScriptedSender, offset: int) -> list[str]:
     return [sent.headers["ams-delivery-attempt"] for sent in sender.sent if offset in sent.ids]
 
 
-async def test_as_many_deliveries_are_under_way_as_may_be() -> None:
-    sender = ScriptedSender()
-    sender.open.clear()
-    async with working(20, sender, max_outstanding=7) as bench:
-        await until(lambda: sender.in_flight == 7)
-        assert bench.worker.state().outstanding == 7
-        sender.open.set()
-        await bench.idle()
-
-        assert sender.most_in_flight == 7
-        assert bench.floor == 20
-        state = bench.worker.state()
-    assert (state.phase, state.delivered, state.deliveries, state.outstanding) == (ACTIVE, 20, 20, 0)
-
-
-async def test_ten_are_when_nothing_is_said() -> None:
-    sender = ScriptedSender()
-    sender.open.clear()
-    async with working(20, sender) as bench:
-        await until(lambda: sender.in_flight == 10)
+@pytest.mark.parametrize(("config", "most"), [({"max_outstanding": 7}, 7), ({}, 10)], ids=["as said", "unsaid"])
+async def test_as_many_deliveries_are_under_way_as_may_be(config: dict[str, int], most: int) -> None:
+    async with holding(most, 20, closed(), **config) as bench:
+        assert bench.state.outstanding == most
         bench.sender.open.set()
         await bench.idle()
 
-    assert sender.most_in_flight == 10
+        assert bench.sender.most_in_flight == most
+        assert bench.floor == 20
+        state = bench.state
+    assert (state.phase, state.delivered, state.deliveries, state.outstanding) == (ACTIVE, 20, 20, 0)
 
 
 async def test_a_message_is_delivered_on_arrival() -> None:
-    async with working(1, ScriptedSender()) as bench:
+    async with working(1) as bench:
         await bench.idle()
         bench.hand_outs.append()
-        await until(lambda: bench.floor == 2)
+        await wait_until_async(lambda: bench.floor == 2)
 
         assert bench.naps.taken == []
 
@@ -135,65 +120,55 @@ async def test_of_a_delivery_that_is_refused_only_the_message_that_is_meant_fail
         assert len(bench.sender.sent) < 64
 
 
-@pytest.mark.parametrize("trouble", [SendFailed("refused"), EndpointAnswer(503, "later"), EndpointAnswer(408, "")])
+@pytest.mark.parametrize("trouble", [REFUSED, EndpointAnswer(503, "later"), EndpointAnswer(408, "")])
 async def test_when_the_endpoint_fails_no_message_does_and_all_wait_once(trouble: Any) -> None:
-    sender = ScriptedSender(*[trouble] * 6)
-    sender.open.clear()
-    async with working(20, sender, max_outstanding=6, retry_period=1000) as bench:
-        await until(lambda: sender.in_flight == 6)
-        sender.open.set()
+    async with holding(6, 20, closed(*[trouble] * 6), max_outstanding=6, retry_period=1000) as bench:
+        bench.sender.open.set()
         await bench.idle()
 
         assert bench.floor == 20
         assert bench.hand_outs.waits == []
         assert bench.naps.taken == [1]
-        assert {attempt for each in range(20) for attempt in attempts_of(sender, each)} == {"1"}
+        assert {attempt for each in range(20) for attempt in attempts_of(bench.sender, each)} == {"1"}
 
 
 async def test_after_the_endpoint_failed_one_delivery_finds_out_whether_it_is_back() -> None:
-    sender = ScriptedSender(SendFailed("refused"), SendFailed("refused"), SendFailed("refused"))
-    async with working(20, sender, max_outstanding=1, retry_period=1000) as bench:
-        await bench.idle()
-        assert bench.naps.taken == [1, 2, 3]
-
-    sender = ScriptedSender(*[SendFailed("refused")] * 6)
-    sender.open.clear()
-    async with working(20, sender, max_outstanding=6) as bench:
-        await until(lambda: sender.in_flight == 6)
+    async with holding(6, 20, closed(*[REFUSED] * 6), max_outstanding=6) as bench:
         bench.naps.hold.clear()
-        sender.open.set()
-        await until(lambda: bench.naps.taken and sender.in_flight == 0)
-        sender.open.clear()
+        bench.sender.open.set()
+        await wait_until_async(lambda: bench.naps.taken and bench.sender.in_flight == 0)
+        bench.sender.open.clear()
         bench.naps.hold.set()
-        await until(lambda: sender.in_flight)
+        await wait_until_async(lambda: bench.sender.in_flight)
         for _ in range(20):
             await bench.hand_outs.wait(target())
-        assert sender.in_flight == 1
-        sender.open.set()
+        assert bench.sender.in_flight == 1
+        bench.sender.open.set()
         await bench.idle()
         assert bench.floor == 20
 
 
-async def test_retry_after_is_kept_to() -> None:
-    async with working(3, ScriptedSender(EndpointAnswer(503, "", 30.0)), max_outstanding=1) as bench:
+@pytest.mark.parametrize(
+    ("answers", "naps", "failed"),
+    [
+        ([REFUSED] * 3, [3.0, 6.0, 9.0], 3),
+        ([EndpointAnswer(503, "", 30.0)], [32.25], 1),
+        ([CircuitOpen(4.0)], [4.3], 0),
+    ],
+    ids=["again and again", "Retry-After", "left alone"],
+)
+async def test_an_endpoint_is_asked_again_when_it_may_be(answers: list[Any], naps: list[float], failed: int) -> None:
+    async with working(20, ScriptedSender(*answers), max_outstanding=1) as bench:
         await bench.idle()
 
-        assert bench.naps.taken[0] >= 30
-        assert bench.floor == 3
-
-
-async def test_an_endpoint_that_is_left_alone_is_asked_when_it_may_be() -> None:
-    async with working(3, ScriptedSender(CircuitOpen(4.0)), max_outstanding=1) as bench:
-        await bench.idle()
-
-        assert bench.naps.taken[0] >= 4
-        assert bench.worker.state().failed == 0
-        assert bench.floor == 3
+        assert bench.naps.taken == pytest.approx(naps)
+        assert bench.state.failed == failed
+        assert bench.floor == 20
 
 
 async def test_when_nothing_but_refusals_comes_the_endpoint_is_taken_for_failing() -> None:
-    refused = [EndpointAnswer(401, "who are you")] * 5
-    async with working(20, ScriptedSender(*refused), max_outstanding=5, retry_period=1000) as bench:
+    sender = ScriptedSender(*[EndpointAnswer(401, "who are you")] * 5)
+    async with working(20, sender, max_outstanding=5, retry_period=1000) as bench:
         await bench.idle()
 
         assert bench.naps.taken == [1]
@@ -202,105 +177,84 @@ async def test_when_nothing_but_refusals_comes_the_endpoint_is_taken_for_failing
 
 
 async def test_an_endpoint_that_is_gone_gets_nothing_more_and_no_message_fails() -> None:
-    sender = ScriptedSender(EndpointAnswer(410, "gone"))
-    async with working(20, sender, max_outstanding=1) as bench:
-        await until(lambda: bench.worker.state().phase == STOPPED)
+    async with working(20, ScriptedSender(EndpointAnswer(410, "gone")), max_outstanding=1) as bench:
+        await wait_until_async(lambda: bench.state.phase == STOPPED)
 
-        assert len(sender.sent) == 1
-        assert bench.floor == 0
-        assert bench.hand_outs.backlog.out == 0
+        assert len(bench.sender.sent) == 1
+        assert bench.floor == bench.hand_outs.backlog.out == 0
         assert bench.hand_outs.failures() == {}
 
 
 async def test_what_is_under_way_is_finished_at_the_end() -> None:
-    sender = ScriptedSender()
-    sender.open.clear()
-    async with working(20, sender, max_outstanding=4) as bench:
-        await until(lambda: sender.in_flight == 4)
-        bench.worker._task.get_loop().call_later(0.01, sender.open.set)  # type: ignore[union-attr]
-        await bench.worker.drain(5)
+    async with holding(4, 20, closed(), max_outstanding=4) as bench:
+        asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
+        await bench.drain(5)
 
-        assert len(sender.sent) == 4
-        assert bench.floor == 4
+        assert len(bench.sender.sent) == bench.floor == 4
         assert bench.hand_outs.backlog.out == 0
 
 
 async def test_what_takes_too_long_at_the_end_is_cut_off_and_given_back() -> None:
-    sender = ScriptedSender()
-    sender.open.clear()
-    async with working(20, sender, max_outstanding=4) as bench:
-        await until(lambda: sender.in_flight == 4)
-        await bench.worker.drain(0.01)
+    async with holding(4, 20, closed(), max_outstanding=4) as bench:
+        await bench.drain(0.01)
 
-        assert sender.in_flight == 0
-        assert bench.hand_outs.backlog.out == 0
+        assert bench.sender.in_flight == bench.hand_outs.backlog.out == 0
         assert bench.hand_outs.failures() == {}
 
 
 async def test_a_pause_is_over_at_the_end() -> None:
-    sender = ScriptedSender(SendFailed("refused"), SendFailed("refused"))
-    async with working(20, sender, max_outstanding=2) as bench:
+    async with working(20, ScriptedSender(REFUSED, REFUSED), max_outstanding=2) as bench:
         bench.naps.hold.clear()
-        await until(lambda: bench.naps.taken)
-        await bench.worker.drain(5)
+        await wait_until_async(lambda: bench.naps.taken)
+        await bench.drain(5)
 
         assert bench.hand_outs.backlog.out == 0
 
 
 async def test_what_could_not_be_acknowledged_comes_again_without_a_failure() -> None:
-    async with working(3, ScriptedSender(), max_outstanding=1) as bench:
+    async with working(3, max_outstanding=1) as bench:
         bench.hand_outs.failing["acknowledge"] = [Away("the disk is full")]
-        await until(lambda: bench.worker.state().last_failure)
+        await wait_until_async(lambda: bench.state.last_failure)
         await bench.idle()
-        failure = bench.worker.state().last_failure
 
-        assert failure is not None
-        assert (failure.what, failure.detail) == (ACKNOWLEDGE, "the disk is full")
+        assert (bench.last_failure.what, bench.last_failure.detail) == (ACKNOWLEDGE, "the disk is full")
         assert bench.floor == 3
         assert attempts_of(bench.sender, 0) == ["1", "1"]
 
 
 async def test_what_cannot_be_leased_is_asked_for_again_after_a_wait() -> None:
-    async with working(2, ScriptedSender()) as bench:
+    async with working(2) as bench:
         bench.hand_outs.failing["lease"] = [Away("no connection")]
         await bench.idle()
-        failure = bench.worker.state().last_failure
 
-        assert failure is not None
-        assert failure.what == CONSUME
+        assert bench.last_failure.what == CONSUME
         assert bench.floor == 2
         assert len(bench.naps.taken) == 1
 
 
 async def test_a_lease_that_ended_meanwhile_is_told_as_late_and_the_message_comes_again() -> None:
-    sender = ScriptedSender()
-    sender.open.clear()
-    async with working(1, sender) as bench:
-        await until(lambda: sender.in_flight)
+    async with holding(1, 1, closed()) as bench:
         bench.clock.advance(60_000)
-        sender.open.set()
-        await until(lambda: bench.worker.state().late == 1)
+        bench.sender.open.set()
+        await wait_until_async(lambda: bench.state.late == 1)
         bench.hand_outs.append(0)
-        await until(lambda: bench.floor == 1)
+        await wait_until_async(lambda: bench.floor == 1)
 
 
 async def test_leases_outlive_deliveries() -> None:
-    sender = ScriptedSender()
-    sender.open.clear()
-    async with working(1, sender) as bench:
-        await until(lambda: sender.in_flight)
+    async with holding(1, 1, closed()) as bench:
         bench.clock.advance(30_000)
-        sender.open.set()
+        bench.sender.open.set()
         await bench.idle()
 
         assert bench.floor == 1
-        assert bench.worker.state().late == 0
+        assert bench.state.late == 0
 
 
 async def test_a_subscription_that_is_gone_is_told() -> None:
-    async with working(3, ScriptedSender()) as bench:
+    async with working(3) as bench:
         bench.hand_outs.failing["lease"] = [Gone("Subscription doesn't exist")]
-        await until(lambda: bench.gone)
+        await wait_until_async(lambda: bench.gone)
 
         assert bench.gone == [bench.worker]
 
@@ -313,11 +267,8 @@ async def test_a_defect_ends_nothing() -> None:
 
 
 async def test_what_cannot_lease_says_so() -> None:
-    means = Means(MemoryUpstream(), ScriptedSender(), ManualClock(), lambda: 0.5, Notes())  # type: ignore[arg-type]
-    worker = Worker(target(parallel=True), means, lambda _: None)
-    worker.start()
-    state = worker.state()
-    await worker.drain(0)
+    async with at_work(benches.Bench(MemoryUpstream(), ScriptedSender()), target(parallel=True)) as bench:
+        state = bench.state
 
     assert state.phase == STOPPED
     assert state.failure is not None
@@ -325,13 +276,13 @@ async def test_what_cannot_lease_says_so() -> None:
 
 
 async def test_a_failure_is_told_while_it_lasts() -> None:
-    async with working(1, ScriptedSender(SendFailed("refused"))) as bench:
+    async with working(1, ScriptedSender(REFUSED)) as bench:
         bench.naps.hold.clear()
-        await until(lambda: bench.naps.taken)
-        failing = bench.worker.state()
+        await wait_until_async(lambda: bench.naps.taken)
+        failing = bench.state
         bench.naps.hold.set()
         await bench.idle()
-        after = bench.worker.state()
+        after = bench.state
 
     assert (failing.phase, after.phase) == (RETRYING, ACTIVE)
     assert failing.next_attempt is not None
@@ -352,14 +303,8 @@ async def test_of_a_key_one_message_is_under_way_in_order_whatever_the_endpoint_
     keys: list[str], answers: list[EndpointAnswer | Exception], outstanding: int, most: int
 ) -> None:
     sender = Keyed(keys, answers)
-    async with working(
-        len(keys),
-        sender,
-        key=keys.__getitem__,
-        max_outstanding=outstanding,
-        max_messages=most,
-        retry_policy=EXPONENTIAL,
-    ) as bench:
+    config = {"max_outstanding": outstanding, "max_messages": most, "retry_policy": EXPONENTIAL}
+    async with working(len(keys), sender, key=keys.__getitem__, **config) as bench:
         await bench.idle()
         assert bench.floor == len(keys)
 
@@ -379,7 +324,6 @@ class Keyed(ScriptedSender):
         self.open_keys: list[str] = []
 
     async def send(self, url: str, headers: Any, body: bytes, *, seconds: float, at_once: int = 0) -> EndpointAnswer:
-        """Answer as the script says."""
         ids = Sent(url, dict(headers), body, seconds).ids
         keys = [self.keys[each] for each in ids if self.keys[each]]
         self.open_keys += keys
@@ -399,12 +343,12 @@ class Keyed(ScriptedSender):
 
 @pytest.mark.parametrize(
     "trouble",
-    [SendFailed("refused"), *(EndpointAnswer(status, "no") for status in (203, 301, 408, 410, 429, 500, 503))],
+    [REFUSED, *(EndpointAnswer(status, "no") for status in (203, 301, 408, 410, 429, 500, 503))],
 )
 async def test_in_googles_form_whatever_is_no_success_is_a_nack(trouble: Any) -> None:
     sender = ScriptedSender(*[trouble] * 5)
     async with working(1, sender, attempts=5, google=GoogleForm()) as bench:
-        await until(lambda: bench.floor == 1)
+        await wait_until_async(lambda: bench.floor == 1)
 
         assert bench.hand_outs.dead[0].attempts == 5
         assert len(sender.sent) == 5
@@ -414,7 +358,7 @@ async def test_in_googles_form_whatever_is_no_success_is_a_nack(trouble: Any) ->
 async def test_in_googles_form_nothing_fails_that_was_not_sent() -> None:
     sender = ScriptedSender(CircuitOpen(1), CircuitOpen(1))
     async with working(1, sender, attempts=5, google=GoogleForm()) as bench:
-        await until(lambda: bench.floor == 1)
+        await wait_until_async(lambda: bench.floor == 1)
 
         assert bench.hand_outs.failures() == {}
         assert bench.hand_outs.dead == {}

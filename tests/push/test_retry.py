@@ -1,4 +1,4 @@
-"""How long to wait after a failure (push contract 9, 15)."""
+"""How long to wait after a failure, which messages to put aside, how many to send at once (push contract 9, 11, 15)."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, HTTP_ENDPOINT, LINEAR, SLOWSTART, PushConfig
+from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, HTTP_ENDPOINT, LINEAR, MAX_MESSAGES, SLOWSTART, PushConfig
 from ams.push.retry import (
     EXPONENTIAL_MOST,
+    FIRST,
     JITTER,
     LINEAR_MOST,
     RETRY_AFTER_MOST,
@@ -16,16 +17,22 @@ from ams.push.retry import (
     SLOWSTART_MOST,
     History,
     Policy,
+    Refusals,
+    batch_after,
     failed,
+    first_batch,
+    halved,
     longest,
     policy_of,
     succeeded,
 )
+from tests.push.keepers import pulled
 
 POLICIES = st.builds(Policy, st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL, "other"]), st.integers(1, 10**9))
 RANDOM = st.floats(0, 1, exclude_max=True)
 OUTCOMES = st.lists(st.booleans(), max_size=80)
 DAY = 24 * 3_600_000
+SUCCESS, FAILURE = [True], [False]
 
 
 def after(policy: Policy, outcomes: Iterable[bool]) -> History:
@@ -35,57 +42,64 @@ def after(policy: Policy, outcomes: Iterable[bool]) -> History:
     return state
 
 
-def slowstart(outcomes: Iterable[bool]) -> list[int]:
-    given = list(outcomes)
-    return [after(Policy(SLOWSTART, 0), given[:count]).last for count in range(len(given) + 1)]
-
-
 @pytest.mark.parametrize(
     ("outcomes", "delays"),
     [
-        ([True] * 4, [1000, 500, 300, 300, 300]),
-        ([True] * 3 + [False] * 2 + [True] * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
-        ([False] * 3, [1000, 2000, 4000, 8000]),
+        (SUCCESS * 4, [1000, 500, 300, 300, 300]),
+        (SUCCESS * 3 + FAILURE * 2 + SUCCESS * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
+        (FAILURE * 3, [1000, 2000, 4000, 8000]),
+        (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
+        (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]),
+        (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
+    ],
+    ids=[
+        "down",
+        "down and up",
+        "up",
+        "up to a day",
+        "a day from its floor",
+        "P5: anew after a success or an empty pull",
     ],
 )
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
-    assert slowstart(outcomes) == delays
+    """The last delays are told."""
+    found = [after(Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
+
+    assert found[-len(delays) :] == delays
 
 
-def test_slowstart_doubles_up_to_a_day() -> None:
-    delays = slowstart([False] * 20)
+@pytest.mark.parametrize(
+    ("policy", "failures", "delays"),
+    [
+        (Policy(LINEAR, 25_000), (1, 2, 3, 4), [25_000, 50_000, 60_000, 60_000]),
+        (Policy(LINEAR, 90_000), (1, 7), [90_000, 90_000]),
+        (Policy(EXPONENTIAL, 1000), (1, 2, 3, 12, 13, 10**6), [1000, 2000, 4000, 2_048_000, 3_600_000, 3_600_000]),
+    ],
+    ids=["P14: by its period up to a minute", "a period above a minute is kept", "double up to an hour"],
+)
+def test_delays_grow_with_failures(policy: Policy, failures: tuple[int, ...], delays: list[int]) -> None:
+    assert [longest(policy, History(count)) for count in failures] == delays
 
-    assert delays[16:] == [65_536_000, DAY, DAY, DAY, DAY]
 
+@pytest.mark.parametrize(
+    ("policy", "delays"),
+    [(LINEAR, [850, 1000, 1149]), (EXPONENTIAL, [0, 500, 999])],
+    ids=["P14: fifteen percent up or down", "anywhere below the bound"],
+)
+def test_delays_that_are_waited_differ_by_chance(policy: str, delays: list[int]) -> None:
+    waits = [failed(Policy(policy, 1000), History(), retry_after=None, random=each)[1] for each in (0, 0.5, 0.9999)]
 
-def test_slowstart_takes_nineteen_failures_from_its_floor_to_a_day() -> None:
-    delays = slowstart([True] * 3 + [False] * 19)
-
-    assert delays[-2] < DAY
-    assert delays[-1] == DAY
-
-
-def test_slowstart_forgets_its_failures_when_a_pull_is_empty() -> None:
-    """P5: what is told to `succeeded` is a delivery or an empty pull; neither lets the delay go on doubling."""
-    state = after(Policy(SLOWSTART, 0), [False] * 17 + [True])
-
-    assert failed(Policy(SLOWSTART, 0), state, retry_after=None, random=0.5)[1] == 2000
+    assert waits == delays
 
 
 @given(POLICIES, OUTCOMES, RANDOM)
-def test_a_delay_is_near_its_policy_and_never_negative(policy: Policy, outcomes: list[bool], random: float) -> None:
+def test_a_delay_is_near_its_policy_and_below_its_cap(policy: Policy, outcomes: list[bool], random: float) -> None:
     state, delay = failed(policy, after(policy, outcomes), retry_after=None, random=random)
-
-    assert 0 <= delay <= longest(policy, state) * (1 + JITTER)
-    assert policy.type == EXPONENTIAL or delay >= int(longest(policy, state) * (1 - JITTER))
-
-
-@given(POLICIES, OUTCOMES)
-def test_no_delay_is_above_the_cap_of_its_policy(policy: Policy, outcomes: list[bool]) -> None:
-    state = after(policy, [*outcomes, False])
 
     most = {SLOWSTART: SLOWSTART_MOST, EXPONENTIAL: EXPONENTIAL_MOST}
     assert 0 < longest(policy, state) <= most.get(policy.type, max(policy.period, LINEAR_MOST))
+    assert 0 <= delay <= longest(policy, state) * (1 + JITTER)
+    assert policy.type == EXPONENTIAL or delay >= int(longest(policy, state) * (1 - JITTER))
 
 
 @given(POLICIES, OUTCOMES)
@@ -93,28 +107,7 @@ def test_a_success_ends_the_row_of_failures(policy: Policy, outcomes: list[bool]
     state = after(policy, [*outcomes, True])
 
     assert state.failures == 0
-    assert state.last >= SLOWSTART_LEAST
-    assert state.last <= 1000
-
-
-@given(st.integers(1, 10**6), st.integers(1, 200))
-def test_a_linear_delay_never_gets_shorter_by_another_failure(period: int, failures: int) -> None:
-    linear = Policy(LINEAR, period)
-    delays = [longest(linear, History(count)) for count in range(1, failures + 1)]
-
-    assert delays == sorted(delays)
-    assert delays[0] == period
-
-
-def test_a_linear_delay_grows_by_its_period_up_to_a_minute() -> None:
-    """P14."""
-    delays = [longest(Policy(LINEAR, 25_000), History(count)) for count in (1, 2, 3, 4)]
-
-    assert delays == [25_000, 50_000, 60_000, 60_000]
-
-
-def test_a_linear_period_above_a_minute_is_kept() -> None:
-    assert longest(Policy(LINEAR, 90_000), History(7)) == 90_000
+    assert SLOWSTART_LEAST <= state.last <= 1000
 
 
 @pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL])
@@ -126,43 +119,113 @@ def test_a_period_that_no_push_server_could_be_told_is_cut(policy: str, period: 
     assert delay < 2**33
 
 
-def test_an_exponential_delay_is_anywhere_below_a_bound_that_doubles_up_to_an_hour() -> None:
-    exponential = Policy(EXPONENTIAL, 1000)
-
-    assert [longest(exponential, History(count)) for count in (1, 2, 3, 12, 13, 10**6)] == [
-        1000, 2000, 4000, 2_048_000, 3_600_000, 3_600_000,
-    ]  # fmt: skip
-    assert failed(exponential, History(), retry_after=None, random=0.0)[1] == 0
-    assert failed(exponential, History(), retry_after=None, random=0.999)[1] == 999
-
-
-def test_delays_that_are_waited_differ_by_chance() -> None:
-    """P14: fifteen percent up or down."""
-    delays = [failed(Policy(LINEAR, 1000), History(), retry_after=None, random=each)[1] for each in (0, 0.5, 0.9999)]
-
-    assert delays == [850, 1000, 1149]
-
-
-@given(POLICIES, OUTCOMES, st.floats(0, 10**9), RANDOM)
-def test_what_an_endpoint_asks_for_is_waited_at_least_up_to_an_hour(
+@given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM)
+def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_nothing(
     policy: Policy, outcomes: list[bool], seconds: float, random: float
 ) -> None:
-    """P17."""
     before = after(policy, outcomes)
     without = failed(policy, before, retry_after=None, random=random)
     state, delay = failed(policy, before, retry_after=seconds, random=random)
 
-    assert delay >= int(1000 * min(seconds, RETRY_AFTER_MOST))
-    assert delay <= max(without[1], 1000 * RETRY_AFTER_MOST * (1 + JITTER))
+    assert delay >= max(without[1], int(1000 * min(seconds, RETRY_AFTER_MOST)))
+    assert delay <= max(without[1], 1000 * min(max(seconds, 0), RETRY_AFTER_MOST) * (1 + JITTER))
     assert state == without[0]
-
-
-@given(st.floats(-10, 0))
-def test_what_an_endpoint_asks_for_cannot_shorten_a_delay(seconds: float) -> None:
-    assert failed(Policy(LINEAR, 1000), History(), retry_after=seconds, random=0.5)[1] == 1000
 
 
 @pytest.mark.parametrize("type_", [LINEAR, EXPONENTIAL, SLOWSTART])
 def test_a_configuration_without_a_period_has_the_usual_one(type_: str) -> None:
     assert policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=type_, retry_period=0)) == Policy(type_, DEFAULT_PERIOD)
     assert policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=type_, retry_period=5)) == Policy(type_, 5)
+
+
+# Which messages are put aside, and after how many refusals
+
+MOST_REFUSALS = 4
+
+
+def refusals(most: int = MOST_REFUSALS) -> Refusals:
+    return Refusals(PushConfig(HTTP_ENDPOINT, dead_letter_topic="dead", max_delivery_attempts=most))
+
+
+def refused(counted: Refusals, *offsets: int, times: int = 1) -> int:
+    """Let messages be refused together so often; return what the last refusal said."""
+    return [counted.refused([pulled(each) for each in offsets], 422) for _ in range(times)][-1]
+
+
+@given(st.integers(1, 20))
+def test_a_message_alone_is_put_aside_at_the_configured_refusal(most: int) -> None:
+    counted = refusals(most)
+
+    assert [refused(counted, 7) for _ in range(most)] == [0] * (most - 1) + [most]
+
+
+@given(st.lists(st.integers(2, 12), max_size=8))
+def test_a_message_in_company_is_never_put_aside(sizes: list[int]) -> None:
+    counted = refusals()
+
+    assert not any(refused(counted, *range(size)) for size in sizes)
+
+
+def test_refusals_in_company_count_until_a_message_passed_or_the_one_to_blame_is_found() -> None:
+    counted = refusals()
+    refused(counted, 1, 2, times=MOST_REFUSALS)
+    assert refused(counted, 1) == MOST_REFUSALS + 1
+
+    counted.passed(pulled(1))
+    assert refused(counted, 1) == 0
+    assert refused(counted, 2) == MOST_REFUSALS + 1
+    counted.dead_lettered()
+    assert refused(counted, 2) == 0
+
+
+def test_refusals_of_a_message_before_those_that_come_now_are_forgotten() -> None:
+    counted = refusals()
+    refused(counted, 1, times=MOST_REFUSALS - 1)
+    refused(counted, 2)
+
+    assert refused(counted, 1, times=MOST_REFUSALS - 1) == 0
+    assert refused(counted, 1) == MOST_REFUSALS
+
+
+# How many messages go into one delivery
+
+MOST = st.integers(1, MAX_MESSAGES)
+
+
+def test_it_begins_with_a_hundred_or_with_all_that_is_allowed_and_one_stays_one() -> None:
+    assert [first_batch(most) for most in (1, 99, 100, 10_000)] == [1, 99, FIRST, FIRST]
+    assert batch_after(1, 1, messages=1, seconds=0.1, limit=30) == 1
+
+
+@pytest.mark.parametrize(
+    ("batch", "messages", "seconds", "limit", "following"),
+    [
+        (100, 100, 0.1, 30, 200),
+        (300, 300, 0.1, 30, 500),
+        (100, 99, 0.1, 30, 100),
+        (100, 100, 5.1, 30, 50),
+        (100, 100, 3.1, 9, 50),
+        (100, 8, 5.1, 30, 4),
+    ],
+    ids=[
+        "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",
+        "more than a third of its time", "half of what was sent, not of what could have been",
+    ],
+)  # fmt: skip
+def test_a_delivery_says_how_large_the_next_one_is(
+    batch: int, messages: int, seconds: float, limit: float, following: int
+) -> None:
+    assert batch_after(batch, 500, messages=messages, seconds=seconds, limit=limit) == following
+
+
+def test_failures_halve_it_down_to_one() -> None:
+    assert [halved(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
+
+
+@given(MOST, st.lists(st.tuples(st.booleans(), st.integers(1, MAX_MESSAGES), st.floats(0, 60)), max_size=60))
+def test_it_stays_within_one_and_what_is_allowed(most: int, outcomes: list[tuple[bool, int, float]]) -> None:
+    batch = first_batch(most)
+    for ok, size, seconds in outcomes:
+        messages = min(batch, size)
+        batch = batch_after(batch, most, messages=messages, seconds=seconds, limit=30) if ok else halved(messages)
+        assert 1 <= batch <= most

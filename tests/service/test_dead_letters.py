@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,16 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ams.core.clock import Milliseconds, publish_time
-from ams.core.errors import Conflict, CursorsUnavailable, NotAllowed, SubscriptionGone, TooLarge
+from ams.core.errors import Conflict, TooLarge
 from ams.core.messages import Message, message, parse
-from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, TopicName
+from ams.core.names import Offset, TopicId, TopicName
 from ams.core.push_config import AskedPush, PushConfig, created
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import MAX_REASON, DeadLetters, NotNext
-from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.base import Appended
-from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.registry.records import Subscription, Topic
+from tests.service.interference import interrupted
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 DEAD = TopicName("dead")
@@ -119,80 +118,33 @@ async def test_only_that_message_is_acknowledged_and_the_others_can_still_be(use
     assert await standing(use_cases) == 1
     await use_cases.engines.cursors.acknowledge((await subscription(use_cases)).id, Offset(2), Milliseconds(10_000))
     assert await standing(use_cases) == 3
-    assert await dead_ids(use_cases) == [0]
-
-
-async def test_a_deadline_that_has_passed_does_not_matter_to_who_has_the_subscription(use_cases: UseCases) -> None:
     await use_cases.publish(1)
-    await use_cases.deliverer().pull(await subscription(use_cases), 1, wait=False)
-    use_cases.engines.clock.advance(3_600_000)
-
-    await dead_letter(use_cases, 0)
-
-    assert await standing(use_cases) == 1
+    await deliverer.pull(await subscription(use_cases), 1, wait=False)
+    use_cases.engines.clock.advance(3_600_000)  # whoever has the subscription is bound by no deadline
+    await dead_letter(use_cases, 3)
+    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0, 3], 4)
 
 
-async def test_asked_again_it_is_put_aside_once(use_cases: UseCases) -> None:
+async def test_asked_again_also_after_a_seek_it_is_put_aside_once(use_cases: UseCases) -> None:
     await use_cases.publish(2)
 
-    for verdict in (VERDICT, OTHER, VERDICT):
-        await dead_letter(use_cases, 0, verdict)
+    await dead_letter(use_cases, 0)
     await asyncio.gather(*(dead_letter(use_cases, 1, verdict) for verdict in (VERDICT, OTHER) * 5))
+    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0, 1], 2)
 
-    assert await dead_ids(use_cases) == [0, 1]
-    assert await standing(use_cases) == 2
-
-
-@pytest.mark.parametrize("offset", [1, 2, 7])
-async def test_what_is_not_the_next_message_is_not_put_aside(use_cases: UseCases, offset: int) -> None:
-    await use_cases.publish(2)
-
-    with pytest.raises(NotNext, match="^Message is not the next one of the subscription$"):
-        await dead_letter(use_cases, offset)
-
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([], 0)
+    await use_cases.seeker.seek(use_cases.caller, SUB, 0)
+    await dead_letter(use_cases, 0, OTHER)
+    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0, 1], 1)
 
 
-async def test_without_its_topic_nothing_is_lost_and_with_it_all_goes_on(use_cases: UseCases) -> None:
+async def test_a_message_does_not_go_back_into_its_own_topic(use_cases: UseCases) -> None:
     await use_cases.publish(1)
-    await use_cases.engines.topics.delete(use_cases.caller, DEAD)
+    await configure(use_cases, replace(CONFIG, dead_letter_topic="t"))
 
-    with pytest.raises(Conflict, match="^Dead letter topic doesn't exist$"):
-        await dead_letter(use_cases, 0)
-    assert await standing(use_cases) == 0
-    await use_cases.engines.topics.create(use_cases.caller, DEAD)
-    await dead_letter(use_cases, 0)
-
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], 1)
-
-
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        (None, "^Subscription has no dead letter topic$"),
-        (replace(CONFIG, dead_letter_topic=""), "^Subscription has no dead letter topic$"),
-        (replace(CONFIG, dead_letter_topic="t"), "^A subscription's own topic cannot be its deadLetterTopic$"),
-    ],
-)
-async def test_without_a_place_for_it_a_message_stays(
-    use_cases: UseCases, config: PushConfig | None, reason: str
-) -> None:
-    await use_cases.publish(1)
-    await configure(use_cases, config)
-
-    with pytest.raises(Conflict, match=reason):
+    with pytest.raises(Conflict, match="^A subscription's own topic cannot be its deadLetterTopic$"):
         await dead_letter(use_cases, 0)
 
     assert await standing(use_cases) == 0
-
-
-async def test_a_topic_that_is_gone_is_told(use_cases: UseCases) -> None:
-    await use_cases.publish(1)
-    found = await subscription(use_cases)
-    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
-
-    with pytest.raises(Conflict, match="^Subscription's topic doesn't exist$"):
-        await dead_letters(use_cases).dead_letter(found, "P", Offset(0), VERDICT)
 
 
 async def test_the_topic_made_anew_has_letters_of_its_own(use_cases: UseCases) -> None:
@@ -206,52 +158,19 @@ async def test_the_topic_made_anew_has_letters_of_its_own(use_cases: UseCases) -
     assert await dead_ids(use_cases) == [0, 0]
 
 
-async def test_a_message_moved_back_to_is_not_put_aside_twice(use_cases: UseCases) -> None:
-    await use_cases.publish(2)
-    await dead_letter(use_cases, 0)
-    await use_cases.seeker.seek(use_cases.caller, SUB, 0)
-
-    await dead_letter(use_cases, 0, OTHER)
-
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], 1)
-
-
-class Seeking:
-    """A log that is so slow to append that somebody moves the subscription meanwhile."""
-
-    def __init__(self, use_cases: UseCases, to: int) -> None:
-        self._use_cases = use_cases
-        self._to = to
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._use_cases.engines.log, name)
-
-    async def append(self, to: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
-        appended = await self._use_cases.engines.log.append(to, messages, key=key)
-        await self._use_cases.seeker.seek(self._use_cases.caller, SUB, self._to)
-        return appended
-
-
 @pytest.mark.parametrize(("to", "told"), [(4, contextlib.nullcontext()), (0, pytest.raises(NotNext))])
 async def test_a_seek_meanwhile_wins(
     use_cases: UseCases, to: int, told: contextlib.AbstractContextManager[object]
 ) -> None:
     await use_cases.publish(5)
-    sought = replace(dead_letters(use_cases), log=Seeking(use_cases, to))  # type: ignore[arg-type]
 
-    with told:
-        await sought.dead_letter(await subscription(use_cases), "P", Offset(0), VERDICT)
+    async def seek() -> None:
+        await use_cases.seeker.seek(use_cases.caller, SUB, to)
+
+    with told, interrupted(use_cases.engines.log, "append", after=seek):
+        await dead_letter(use_cases, 0)
 
     assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], to)
-
-
-async def test_letters_are_counted_as_published_and_acknowledged(use_cases: UseCases) -> None:
-    await use_cases.publish(1)
-
-    await dead_letter(use_cases, 0)
-
-    assert (await topic(use_cases)).id in use_cases.engines.counts.published
-    assert (await subscription(use_cases)).id in use_cases.engines.counts.acknowledged
 
 
 @pytest.mark.parametrize("reason", ["x" * 100_000, "one\r\ntwo\t three", "half a \ud800 pair", ""])
@@ -267,36 +186,24 @@ async def test_any_reason_can_be_stored_on_one_line(use_cases: UseCases, reason:
     assert kept[:3] == reason[:3]
 
 
-class Narrow:
-    """A log that takes messages of so many bytes."""
-
-    def __init__(self, log: EmbeddedLog, most: int) -> None:
-        self._log = log
-        self._most = most
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._log, name)
-
-    async def append(self, to: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
-        if any(len(each.fragment) > self._most for each in messages):
-            raise TooLarge
-        return await self._log.append(to, messages, key=key)
-
-
 async def test_one_that_does_not_fit_goes_without_its_reason_and_waits_if_that_is_not_enough(
-    use_cases: UseCases,
+    use_cases: UseCases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(use_cases, message("A" * 1000))
-    reason = Verdict("x" * MAX_REASON, 1, 500)
+    log_append, most = use_cases.engines.log.append, 1000
 
-    for most, fits in ((1000, False), (1800, True)):
-        letting = replace(dead_letters(use_cases), log=Narrow(use_cases.engines.log, most))  # type: ignore[arg-type]
-        if fits:
-            await letting.dead_letter(await subscription(use_cases), "P", Offset(0), reason)
-        else:
-            with pytest.raises(TooLarge, match="^Message is too large for the dead letter topic$"):
-                await letting.dead_letter(await subscription(use_cases), "P", Offset(0), reason)
-            assert await standing(use_cases) == 0
+    async def append(to: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        if any(len(each.fragment) > most for each in messages):
+            raise TooLarge
+        return await log_append(to, messages, key=key)
+
+    monkeypatch.setattr(use_cases.engines.log, "append", append)
+    verdict = Verdict("x" * MAX_REASON, 1, 500)
+    with pytest.raises(TooLarge, match="^Message is too large for the dead letter topic$"):
+        await dead_letter(use_cases, 0, verdict)
+    assert await standing(use_cases) == 0
+    most = 1800
+    await dead_letter(use_cases, 0, verdict)
 
     [letter] = await letters(use_cases)
     assert "deadLetterReason" not in letter.attributes
@@ -304,52 +211,30 @@ async def test_one_that_does_not_fit_goes_without_its_reason_and_waits_if_that_i
     assert await standing(use_cases) == 1
 
 
-async def test_the_schema_and_the_access_list_of_the_topic_are_not_asked(use_cases: UseCases) -> None:
+async def test_letters_are_counted_and_the_access_list_of_their_topic_is_not_asked(use_cases: UseCases) -> None:
     await use_cases.publish(1)
     await use_cases.engines.topics.set_access_list(use_cases.caller, DEAD, [])
 
     await dead_letter(use_cases, 0)
 
     assert await dead_ids(use_cases) == [0]
-
-
-async def test_a_worker_elsewhere_is_bound_as_by_a_pull(use_cases: UseCases) -> None:
-    await use_cases.publish(1)
-    stranger = replace(use_cases.caller, roles=frozenset({"consumer"}))
-    use_case = dead_letters(use_cases)
-
-    with pytest.raises(NotAllowed):
-        await use_case.dead_letter_for(stranger, SUB, Offset(0), VERDICT)
-    with pytest.raises(SubscriptionGone):
-        await use_case.dead_letter_for(use_cases.caller, SubscriptionName("none"), Offset(0), VERDICT)
-    await use_case.dead_letter_for(use_cases.caller, SUB, Offset(0), VERDICT)
-
-    assert await dead_ids(use_cases) == [0]
+    assert (await topic(use_cases)).id in use_cases.engines.counts.published
+    assert (await subscription(use_cases)).id in use_cases.engines.counts.acknowledged
 
 
 class Killed(BaseException):
     """The process is gone."""
 
 
-class Mortal:
-    """Cursors or a log of a process that is killed before, or right after, a step."""
+@contextlib.contextmanager
+def killed(engine: object, step: str, *, after: bool) -> Iterator[None]:
+    """Kill the process before, or right after, a step; it may not be come to, as what it would do is done."""
 
-    def __init__(self, engine: SqliteCursors | EmbeddedLog, step: str, *, after: bool) -> None:
-        self._engine = engine
-        self._step = step
-        self._after = after
+    async def die() -> None:
+        raise Killed
 
-    def __getattr__(self, name: str) -> object:
-        method = getattr(self._engine, name)
-        if name != self._step:
-            return method
-
-        async def dying(*given: object, **more: object) -> None:
-            if self._after:
-                await method(*given, **more)
-            raise Killed
-
-        return dying
+    with contextlib.suppress(Killed), interrupted(engine, step, after=die) if after else interrupted(engine, step, die):
+        yield
 
 
 STEPS = [("log", "append"), ("cursors", "hand_out"), ("cursors", "acknowledge")]
@@ -369,32 +254,10 @@ async def test_each_is_put_aside_once_wherever_it_is_killed(
             where = await standing(use_cases)
             if where == 3:
                 break
-            mortal = Mortal(getattr(use_cases.engines, engine), step, after=after)
-            dying = replace(dead_letters(use_cases), **{engine: mortal})
-            with contextlib.suppress(Killed):  # a step may not be come to, as what it would do is done
-                await dying.dead_letter(await subscription(use_cases), "P", Offset(where), OTHER if again else VERDICT)
+            with killed(getattr(use_cases.engines, engine), step, after=after):
+                await dead_letter(use_cases, where, OTHER if again else VERDICT)
         for offset in range(3):
             await dead_letter(use_cases, offset)
 
         assert await dead_ids(use_cases) == [0, 1, 2]
         assert await standing(use_cases) == 3
-
-
-async def test_cursors_that_cannot_store_leave_the_message_to_be_asked_for_again(use_cases: UseCases) -> None:
-    await use_cases.publish(1)
-
-    class Full:
-        def __getattr__(self, name: str) -> object:
-            return getattr(use_cases.engines.cursors, name)
-
-        async def acknowledge(self, of: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-            raise CursorsUnavailable
-
-    with pytest.raises(CursorsUnavailable):
-        await replace(dead_letters(use_cases), cursors=Full()).dead_letter(  # type: ignore[arg-type]
-            await subscription(use_cases), "P", Offset(0), VERDICT
-        )
-    assert await standing(use_cases) == 0
-    await dead_letter(use_cases, 0, OTHER)
-
-    assert await dead_ids(use_cases) == [0]

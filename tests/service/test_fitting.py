@@ -50,7 +50,6 @@ async def attach(use_cases: UseCases, first: int | None = None, last: int | None
 
 
 async def publish(use_cases: UseCases, *messages: Message, key: str | None = None) -> list[Message]:
-    """Publish; return what was stored."""
     topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
     appended = await use_cases.publisher.publish(topic, messages, key=key, project="P")
     stored = await use_cases.engines.log.read(topic.id, appended.first, max_messages=100, max_bytes=2**24)

@@ -11,11 +11,11 @@ from ams.access.admission import Admission
 from ams.core.clock import Milliseconds
 from ams.core.names import TopicName
 from ams.service import metrics
-from ams.service.metrics import NEVER, Metrics, Usage, average, rate, total_average
+from ams.service.metrics import NEVER, Metrics, Usage, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.registry.counts import Rate
-from ams.wire.service import Point, ProjectUsage
+from ams.wire.service import Point
 from tests.support.use_cases import SUB, TOPIC, open_use_cases
 
 NOW = Milliseconds(1_700_000_000_000)
@@ -78,25 +78,11 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
             assert set(asked) <= {"BEGIN"}, "a GET writes nothing (O1)"
 
 
-@pytest.mark.parametrize(
-    ("messages", "days", "shown"),
-    [(0, 31, 0.0), (120, 31, 3.88), (1, 1, 1.0), (1, 3, 0.34), (2, 3, 0.67), (1, 20_000, 0.01), (29, 100, 0.29)],
-)
-def test_an_average_is_rounded_up_to_two_decimals(messages: int, days: int, shown: float) -> None:
-    assert average(messages, days) == shown
-
-
 @given(st.integers(0, 10**12), st.integers(1, 10**6))
 def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages: int, days: int) -> None:
     cents = round(average(messages, days) * 100)
 
     assert 0 <= Fraction(cents, 100) - Fraction(messages, days) < Fraction(1, 100)
-
-
-def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
-    used = [ProjectUsage(name, 0, average, 0, 0, 0) for name, average in (("P", 0.1), ("Q", 0.2))]
-
-    assert total_average(used) == 0.3
 
 
 def test_shares_are_percentages() -> None:

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput, NotFound
+from ams.core.errors import NotFound
 from ams.core.messages import Stored, message
-from ams.core.names import Offset, TopicName, new_topic_id
+from ams.core.names import Offset, new_topic_id
 from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, RangeRequest, _range
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import LogOptions
@@ -35,10 +34,6 @@ def reader(use_cases: UseCases, most: int = 1_000_000) -> RangeReader:
 async def read(use_cases: UseCases, wanted: RangeRequest, most: int = 1_000_000) -> list[list[Stored]]:
     planned = await reader(use_cases, most).plan(use_cases.caller, TOPIC, wanted)
     return [list(piece) async for piece in reader(use_cases).messages(planned)]
-
-
-async def offsets(use_cases: UseCases, wanted: RangeRequest) -> list[int]:
-    return [each.offset for piece in await read(use_cases, wanted) for each in piece]
 
 
 async def test_everything_is_read_in_order_and_in_pieces(use_cases: UseCases) -> None:
@@ -81,17 +76,6 @@ async def test_the_range_ends_where_the_topic_ended_when_it_began(use_cases: Use
     assert [each.offset async for piece in reader(use_cases).messages(planned) for each in piece] == [0, 1, 2]
 
 
-async def test_what_retention_took_is_passed(use_cases: UseCases) -> None:
-    await use_cases.publish(3)
-    use_cases.engines.clock.advance(8 * 86_400_000)
-    await use_cases.publish(2, first=3)
-
-    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, RangeRequest(1, None, 100))
-
-    assert (planned.first, planned.next) == (3, 5)
-    assert await offsets(use_cases, RangeRequest(1, None, 100)) == [3, 4]
-
-
 async def test_what_retention_takes_while_it_is_read_is_missing_and_ends_nothing(use_cases: UseCases) -> None:
     await use_cases.publish(3)
     planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
@@ -101,22 +85,6 @@ async def test_what_retention_takes_while_it_is_read_is_missing_and_ends_nothing
     assert [piece async for piece in reader(use_cases).messages(planned)] == []
 
 
-async def test_the_setting_limits_what_may_be_asked_for(use_cases: UseCases) -> None:
-    await use_cases.publish(5)
-
-    assert [len(each) for each in await read(use_cases, EVERYTHING, most=2)] == [2]
-
-
-async def test_beyond_the_end_is_refused(use_cases: UseCases) -> None:
-    with pytest.raises(InvalidInput, match="^Offset out of bounds$"):
-        await reader(use_cases).plan(use_cases.caller, TOPIC, RangeRequest(1, None, 1))
-
-
-async def test_an_unknown_topic_is_not_found(use_cases: UseCases) -> None:
-    with pytest.raises(NotFound, match="^Topic doesn't exist$"):
-        await reader(use_cases).bounds(use_cases.caller, TopicName("none"))
-
-
 async def test_a_topic_that_goes_while_it_is_read_ends_the_reading(use_cases: UseCases) -> None:
     await use_cases.publish(3)
     planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
@@ -124,11 +92,3 @@ async def test_a_topic_that_goes_while_it_is_read_ends_the_reading(use_cases: Us
 
     with pytest.raises(NotFound):
         await anext(reader(use_cases).messages(planned))
-
-
-async def test_publish_times_are_those_of_the_log(use_cases: UseCases) -> None:
-    await use_cases.publish(1)
-
-    [[only]] = await read(use_cases, EVERYTHING)
-
-    assert only.time == Milliseconds(use_cases.engines.clock.wall())

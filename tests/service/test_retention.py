@@ -7,12 +7,12 @@ import pytest
 
 from ams.access.admission import Caller
 from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput, LogUnavailable, NotFound
+from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId, TopicName
-from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Subscription
+from tests.service.interference import failing
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 from tests.support.use_cases import SUB, TOPIC, UseCases
@@ -28,44 +28,6 @@ def retention(engines: Engines) -> Retention:
 async def kept(engines: Engines, name: TopicName = T) -> int | None:
     topic = await engines.topics.show(await engines.caller(), name)
     return await engines.log.retention(topic.id)
-
-
-async def test_a_topic_has_its_own_time_then_its_projects(
-    engines: Engines, caller: Caller, retention: Retention
-) -> None:
-    await engines.topics.create(caller, T)
-
-    assert (await retention.of_topic(caller, T, 60)).retention == 60_000
-    assert await kept(engines) == 60_000
-    assert (await retention.of_project(caller, 3600)).retention == 3_600_000
-    assert await kept(engines) == 60_000
-    assert (await retention.of_topic(caller, T, 0)).retention is None
-    assert await kept(engines) == 3_600_000
-    await retention.of_project(caller, 0)
-    assert await kept(engines) is None
-
-
-async def test_a_new_topic_inherits(engines: Engines, caller: Caller, retention: Retention) -> None:
-    await retention.of_project(caller, 60)
-
-    await engines.topics.create(await engines.caller(), T)
-
-    assert await kept(engines) == 60_000
-
-
-async def test_a_topic_made_while_its_project_changes_inherits_the_new_time(
-    engines: Engines, caller: Caller, retention: Retention
-) -> None:
-    """`caller` was admitted before the change."""
-    names = [TopicName(f"t{number}") for number in range(20)]
-
-    await asyncio.gather(
-        *(engines.topics.create(caller, name) for name in names[:10]),
-        retention.of_project(caller, 60),
-        *(engines.topics.create(caller, name) for name in names[10:]),
-    )
-
-    assert [await kept(engines, name) for name in names] == [60_000] * 20
 
 
 async def test_a_topic_follows_its_project_though_that_was_renamed(
@@ -105,16 +67,6 @@ async def test_topics_made_while_their_project_changes_again_and_again_keep_what
     assert told == await engines.registry.topics.retentions()
 
 
-async def test_of_changes_at_once_registry_and_log_keep_the_same(
-    engines: Engines, caller: Caller, retention: Retention
-) -> None:
-    await engines.topics.create(caller, T)
-
-    await asyncio.gather(*(retention.of_topic(caller, T, seconds) for seconds in range(1, 30)))
-
-    assert await kept(engines) == (await engines.topics.show(caller, T)).retention
-
-
 async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path) -> None:
     async with open_engines(tmp_path) as engines:
         await make_project(engines.registry)
@@ -133,34 +85,15 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
 
 
 async def test_a_log_that_cannot_write_is_told_and_trying_again_helps(
-    engines: Engines, caller: Caller, retention: Retention, monkeypatch: pytest.MonkeyPatch
+    engines: Engines, caller: Caller, retention: Retention
 ) -> None:
     await engines.topics.create(caller, T)
 
-    async def failing(topic: TopicId, retention: Milliseconds | None) -> None:
-        raise LogUnavailable
-
-    with monkeypatch.context() as patched:
-        patched.setattr(engines.log, "set_retention", failing)
-        with pytest.raises(LogUnavailable):
-            await retention.of_topic(caller, T, 60)
+    with failing(engines.log, "set_retention", LogUnavailable), pytest.raises(LogUnavailable):
+        await retention.of_topic(caller, T, 60)
     await retention.of_topic(caller, T, 60)
 
     assert await kept(engines) == 60_000
-
-
-@pytest.mark.parametrize("seconds", [-1, MAX_RETENTION_SECONDS + 1])
-async def test_what_cannot_be_kept_to_is_refused(caller: Caller, retention: Retention, seconds: int) -> None:
-    with pytest.raises(InvalidInput, match="^Invalid retentionSeconds"):
-        await retention.of_project(caller, seconds)
-
-
-async def test_what_is_not_there_is_not_found(engines: Engines, caller: Caller, retention: Retention) -> None:
-    with pytest.raises(NotFound, match="^Topic doesn't exist$"):
-        await retention.of_topic(caller, T, 60)
-    await engines.registry.projects.delete(caller.here.id)
-    with pytest.raises(NotFound, match="^project doesn't exist$"):
-        await retention.of_project(caller, 60)
 
 
 PAST_RETENTION = 7 * 86_400_000 + 2_000
@@ -187,38 +120,17 @@ async def total(use_cases: UseCases, known: LossTotal | None = None) -> int:
     return found.messages
 
 
-async def test_what_nobody_has_met_yet_is_told_and_nothing_moves(use_cases: UseCases) -> None:
+async def test_losses_are_told_before_anybody_met_them_and_not_twice_after(use_cases: UseCases) -> None:
     subscription = await subscription_of(use_cases)
     await lose(use_cases, 3)
+    assert (await losses_of(use_cases).of(subscription), await total(use_cases)) == (3, 3)
+    assert await use_cases.engines.cursors.lost(subscription.id, {}) == 0, "nothing moves"
 
-    assert await losses_of(use_cases).of(subscription) == 3
-    assert await total(use_cases) == 3
-    assert await use_cases.engines.cursors.lost(subscription.id, {}) == 0
-
-
-async def test_what_was_met_is_not_told_twice(use_cases: UseCases) -> None:
-    subscription = await subscription_of(use_cases)
-    await lose(use_cases, 3)
     await use_cases.deliverer().pull(subscription, 1, wait=False)
-
     assert (await losses_of(use_cases).of(subscription), await total(use_cases)) == (3, 3)
 
-
-async def test_a_subscription_without_topic_lost_what_was_met_before(use_cases: UseCases) -> None:
-    subscription = await subscription_of(use_cases)
-    await lose(use_cases, 3)
-    await use_cases.deliverer().pull(subscription, 1, wait=False)
     await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
-
     assert await losses_of(use_cases).of(subscription) == 3
-
-
-async def test_a_subscription_that_is_gone_is_not_found(use_cases: UseCases) -> None:
-    subscription = await subscription_of(use_cases)
-    await use_cases.engines.subscriptions.delete(use_cases.caller, SUB)
-
-    with pytest.raises(NotFound, match="Subscription doesn't exist"):
-        await losses_of(use_cases).of(subscription)
 
 
 @pytest.mark.parametrize("met", [True, False], ids=["met", "met by nobody"])
@@ -258,16 +170,6 @@ async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(us
     await use_cases.deliverer().pull(await subscription_of(use_cases), 1, wait=False)
     await lose(use_cases, 2)
     assert await total(use_cases, known) == await total(use_cases) == 5
-
-
-async def test_a_project_that_goes_leaves_what_its_subscriptions_had_lost(use_cases: UseCases) -> None:
-    known = LossTotal(use_cases.engines.log, use_cases.engines.cursors)
-    await lose(use_cases, 3)
-    assert await total(use_cases, known) == 3
-
-    await use_cases.engines.projects.delete(use_cases.caller)
-
-    assert await total(use_cases, known) == await total(use_cases) == 3
 
 
 async def test_a_loss_is_told_once_also_when_a_broker_that_kept_more_leads_for_a_while(use_cases: UseCases) -> None:

@@ -1,6 +1,5 @@
 """What fits together and what does not, on made-up engines' contents."""
 
-import asyncio
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ams.core.clock import ManualClock
+from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
-from ams.core.names import IssuerName, Offset, SubscriptionId, TopicId, TopicName, new_topic_id, new_uuid, topic_id_text
+from ams.core.names import IssuerName, Offset, SubscriptionId, TopicId, TopicName, new_topic_id, topic_id_text
 from ams.identity.keys import Keys
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
@@ -30,7 +29,10 @@ from ams.service.service_doctor import (
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.log.kafka.partition import partition_in
 from ams.wire.service import Finding
+from tests.storage.log.engines import Kafka
+from tests.storage.log.kafka.stored import change_topic
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 T1, T2, T3 = (TopicId(bytes([number]) * 16) for number in (1, 2, 3))
@@ -81,12 +83,10 @@ TOPIC_PATH, SUB_PATH = "projects/P/topics/t", "projects/P/subscriptions/s"
 CLUSTER = shared(lambda log: f"the-tool --delete {log}")
 
 
-def doctor_of(use_cases: UseCases, remedies: Remedies = ALONE, again_after: float = 0.0) -> ServiceDoctor:
+def doctor_of(use_cases: UseCases, remedies: Remedies = ALONE) -> ServiceDoctor:
     engines = use_cases.engines
     losses = LossTotal(engines.log, engines.cursors)
-    return ServiceDoctor(
-        engines.registry, engines.log, engines.cursors, losses, remedies=remedies, again_after=again_after
-    )
+    return ServiceDoctor(engines.registry, engines.log, engines.cursors, losses, remedies=remedies, again_after=0.0)
 
 
 async def look(use_cases: UseCases, remedies: Remedies = ALONE) -> Sequence[Finding]:
@@ -101,113 +101,102 @@ async def subscription_of(use_cases: UseCases) -> SubscriptionId:
     return (await use_cases.deliverer().to_pull(use_cases.caller, SUB)).id
 
 
-async def test_of_a_service_that_is_well_there_is_nothing_to_tell(use_cases: UseCases) -> None:
-    await use_cases.publish(3)
+async def lose(use_cases: UseCases, what: str) -> None:
+    """Lose something behind the others' backs, or what it belongs to."""
+    log, cursors = use_cases.engines.log, use_cases.engines.cursors
+    topic, subscription = await topic_of(use_cases), await subscription_of(use_cases)
+    match what:
+        case "log":
+            await log.drop(topic)
+        case "topic":
+            await log.create(T1)
+        case "cursor":
+            await cursors.drop(subscription)
+        case "subscription":
+            await cursors.create(S1, topic, Offset(99))
+        case "messages":
+            await cursors.create(subscription, topic, Offset(4))
 
-    assert await look(use_cases) == []
+
+LOG_GONE = f"The log of {TOPIC_PATH} is gone with all its messages: "
+NO_TOPIC = f"The log {topic_id_text(T1)} belongs to no topic: "
+CURSOR_GONE = f"The position of {SUB_PATH} is gone, so nothing can be pulled from it: "
+STRAY = "The cursor sub-1 belongs to no subscription; it does no harm."
+PAST_THE_END = f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end."
 
 
 @pytest.mark.parametrize(
-    ("remedies", "remedy"),
-    [(ALONE, "the next start of the service makes an empty one"), (CLUSTER, "delete the topic and make it again")],
-    ids=["alone", "shared"],
-)
-async def test_a_topic_whose_log_is_gone_is_told(use_cases: UseCases, remedies: Remedies, remedy: str) -> None:
-    await use_cases.engines.log.drop(await topic_of(use_cases))
+    ("what", "alone", "with_others"),
+    [
+        (
+            "log",
+            Finding(True, LOG_GONE + "the next start of the service makes an empty one."),
+            Finding(True, LOG_GONE + "delete the topic and make it again."),
+        ),
+        (
+            "topic",
+            Finding(True, NO_TOPIC + "the next start of the service removes it."),
+            Finding(True, f"{NO_TOPIC}unless a topic is being made or a project deleted right now, remove it: the-tool"
+             f" --delete {topic_id_text(T1)}"),
+        ),
+        (
+            "cursor",
+            Finding(True, CURSOR_GONE + "the next start of the service puts it at the oldest message kept."),
+            Finding(True, CURSOR_GONE + "delete it and make it again."),
+        ),
+        ("subscription", Finding(False, STRAY), Finding(False, STRAY)),
+        ("messages", Finding(True, PAST_THE_END), Finding(True, PAST_THE_END)),
+    ],
+)  # fmt: skip
+async def test_what_is_missing_is_told_with_what_to_do(
+    use_cases: UseCases, what: str, alone: Finding, with_others: Finding
+) -> None:
+    await use_cases.publish(3)
+    assert await look(use_cases) == []
 
-    found = await look(use_cases, remedies)
+    await lose(use_cases, what)
 
-    assert found == [Finding(True, f"The log of {TOPIC_PATH} is gone with all its messages: {remedy}.")]
+    assert (await look(use_cases), await look(use_cases, CLUSTER)) == ([alone], [with_others])
 
 
-async def test_a_topic_whose_log_is_gone_can_be_deleted_and_made_again(use_cases: UseCases) -> None:
-    await use_cases.engines.log.drop(await topic_of(use_cases))
-
+async def test_what_is_told_to_be_done_helps(use_cases: UseCases) -> None:
+    await lose(use_cases, "log")
     await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
     await use_cases.engines.topics.create(use_cases.caller, TOPIC)
-
     assert await look(use_cases) == []
-    assert await use_cases.publish(1) == 0
+    assert await use_cases.publish(3) == 0
 
-
-async def test_a_log_that_belongs_to_no_topic_is_told_by_its_name_there(use_cases: UseCases) -> None:
-    orphan = new_topic_id()
-    await use_cases.engines.log.create(orphan)
-    name = topic_id_text(orphan)
-
-    alone, shared_by_nodes = await look(use_cases), await look(use_cases, CLUSTER)
-
-    assert alone == [Finding(True, f"The log {name} belongs to no topic: the next start of the service removes it.")]
-    assert shared_by_nodes == [
-        Finding(
-            True,
-            f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now,"
-            f" remove it: the-tool --delete {name}",
-        )
-    ]
+    await lose(use_cases, "messages")
+    await use_cases.seeker.seek(use_cases.caller, SUB, 3)
+    assert await look(use_cases) == []
 
 
 async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(
     use_cases: UseCases, tmp_path: Path
 ) -> None:
-    await use_cases.publish(3)
     with sqlite3.connect(tmp_path / "registry.db") as registry:
         registry.execute("DELETE FROM topics")
 
-    found = await look(use_cases, CLUSTER)
-
-    assert found == [
-        Finding(True, "No topic is registered, but the log holds 1: if the registry was lost, restore it.")
-    ]  # fmt: skip
+    text = "No topic is registered, but the log holds 1: if the registry was lost, restore it."
+    assert await look(use_cases, CLUSTER) == [Finding(True, text)]
 
 
-async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases) -> None:
+async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made behind the registry's back, and put in order before the second look."""
-    orphan = new_topic_id()
-    await use_cases.engines.log.create(orphan)
-    looking = asyncio.create_task(doctor_of(use_cases, again_after=0.3).look())
-    await asyncio.sleep(0.1)
-    await use_cases.engines.log.drop(orphan)
+    await lose(use_cases, "topic")
+    cursors, looks = use_cases.engines.cursors, 0
+    places = cursors.places
 
-    assert await looking == []
+    async def in_order_by_then() -> Mapping[SubscriptionId, TopicOffset]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            await use_cases.engines.log.drop(T1)
+        return await places()
 
+    monkeypatch.setattr(cursors, "places", in_order_by_then)
 
-async def test_a_subscription_without_its_position_is_told(use_cases: UseCases) -> None:
-    await use_cases.engines.cursors.drop(await subscription_of(use_cases))
-
-    alone, shared_by_nodes = await look(use_cases), await look(use_cases, CLUSTER)
-
-    told = f"The position of {SUB_PATH} is gone, so nothing can be pulled from it: "
-    assert alone == [Finding(True, told + "the next start of the service puts it at the oldest message kept.")]
-    assert shared_by_nodes == [Finding(True, told + "delete it and make it again.")]
-
-
-async def test_a_cursor_that_belongs_to_no_subscription_does_no_harm(use_cases: UseCases) -> None:
-    stray = SubscriptionId(new_uuid())
-    await use_cases.engines.cursors.create(stray, await topic_of(use_cases), Offset(99))
-
-    assert await look(use_cases) == [Finding(False, f"The cursor {stray} belongs to no subscription; it does no harm.")]
-
-
-async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases) -> None:
-    await use_cases.publish(3)
-    await use_cases.engines.cursors.create(await subscription_of(use_cases), await topic_of(use_cases), Offset(4))
-
-    found = await look(use_cases)
-
-    text = f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end."
-    assert found == [Finding(True, text)]
-    await use_cases.seeker.seek(use_cases.caller, SUB, 3)
-    assert await look(use_cases) == []
-
-
-async def test_a_position_on_a_topic_that_was_made_again_is_none_past_its_end(use_cases: UseCases) -> None:
-    await use_cases.publish(3)
-    await use_cases.seeker.seek(use_cases.caller, SUB, 3)
-    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
-    await use_cases.engines.topics.create(use_cases.caller, TOPIC)
-
-    assert await look(use_cases) == []
+    assert (await look(use_cases), looks) == ([], 2)
 
 
 async def test_topics_kept_less_safely_than_promised_are_told(
@@ -237,7 +226,8 @@ async def test_losses_are_told_and_nobody_can_do_anything_about_them(use_cases: 
     assert await doctor.look() == [Finding(False, text)]
 
 
-async def test_many_of_a_kind_are_counted(use_cases: UseCases) -> None:
+async def test_many_of_a_kind_are_counted_and_what_is_wrong_comes_first(use_cases: UseCases) -> None:
+    await lose(use_cases, "subscription")
     for number in range(NAMED + 7):
         topic = TopicName(f"t{number}")
         await use_cases.engines.topics.create(use_cases.caller, topic)
@@ -245,31 +235,21 @@ async def test_many_of_a_kind_are_counted(use_cases: UseCases) -> None:
 
     found = await look(use_cases)
 
-    assert len(found) == NAMED + 1
-    assert found[-1] == Finding(True, "And 7 more topics whose logs are gone.")
-
-
-async def test_what_is_wrong_comes_first(use_cases: UseCases) -> None:
-    await use_cases.engines.cursors.create(SubscriptionId(new_uuid()), await topic_of(use_cases), Offset(0))
-    await use_cases.engines.log.drop(await topic_of(use_cases))
-
-    assert [finding.wrong for finding in await look(use_cases)] == [True, False]
+    assert [each.wrong for each in found] == [True] * (NAMED + 1) + [False]
+    assert found[-2:] == [Finding(True, "And 7 more topics whose logs are gone."), Finding(False, STRAY)]
 
 
 async def test_a_log_that_does_not_answer_is_told_and_the_rest_besides(use_cases: UseCases) -> None:
-    await use_cases.engines.cursors.drop(await subscription_of(use_cases))
+    await lose(use_cases, "cursor")
     await use_cases.engines.log.close()
 
-    found = await look(use_cases)
-
-    assert [finding.text.partition(":")[0] for finding in found] == [
-        "The log did not answer",
-        f"The position of {SUB_PATH} is gone, so nothing can be pulled from it",
-    ]
+    texts = [finding.text for finding in await look(use_cases)]
+    assert texts[0].startswith("The log did not answer: ")
+    assert texts[1].startswith(CURSOR_GONE)
 
 
 async def test_a_registry_that_does_not_answer_leaves_no_logs_to_remove(use_cases: UseCases, tmp_path: Path) -> None:
-    await use_cases.engines.log.create(new_topic_id())
+    await lose(use_cases, "topic")
     with sqlite3.connect(tmp_path / "registry.db") as registry:
         registry.execute("ALTER TABLE topics RENAME TO elsewhere")
 
@@ -294,6 +274,13 @@ async def test_why_an_engine_cannot_be_reached_is_told_once(
         Finding(True, "The registry cannot be reached: no server answers."),
         Finding(True, "The log cannot be reached: no broker answers."),
     ]
+
+
+async def test_a_leap_of_the_clock_is_told(use_cases: UseCases) -> None:
+    doctor = replace(doctor_of(use_cases), leap=lambda: Milliseconds(8 * 24 * 3_600_000))
+    [finding] = [each for each in await doctor.look() if "leapt" in each.text]
+    assert finding.wrong
+    assert "by 192 hours" in finding.text
 
 
 async def test_refused_publishing_is_told_with_its_reason(tmp_path: Path) -> None:
@@ -335,3 +322,35 @@ async def test_a_backup_that_keeps_retention_waiting_is_told(use_cases: UseCases
         wrong, f"A backup has been taken for {time}: until it is done or ended, retention removes nothing."
     )
     assert await doctor.look() == []
+
+
+@pytest.mark.long
+async def test_what_was_done_behind_the_back_is_told_with_the_command_that_helps(
+    use_cases: UseCases, kafka_servers: str
+) -> None:
+    """Topics of brokers that somebody changed; the registry has a topic whose log is not there."""
+    await use_cases.engines.topics.create(use_cases.caller, TopicName("other"))
+    engine = Kafka(kafka_servers)
+    weak, orphan = await topic_of(use_cases), new_topic_id()
+    registry, cursors = use_cases.engines.registry, use_cases.engines.cursors
+    async with engine.opened() as log:
+        await log.create(weak, label="P.t")
+        await log.create(orphan, label="P.old")
+        name = await log.name_of(orphan)
+        where = partition_in(engine.prefix, await log.name_of(weak))
+        assert where
+        await change_topic(engine.servers, where, cleanup_policy="compact")
+        doctor = ServiceDoctor(
+            registry, log, cursors, LossTotal(log, cursors), shared(lambda log: f"remove {log}"), again_after=0.0
+        )
+
+        found = await doctor.look()
+
+    assert name.startswith(f"{engine.prefix}.P.old.")
+    assert [finding.text for finding in found if finding.wrong] == [
+        f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers: cleanup.policy is compact,"
+        " not delete.",
+        "The log of projects/P/topics/other is gone with all its messages: delete the topic and make it again.",
+        f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now, remove it:"
+        f" remove {name}",
+    ]

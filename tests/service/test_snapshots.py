@@ -9,10 +9,9 @@ from ams.core.messages import message
 from ams.core.names import Offset, SnapshotName, SubscriptionName, TopicName
 from ams.core.offsets import ranges_of
 from ams.core.parallel_options import ParallelOptions
-from ams.service.seeking import Seeker
 from ams.service.snapshots import Snapshots
 from ams.storage.cursors.acks import Change
-from ams.storage.registry.records import PageRequest, Subscription
+from ams.storage.registry.records import Subscription
 from tests.support.engines import Engines
 
 N, S, T = SnapshotName("N"), SubscriptionName("S"), TopicName("T")
@@ -70,33 +69,6 @@ async def test_it_is_of_the_topic_that_has_the_name_now(
     assert (made.topic_id, made.floor, ranges_of(made.done)) == (another.id, 0, [])
 
 
-async def test_a_seek_to_it_brings_back_what_was_not_done_then_and_nothing_else(
-    snapshots: Snapshots, engines: Engines, caller: Caller, subscription: Subscription
-) -> None:
-    made = await snapshots.create(caller, N, "S")
-    await engines.cursors.seek(subscription.id, made.topic_id, Offset(5))
-    moved: list[str] = []
-    seeker = Seeker(engines.registry, engines.log, engines.cursors, moved.append)
-
-    stands = await seeker.seek_snapshot(caller, S, N)
-
-    progress = await engines.cursors.progress(subscription.id)
-    assert (stands.current, progress.floor, ranges_of(progress.done)) == (1, 1, [(2, 4)])
-    assert moved == [subscription.id]
-
-
-async def test_labels_are_kept_and_replaced(snapshots: Snapshots, caller: Caller, subscription: Subscription) -> None:
-    made = await snapshots.create(caller, N, "S", labels={"a": "1"})
-    assert made.labels == {"a": "1"}
-
-    changed = await snapshots.set_labels(caller, N, {"b": "2"})
-
-    assert (changed.labels, changed.done) == ({"b": "2"}, made.done)
-    assert (await snapshots.show(caller, N))[0] == changed
-    with pytest.raises(NotFound, match=r"^Snapshot doesn't exist$"):
-        await snapshots.set_labels(caller, SnapshotName("other"), {})
-
-
 async def test_it_ends_when_it_was_set_to_within_seven_days(
     snapshots: Snapshots, engines: Engines, caller: Caller, subscription: Subscription
 ) -> None:
@@ -114,18 +86,6 @@ async def test_it_ends_when_it_was_set_to_within_seven_days(
     engines.clock.advance(1)
     with pytest.raises(NotFound, match=r"^Snapshot doesn't exist$"):
         await snapshots.set_expiry(caller, N, Milliseconds(now + DAY))
-
-
-async def test_those_of_a_topic_are_named(
-    snapshots: Snapshots, engines: Engines, caller: Caller, subscription: Subscription
-) -> None:
-    await snapshots.create(caller, N, "S")
-    await engines.topics.create(caller, TopicName("other"))
-
-    assert (await snapshots.of_topic(caller, T, PageRequest())).items == (N,)
-    assert (await snapshots.of_topic(caller, TopicName("other"), PageRequest())).items == ()
-    with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
-        await snapshots.of_topic(caller, TopicName("gone"), PageRequest())
 
 
 @pytest.mark.parametrize(("days", "lost"), [(7, 0), (6, 1), (4, 1), (3, 2)])

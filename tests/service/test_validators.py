@@ -11,6 +11,8 @@ from ams.core.messages import Message, batch_of, message
 from ams.service.validators import check_some
 from ams.validation import compile_schema
 
+pytestmark = pytest.mark.usefixtures("frozen_thread_time")
+
 OBJECTS = compile_schema("json", {"type": "object"}, None)
 
 

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from ams.core.errors import LogUnavailable
+from ams.storage import coalescing
 from ams.storage.coalescing import AT_ONCE, BatchedRequest, SharedRequest
+from tests.support.waiting import wait_until_async
 
 
 class Asked:
@@ -61,14 +63,14 @@ async def test_a_question_that_is_out_may_be_joined():
     assert await again == ("a", 2)
 
 
-async def test_a_question_does_not_wait_long_for_one_that_hangs():
+async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch):
+    monkeypatch.setattr(coalescing, "PATIENCE", 0.01)
     asked = Asked()
     shared = SharedRequest(asked)
     hangs = asyncio.create_task(shared("a"))
     await turns()
     later = asyncio.create_task(shared("a"))
-    await asyncio.sleep(0.4)
-    assert len(asked.gates) == 2
+    await wait_until_async(lambda: len(asked.gates) == 2)
     asked.gates[1].set_result(None)
     assert await later == ("a", 2)
     asked.gates[0].set_result(None)
@@ -153,7 +155,9 @@ async def test_an_error_of_the_question_is_that_of_all_who_asked_and_the_next_on
 
 async def test_who_leaves_does_not_harm_the_others_and_closing_tells_those_who_wait():
     async def ask(items):
-        await asyncio.sleep(0.02 if "slow" not in items else 60)
+        await asyncio.sleep(0)
+        if "slow" in items:
+            await asyncio.Event().wait()
         return items
 
     together = BatchedRequest(ask)
@@ -163,7 +167,7 @@ async def test_who_leaves_does_not_harm_the_others_and_closing_tells_those_who_w
     assert await staying == "b"
 
     waiting = asyncio.ensure_future(together("slow"))
-    await asyncio.sleep(0.01)
+    await turns()
     await together.close()
     with pytest.raises(LogUnavailable):
         await waiting

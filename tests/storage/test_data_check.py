@@ -1,8 +1,7 @@
-import asyncio
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from ams.core.supervisor import Supervisor
 from ams.storage import data_check
 from ams.storage.data_check import DataCheck
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -64,38 +64,42 @@ def test_but_not_one_that_is_locked_for_a_moment(folder: Path, monkeypatch: pyte
         assert trouble(check_of(folder)) is None
 
 
-def test_a_folder_that_is_gone_is_a_trouble(folder: Path) -> None:
-    check = check_of(folder)
-
-    shutil.rmtree(folder)
-
-    assert trouble(check) == f"{folder}: No such file or directory"
-
-
-def test_so_is_another_one_in_its_place(folder: Path) -> None:
-    check = check_of(folder)
-
+def move_aside(folder: Path) -> None:
     folder.rename(folder.parent / "before")
     shutil.copytree(folder.parent / "before", folder)
 
-    assert trouble(check) == f"{folder} was replaced while it was in use"
 
-
-def test_so_is_a_database_without_its_file_and_none_is_made(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (shutil.rmtree, ": No such file or directory"),
+        (move_aside, " was replaced while it was in use"),
+        (lambda folder: (folder / "registry.db").unlink(), "/registry.db: No such file or directory"),
+        (lambda folder: (folder / "registry.db").write_bytes(b"x" * 4096), "/registry.db: file is not a database"),
+    ],
+    ids=["a folder that is gone", "another one in its place", "a database without its file", "no database any more"],
+)
+def test_what_is_not_as_it_was_is_a_trouble(folder: Path, harm: Callable[[Path], object], said: str) -> None:
     check = check_of(folder)
 
-    (folder / "registry.db").unlink()
+    harm(folder)
 
-    assert trouble(check) == f"{folder}/registry.db: No such file or directory"
-    assert not (folder / "registry.db").exists()
+    files = sorted(folder.rglob("*"))
+    assert trouble(check) == f"{folder}{said}"
+    assert sorted(folder.rglob("*")) == files, "no file is made"
 
 
-def test_and_one_that_is_no_database_any_more(folder: Path) -> None:
-    check = check_of(folder)
-
-    (folder / "registry.db").write_bytes(b"x" * 4096)
-
-    assert trouble(check) == f"{folder}/registry.db: file is not a database"
+def test_a_file_that_is_missing_is_a_trouble_unless_it_is_just_being_removed(folder: Path) -> None:
+    segment = folder / "1.log"
+    named = [str(segment)]
+    check = DataCheck([str(folder)], [], lambda: named)
+    segment.touch()
+    assert trouble(check) is None
+    segment.unlink()
+    assert trouble(check) is None, "it may be named no more at the next look"
+    assert trouble(check) == f"{segment}: No such file or directory"
+    named.clear()
+    assert trouble(check) is None
 
 
 def test_a_look_that_does_not_return_is_a_trouble(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +114,9 @@ async def test_while_it_runs_it_looks_by_itself(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(data_check, "LOOK_SECONDS", 0.01)
     check, watched = check_of(folder), Supervisor()
 
-    async with asyncio.timeout(30), check.running(watched):
+    async with check.running(watched):
         with locked(folder / "registry.db"):
-            while check.trouble is None:
-                await asyncio.sleep(0.01)
-        while check.trouble is not None:
-            await asyncio.sleep(0.01)
+            await wait_until_async(lambda: check.trouble)
+        await wait_until_async(lambda: check.trouble is None)
 
     assert watched.failure is None

@@ -43,11 +43,22 @@ def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):
     assert disk.read_now(handle, 6, 0) is None
 
 
-def test_a_file_system_without_write_through_takes_two_calls(handle, monkeypatch):
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EOPNOTSUPP, "not supported")
+def failing(code):
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(os, "pwritev", refuse)
+    return fail
+
+
+def writes_three_bytes(file, data, *rest, whole=os.pwritev):
+    return whole(file, [b"".join(data)[:3]], *rest)
+
+
+@pytest.mark.parametrize(
+    "pwritev", [failing(errno.EOPNOTSUPP), writes_three_bytes], ids=["no write-through", "a short one"]
+)
+def test_what_a_write_through_leaves_is_written_and_synced(handle, monkeypatch, pwritev):
+    monkeypatch.setattr(os, "pwritev", pwritev)
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
 
@@ -57,37 +68,19 @@ def test_a_file_system_without_write_through_takes_two_calls(handle, monkeypatch
     assert synced == [handle]
 
 
-def test_an_error_of_a_write_through_is_told(handle, monkeypatch):
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, "input/output error")
+@pytest.mark.parametrize(
+    ("pwritev", "pwrite", "told"),
+    [
+        (failing(errno.EIO), os.pwrite, "Input/output error"),
+        (writes_three_bytes, failing(errno.ENOSPC), "No space left on device"),
+    ],
+    ids=["at once", "after a part"],
+)
+def test_an_error_of_a_write_through_is_told(handle, monkeypatch, pwritev, pwrite, told):
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    monkeypatch.setattr(os, "pwrite", pwrite)
 
-    monkeypatch.setattr(os, "pwritev", fail)
-
-    with pytest.raises(OSError, match="input/output error"):
-        Disk().write_through(handle, [b"he", b"llo"], 0)
-
-
-def test_a_short_write_through_is_finished(handle, monkeypatch):
-    whole = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, [b"".join(data)[:3]], *rest))
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fdatasync", synced.append)
-
-    Disk().write_through(handle, [b"he", b"llo"], 0)
-
-    assert Disk().read(handle, 5, 0) == b"hello"
-    assert synced == [handle]
-
-
-def test_a_disk_that_is_full_after_a_part_of_a_write_through_is_told(handle, monkeypatch):
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "no space left on device")
-
-    whole = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, data[:1], *rest))
-    monkeypatch.setattr(os, "pwrite", fail)
-
-    with pytest.raises(OSError, match="no space left on device"):
+    with pytest.raises(OSError, match=told):
         Disk().write_through(handle, [b"he", b"llo"], 0)
 
 
@@ -126,7 +119,7 @@ def test_files_are_cut_reserved_renamed_and_removed(handle, path, tmp_path):
     assert not disk.exists(path + "2")
 
 
-def test_folders_are_made_once_and_measured_with_all_below(tmp_path):
+def test_folders_are_made_once_with_their_parents_for_the_owner_only_and_measured_with_all_below(tmp_path):
     disk, folder = Disk(), str(tmp_path / "a" / "b")
     disk.make_folder(folder)
     disk.make_folder(folder)
@@ -134,6 +127,7 @@ def test_folders_are_made_once_and_measured_with_all_below(tmp_path):
     disk.write(handle, bytes(100), 0)
     disk.close(handle)
 
+    assert {os.stat(tmp_path / each).st_mode & 0o777 for each in ("a", "a/b")} == {0o700}
     assert disk.used_bytes(str(tmp_path)) == 100
     assert disk.free_bytes(folder) > 0
 
@@ -161,12 +155,6 @@ def test_power_loss_leaves_the_old_file_or_the_new_one():
 
         handle = disk.open("/file")
         assert disk.read(handle, 10, 0) in (b"old", b"new")
-
-
-def test_folders_are_made_with_their_parents_for_the_owner_only(tmp_path):
-    Disk().make_folder(str(tmp_path / "log" / "1h"))
-
-    assert {os.stat(tmp_path / each).st_mode & 0o777 for each in ("log", "log/1h")} == {0o700}
 
 
 def on_a_disk_in_memory(written: bytes = b"") -> tuple[UnreliableDisk, int]:

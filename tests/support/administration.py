@@ -11,6 +11,7 @@ from ams.access.permissions import SERVICE_ADMIN
 from ams.core.clock import Clock, ManualClock
 from ams.core.names import ProjectId, ProjectName, UserName
 from ams.storage.database.database import sqlite_url
+from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.records import Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 
@@ -37,9 +38,11 @@ async def open_registry(folder: Path, clock: Clock | None = None) -> AsyncIterat
 
 
 @contextlib.asynccontextmanager
-async def open_registry_at(url: str, clock: Clock | None = None) -> AsyncIterator[Registry]:
+async def open_registry_at(
+    url: str, clock: Clock | None = None, space: FreeSpace = UNLIMITED
+) -> AsyncIterator[Registry]:
     """Open the registry at a URL, and close it at the end."""
-    registry = await Registry.open(url, KEY, clock=clock or ManualClock())
+    registry = await Registry.open(url, KEY, clock=clock or ManualClock(), space=space)
     try:
         yield registry
     finally:

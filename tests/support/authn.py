@@ -65,7 +65,9 @@ class Service:
     app: AuthnApp
     client: httpx.AsyncClient
 
-    async def call(self, method: str, path: str, body: Any = None, *, key: str = MANAGEMENT_KEY) -> httpx.Response:
+    async def call(
+        self, method: str, path: str, body: Any = None, *, key: str = MANAGEMENT_KEY, if_match: str = ""
+    ) -> httpx.Response:
         """Ask for a path below `/v1`."""
         content = body if isinstance(body, bytes) else None
         return await self.client.request(
@@ -73,7 +75,7 @@ class Service:
             f"/v1{path}",
             content=content,
             json=None if content is not None else body,
-            headers={"x-api-key": key} if key else {},
+            headers=({"x-api-key": key} if key else {}) | ({"if-match": if_match} if if_match else {}),
         )
 
     async def service_type(self, name: str = "ams", *hosts: str, **more: Any) -> dict[str, Any]:

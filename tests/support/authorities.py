@@ -24,21 +24,12 @@ DAY = datetime.timedelta(days=1)
 YEARS = datetime.timedelta(days=3650)
 
 OIDS = {
-    "E": NameOID.EMAIL_ADDRESS,
-    "SERIALNUMBER": NameOID.SERIAL_NUMBER,
-    "CN": NameOID.COMMON_NAME,
-    "OU": NameOID.ORGANIZATIONAL_UNIT_NAME,
-    "O": NameOID.ORGANIZATION_NAME,
-    "POSTALCODE": NameOID.POSTAL_CODE,
-    "STREET": NameOID.STREET_ADDRESS,
-    "L": NameOID.LOCALITY_NAME,
-    "ST": NameOID.STATE_OR_PROVINCE_NAME,
-    "C": NameOID.COUNTRY_NAME,
-    "DC": NameOID.DOMAIN_COMPONENT,
-    "UID": NameOID.USER_ID,
-    "GN": NameOID.GIVEN_NAME,
+    "E": NameOID.EMAIL_ADDRESS, "SERIALNUMBER": NameOID.SERIAL_NUMBER, "CN": NameOID.COMMON_NAME,
+    "OU": NameOID.ORGANIZATIONAL_UNIT_NAME, "O": NameOID.ORGANIZATION_NAME, "POSTALCODE": NameOID.POSTAL_CODE,
+    "STREET": NameOID.STREET_ADDRESS, "L": NameOID.LOCALITY_NAME, "ST": NameOID.STATE_OR_PROVINCE_NAME,
+    "C": NameOID.COUNTRY_NAME, "DC": NameOID.DOMAIN_COMPONENT, "UID": NameOID.USER_ID, "GN": NameOID.GIVEN_NAME,
     "TITLE": NameOID.TITLE,
-}
+}  # fmt: skip
 Subject = str | Sequence[tuple[str, str]] | x509.Name
 """A common name, labels and values in encoded order, or a whole name."""
 Extension = tuple[x509.ExtensionType, bool]
@@ -116,35 +107,33 @@ class Authority(Credentials):
         *,
         issuer: "Authority | None" = None,
         path_length: int | None = None,
-        not_before: datetime.datetime = NOW - YEARS,
-        not_after: datetime.datetime = NOW + YEARS,
         crl_urls: Sequence[str] = (),
         usage: Sequence[str] = ("key_cert_sign", "crl_sign"),
         extensions: Sequence[Extension] = (),
+        **dates: datetime.datetime,
     ) -> "Authority":
-        """Make a root, or a CA below `issuer`."""
+        """Make a root, or a CA below `issuer`; `dates` are `not_before` and `not_after`."""
         key = ec.generate_private_key(ec.SECP256R1())
         basic = (x509.BasicConstraints(ca=True, path_length=path_length), True)
         chosen: list[Extension] = [basic, key_usage(*usage), *extensions]
         if crl_urls:
             chosen.append(distribution_points(*crl_urls))
-        certificate = _signed(key, name_of(name), issuer, not_before=not_before, not_after=not_after, extensions=chosen)
+        certificate = _signed(key, name_of(name), issuer, chosen, **dates)
         return cls(certificate, key, (issuer.certificate, *issuer.chain) if issuer else ())
 
     def signs(
         self,
         subject: Subject = "Jane",
         *,
-        not_before: datetime.datetime = NOW - YEARS,
-        not_after: datetime.datetime = NOW + YEARS,
         extensions: Sequence[Extension] = (NO_CA,),
         hosts: Sequence[str] = (),
         crl_urls: Sequence[str] = (),
         ocsp_urls: Sequence[str] = (),
         serial: int | None = None,
         key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
+        **dates: datetime.datetime,
     ) -> Credentials:
-        """Return a certificate that is no CA, and its key."""
+        """Return a certificate that is no CA, and its key; `dates` are `not_before` and `not_after`."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         chosen = list(extensions)
         if hosts:
@@ -153,10 +142,7 @@ class Authority(Credentials):
             chosen.append(distribution_points(*crl_urls))
         if ocsp_urls:
             chosen.append((_responders(ocsp_urls), False))
-        certificate = _signed(
-            key, name_of(subject), self, not_before=not_before, not_after=not_after, extensions=chosen, serial=serial
-        )
-        return Credentials(certificate, key)
+        return Credentials(_signed(key, name_of(subject), self, chosen, serial, **dates), key)
 
     def signs_changed(self, certificate: x509.Certificate, old: bytes, new: bytes) -> x509.Certificate:
         """Return a certificate with some bytes replaced by as many others, signed again: what no library makes."""
@@ -264,11 +250,11 @@ def _signed(
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
     subject: x509.Name,
     issuer: Authority | None,
-    *,
-    not_before: datetime.datetime,
-    not_after: datetime.datetime,
     extensions: Sequence[Extension],
     serial: int | None = None,
+    *,
+    not_before: datetime.datetime = NOW - YEARS,
+    not_after: datetime.datetime = NOW + YEARS,
 ) -> x509.Certificate:
     builder = (
         x509.CertificateBuilder()

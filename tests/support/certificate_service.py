@@ -3,12 +3,12 @@
 import contextlib
 import json
 import ssl
-import threading
 import uuid
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.http_server import QuietHandler, http_server
 
 KEY = "the-management-key"
 DATE = "2026-01-02T03:04:05Z"
@@ -141,10 +141,8 @@ def certificate_service(tls: ssl.SSLContext | None = None) -> Iterator[Certifica
     """Run one on a free port of this machine; with TLS it says who logs in."""
     service = CertificateService()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:  # the name the standard library calls
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802  # the name the standard library calls
             sent = self.rfile.read(int(self.headers.get("content-length", 0)))
             name = _common_name(self.connection) if tls else None
             key = self.headers.get("x-api-key")
@@ -164,22 +162,8 @@ def certificate_service(tls: ssl.SSLContext | None = None) -> Iterator[Certifica
             super().finish()
             self.connection.close()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    service.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with http_server(Handler, tls) as service.url:
         yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _common_name(connection: Any) -> str | None:

@@ -29,6 +29,11 @@ def ams(*words: str, **variables: str) -> Ran:
     return run_ams(words, {**os.environ, **variables})
 
 
+def ams_alone(*words: str, **variables: str) -> Ran:
+    """Run `ams` with these variables, and none of its own from the environment of the tests."""
+    return run_ams(words, {name: value for name, value in os.environ.items() if name[:4] != "AMS_"} | variables)
+
+
 def run_ams(
     words: Sequence[str], environment: Mapping[str, str], *, stdin: str = "", folder: Path | None = None
 ) -> Ran:

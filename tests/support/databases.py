@@ -18,6 +18,8 @@ from ams.storage.secrets import Secrets
 from tests.support.parts import template_database
 
 _KEPT = {"keys", "alembic_version"}
+_KINDS = {"registry": (REGISTRY, keys), "authn": (AUTHN, sealing)}
+"""Schemas, and the tables of what they are encrypted with."""
 
 
 def empty_registry(key: bytes) -> str:
@@ -25,7 +27,7 @@ def empty_registry(key: bytes) -> str:
 
     It is the same one for all tests of a process: to empty it takes milliseconds, where to make one takes a second.
     """
-    url, connection = _registry(key)
+    url, connection = _filled("registry", key)
     tables = [*reversed(METADATA.sorted_tables), REGISTRY.outcomes]
     # The audit log lets nothing go that a pruning does not cover.
     connection.execute(f"INSERT INTO audit_prunings (at, until) VALUES (0, {2**62}); DELETE FROM audit")
@@ -35,7 +37,7 @@ def empty_registry(key: bytes) -> str:
 
 def empty_store(key: bytes) -> str:
     """Return the URL of a database with the certificate service's tables and nothing in them, made likewise."""
-    url, connection = _store(key)
+    url, connection = _filled("authn", key)
     tables = [*reversed(AUTHN.tables.sorted_tables), AUTHN.outcomes]
     connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table is not sealing))
     return url
@@ -52,32 +54,18 @@ def _nothing() -> str:
 
 
 @cache
-def _registry(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
-    """Make the database, and a connection to empty it by."""
+def _filled(kind: str, key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
+    """Make a database of a kind for this process, and a connection to empty it by."""
+    schema, fingerprints = _KINDS[kind]
 
     def fill(url: str) -> None:
         engine = engine_to(conninfo(url), 1)
         with engine.execution_options(begin="BEGIN").begin() as connection:
-            opening.create(connection, REGISTRY)
-            connection.execute(insert(keys).values(fingerprint=Secrets(key).fingerprint))
+            opening.create(connection, schema)
+            connection.execute(insert(fingerprints).values(fingerprint=Secrets(key).fingerprint))
         engine.dispose()
 
-    url = _own("registry", fill)
-    connection = psycopg.connect(url, autocommit=True)
-    atexit.register(connection.close)
-    return url, connection
-
-
-@cache
-def _store(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
-    def fill(url: str) -> None:
-        engine = engine_to(conninfo(url), 1)
-        with engine.execution_options(begin="BEGIN").begin() as connection:
-            opening.create(connection, AUTHN)
-            connection.execute(insert(sealing).values(fingerprint=Secrets(key).fingerprint))
-        engine.dispose()
-
-    url = _own("authn", fill)
+    url = _own(kind, fill)
     connection = psycopg.connect(url, autocommit=True)
     atexit.register(connection.close)
     return url, connection

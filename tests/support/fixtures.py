@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ams.core.clock import ManualClock
     from ams.storage.registry.registry import Registry
     from tests.support.publishing import Publishing
+    from tests.support.receiving import Receiving
     from tests.support.served import Served
     from tests.support.use_cases import UseCases
 
@@ -22,6 +23,14 @@ def clock() -> "ManualClock":
     from ams.core.clock import ManualClock
 
     return ManualClock()
+
+
+@pytest.fixture(scope="module")
+def frozen_thread_time() -> Iterator[None]:
+    """Stop the thread's clock: a garbage collection takes milliseconds, which would count as work of a check."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.thread_time", lambda: 0.0)
+        yield
 
 
 @pytest.fixture
@@ -93,3 +102,18 @@ def publishing(running_publishing: "Publishing") -> "Publishing":
     """A server of files, shared by tests, that has nothing yet."""
     running_publishing.forget()
     return running_publishing
+
+
+@pytest.fixture(scope="session")
+def running_receiver(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Receiving]":
+    from tests.support.receiving import received
+
+    with received(tmp_path_factory.mktemp("receiving"), more_ports=60) as running:
+        yield running
+
+
+@pytest.fixture
+def receiving(running_receiver: "Receiving") -> "Receiving":
+    """A receiver of deliveries, shared by tests, that remembers nothing yet."""
+    running_receiver.forget()
+    return running_receiver

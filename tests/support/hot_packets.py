@@ -187,7 +187,3 @@ def table() -> Mapping[str, bytes]:
         "nonsense": b"nonsense\r\n\r\n",
     }
     return found
-
-
-WARMING = (_PLAIN, said(PULL, NOW), said(ACKNOWLEDGE, ID))
-"""Requests that are let in, by whose heads others are known afterwards."""

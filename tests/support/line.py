@@ -1,7 +1,15 @@
 """The service's end of a connection, as tests want it: what is written is kept, and nothing goes over a network."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
+
+from uvicorn.server import ServerState
+
+from ams.http.protocol import LimitedProtocol, limited
+from ams.http.rounds import Rounds
+from ams.http.server import server
+from ams.web.listener import ListenerLimits
 
 
 class Line(asyncio.Transport):
@@ -57,3 +65,28 @@ class Line(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.unread
+
+
+class LineServer:
+    """A server of an ASGI application, all connections of which are lines."""
+
+    def __init__(
+        self,
+        application: Callable[..., Any],
+        rounds: Rounds | None = None,
+        *,
+        request_seconds: float = 30.0,
+        base: type[LimitedProtocol] = LimitedProtocol,
+    ) -> None:
+        self._speaks: Any = limited(4096, request_seconds, base=base)
+        self._speaks.rounds = rounds or self._speaks.rounds
+        self._config = server(application, "lines", ListenerLimits(connections=9), http=self._speaks).config
+        self._config.load()
+        self.state = ServerState()
+
+    def connect(self) -> "tuple[Line, Any]":
+        """Return both ends of a new connection."""
+        line = Line()
+        connection = self._speaks(self._config, self.state, {}, asyncio.get_running_loop())
+        connection.connection_made(line)
+        return line, connection

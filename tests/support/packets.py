@@ -7,6 +7,7 @@ _INNER = b"DELETE /v1/projects/P/topics/T HTTP/1.1\r\nHost: x\r\n\r\n"
 """A whole request, which stands in bodies and must never be taken for one."""
 _LINES = b"\nUpgrade: a\nUPGRADE : b\r\nupgrade\t: c" * 4 + b"\r\n\r\n" + _INNER
 _OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+_KEEP = b"Connection: keep-alive\r\n"
 
 
 def sized(target: bytes, body: bytes, headers: bytes = b"") -> bytes:
@@ -38,6 +39,14 @@ def table(target: bytes, body: bytes, headers: bytes = b"") -> Mapping[str, byte
         "chunked": chunked(target, body, headers),
         "chunked with lines that look like offers": chunked(target, _LINES, headers, size=7),
         "chunked with an offer": chunked(target, _LINES, headers + _OFFER, trailer=b"x-check: 1\r\n"),
+        "chunked with a trailer that upgrades": chunked(target, body, headers, trailer=_OFFER),
+        "chunked with a trailer that keeps the connection": chunked(target, body, headers, trailer=_KEEP),
+        "chunked with a trailer of a length": chunked(target, body, headers, trailer=b"Content-Length: 5\r\n"),
+        "chunked with a trailer of a coding": chunked(target, body, headers, trailer=b"Transfer-Encoding: chunked\r\n"),
+        "chunked whose trailer says it is the last": chunked(target, body, headers, trailer=b"Connection: close\r\n"),
+        "chunked whose trailer says to a proxy it is the last": chunked(
+            target, body, headers, trailer=b"Proxy-Connection: close\r\n"
+        ),
         "empty": sized(target, b"", headers),
         "old": get.replace(b"1.1", b"1.0") + b"\r\n",
         "last": get + b"Connection: close\r\n\r\n",

@@ -4,7 +4,8 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.http_server import QuietHandler, http_server
 
 Answer = Callable[[bytes], bytes]
 """Makes the answer to a body."""
@@ -13,8 +14,8 @@ Answer = Callable[[bytes], bytes]
 class Publishing:
     """What the server has, and how often it was asked."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self) -> None:
+        self.port = 0
         self.asked: Counter[str] = Counter()
         self.statuses: dict[str, int] = {}
         """Of paths that answer something else than 200."""
@@ -55,14 +56,13 @@ class Publishing:
 @contextlib.contextmanager
 def published() -> Iterator[Publishing]:
     """Run a server while the block runs."""
+    publishing = Publishing()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802
             self._reply(b"")
 
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # noqa: N802
             self._reply(self.rfile.read(int(self.headers["Content-Length"])))
 
         def _reply(self, body: bytes) -> None:
@@ -75,18 +75,9 @@ def published() -> Iterator[Publishing]:
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(data)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    publishing = Publishing(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield publishing
-    finally:
-        publishing.held.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http_server(Handler) as base:
+        publishing.port = int(base.rpartition(":")[2])
+        try:
+            yield publishing
+        finally:
+            publishing.held.set()

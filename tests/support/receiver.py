@@ -5,6 +5,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,18 +23,21 @@ class Receiver:
     port: int
     ca: str
     behaviour: Behaviour
+    keeps: bool = False
+    """Whether a connection is kept for more requests when `behaviour` returns."""
     heads: list[bytes] = field(default_factory=list)
     """The heads of requests that came, byte by byte as they were sent."""
+    connections: int = 0
 
 
 @contextlib.contextmanager
-def receiver(folder: Path, behaviour: Behaviour) -> Iterator[Receiver]:
+def receiver(folder: Path, behaviour: Behaviour, *, keeps: bool = False) -> Iterator[Receiver]:
     """Receive until the block ends; `folder` holds the CA and the certificate, made when they are not there."""
     ca, chain, key = self_signed(str(folder))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain, key)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        running = Receiver(listener.getsockname()[1], ca, behaviour)
+        running = Receiver(listener.getsockname()[1], ca, behaviour, keeps)
         thread = threading.Thread(target=_accept, args=(listener, context, running), daemon=True)
         thread.start()
         try:
@@ -47,19 +51,28 @@ def _accept(listener: socket.socket, context: ssl.SSLContext, running: Receiver)
     with contextlib.suppress(OSError):
         while True:
             connection, _ = listener.accept()
+            running.connections += 1
             threading.Thread(target=_serve, args=(connection, context, running), daemon=True).start()
 
 
 def _serve(connection: socket.socket, context: ssl.SSLContext, running: Receiver) -> None:
     with contextlib.suppress(OSError), connection, context.wrap_socket(connection, server_side=True) as secure:
-        came = b""
-        while len(came) < _length(came):
-            part = secure.recv(4096)
-            if not part:
+        while came := _request(secure):
+            running.heads.append(came.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+            running.behaviour(secure)
+            if not running.keeps:
                 return
-            came += part
-        running.heads.append(came.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
-        running.behaviour(secure)
+
+
+def _request(secure: ssl.SSLSocket) -> bytes:
+    """Return the next request; nothing when the other side has closed."""
+    came = b""
+    while len(came) < _length(came):
+        part = secure.recv(4096)
+        if not part:
+            return b""
+        came += part
+    return came
 
 
 def _length(came: bytes) -> int:
@@ -80,6 +93,28 @@ def answers(body: str, status: str = "200 OK", *headers: str) -> Behaviour:
 def sends(raw: bytes) -> Behaviour:
     """Send bytes as they are."""
     return lambda secure: secure.sendall(raw)
+
+
+def sends_and_ends(raw: bytes) -> Behaviour:
+    """Send bytes as they are, and close the connection in order."""
+
+    def behaviour(secure: ssl.SSLSocket) -> None:
+        secure.sendall(raw)
+        with contextlib.suppress(OSError):
+            secure.unwrap()
+        secure.close()
+
+    return behaviour
+
+
+def waits(seconds: float, then: Behaviour) -> Behaviour:
+    """Take a while."""
+
+    def behaviour(secure: ssl.SSLSocket) -> None:
+        time.sleep(seconds)
+        then(secure)
+
+    return behaviour
 
 
 def is_silent(secure: ssl.SSLSocket) -> None:

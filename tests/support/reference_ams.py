@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ams.http.asgi import Receive, Send, answer
-from ams.http.server import listen, server, until_started
+from ams.http.server import listen, small_server, until_started
 
 TOKEN = "the-token-of-the-worker"
 ONE = re.compile(r"/v1/projects/([\w-]+)/subscriptions/([\w-]+)(?::(\w+))?")
@@ -163,7 +163,7 @@ async def reference_ams(port: int = 0) -> AsyncIterator[ReferenceAms]:
     made = ReferenceAms()
     with contextlib.closing(listen("127.0.0.1", port, "port")) as sock:
         made.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        running = server(made)
+        running = small_server(made, "reference")
         task = asyncio.create_task(running.serve([sock]))
         await until_started(running, task)
         try:

@@ -3,23 +3,25 @@
 import asyncio
 import contextlib
 import socket
-import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-import uvloop
+import httpx
 
 from ams.app.serving import Running, running
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from tests.support import shape
+from tests.support.loop_thread import on_loop_thread
+from tests.support.waiting import PATIENCE_SECONDS
+
+T = TypeVar("T")
 
 SERVICE_TOKEN = "the-service-token"
 WORKER_TOKEN = "the-token-of-the-push-worker"
-START_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,28 @@ class Served:
         host, _, port = self.run.base_url.removeprefix("http://").partition(":")
         return host, int(port)
 
+    def call(
+        self, method: str, path: str, body: object = None, token: str = "", *, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        """Ask for a path below `/v1`, as the administrator unless a token is given."""
+        url, shown = f"{self.run.base_url}/v1{path}", {"x-api-key": token or self.token, **(headers or {})}
+        # There are no certificates to load for plain HTTP.
+        return httpx.request(
+            method, url, json=body, headers=shown, trust_env=False, verify=False, timeout=PATIENCE_SECONDS
+        )
+
+    def ask(
+        self, method: str, path: str, body: object = None, token: str = "", *, headers: dict[str, str] | None = None
+    ) -> Any:
+        """Ask likewise; return what a good answer holds."""
+        answer = self.call(method, path, body, token, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json() if answer.content else None
+
+    def carry_out(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have the service do now what it does at times."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_SECONDS)
+
     def connect(self, seconds: float) -> socket.socket:
         """Return a new connection, on which each step may take so long."""
         return socket.create_connection(self.address, timeout=seconds)
@@ -52,31 +76,6 @@ def served(data: Path, **settings: object) -> Iterator[Served]:
     every = usual | {"port": 0, "ops_port": 0} | shape.settings(data) | settings
     chosen = Settings(data=str(data), **every)  # type: ignore[arg-type]  # tests name settings freely
     clock = ManualClock(SystemClock().wall()) if shape.is_cluster() else ManualClock()
-    started: Future[tuple[Running, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    thread = threading.Thread(target=_run, args=(chosen, clock, started))
-    thread.start()
-    run, loop, stop = started.result(START_SECONDS)
-    try:
+    with on_loop_thread(running(chosen, Supervisor(), clock=clock)) as (run, loop):
         kept = data / "admin.token"  # not of a second node: the first made the administrator
         yield Served(run, kept.read_text().strip() if kept.exists() else SERVICE_TOKEN, clock, loop)
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-
-
-def _run(
-    settings: Settings, clock: ManualClock, started: "Future[tuple[Running, asyncio.AbstractEventLoop, asyncio.Event]]"
-) -> None:
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with running(settings, Supervisor(), clock=clock) as run:
-            started.set_result((run, asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve())
-    except BaseException as error:
-        if started.done():
-            raise
-        started.set_exception(error)

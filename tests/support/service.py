@@ -4,17 +4,23 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from ams.app.serving import Running, running
+from ams.core.clock import Clock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from tests.support import shape
+from tests.support.waiting import PATIENCE_SECONDS
 
 READY_SECONDS = 100
 """Until a service has surely failed to start: many may start at a time."""
@@ -35,6 +41,22 @@ class LiveService:
     def ca(self) -> Path:
         return self.data / "ca.pem"
 
+    def http(self) -> httpx.Client:
+        """Return a client of `/v1` with the first administrator's token."""
+        trust = ssl.create_default_context(cafile=str(self.ca)) if self.base_url.startswith("https") else True
+        headers = {"x-api-key": self.token}
+        return httpx.Client(
+            base_url=f"{self.base_url}/v1", headers=headers, verify=trust, trust_env=False, timeout=PATIENCE_SECONDS
+        )
+
+    def ask(self, method: str, path: str, body: object = None, *, token: str = "") -> Any:
+        """Ask for a path below `/v1`, as the administrator unless a token is given; return what a good answer holds."""
+        with self.http() as client:
+            answer = client.request(method, path, json=body, headers={"x-api-key": token or self.token})
+        assert answer.status_code == 200, answer.text
+        is_json = answer.content and answer.headers["content-type"].startswith("application/json")
+        return answer.json() if is_json else answer.text
+
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -42,6 +64,14 @@ class LiveService:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=15)
+
+
+def make_subscription(http: httpx.Client, topic: str = "T", subscription: str = "S") -> None:
+    """Make project P with a topic and a subscription of it."""
+    http.post("/projects/P", json={}).raise_for_status()
+    http.put(f"/projects/P/topics/{topic}").raise_for_status()
+    body = {"topic": f"projects/P/topics/{topic}"}
+    http.put(f"/projects/P/subscriptions/{subscription}", json=body).raise_for_status()
 
 
 @contextlib.contextmanager
@@ -95,10 +125,12 @@ def _ready_lines(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def running_service(data: Path, **settings: object) -> AsyncIterator[tuple[Running, str]]:
+async def running_service(
+    data: Path, *, clock: Clock | None = None, **settings: object
+) -> AsyncIterator[tuple[Running, str]]:
     """Serve in this process on free ports; gives the running service and the first admin's token."""
     chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0}
     chosen |= shape.settings(data) | settings
-    async with running(Settings(**chosen), Supervisor()) as run:  # type: ignore[arg-type]  # tests name settings freely
+    async with running(Settings(**chosen), Supervisor(), clock=clock) as run:  # type: ignore[arg-type]  # tests name settings freely
         token = await asyncio.to_thread((data / "admin.token").read_text)
         yield run, token.strip()

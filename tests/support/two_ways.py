@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import re
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +18,20 @@ from ams.core.supervisor import Supervisor
 from ams.http.lane import LaneProtocol, LaneRequest, with_lane
 from ams.http.protocol import LimitedProtocol, limited
 from ams.http.server import server
+from ams.web.listener import ListenerLimits
 from tests.support import shape
 from tests.support.line import Line
 from tests.support.rounds import at_once
+from tests.support.waiting import wait_until_async
 
 SERVICE_TOKEN = "the-service-token"
 TOKEN = b"T" * 64
 """Stands in requests where the token of a user belongs, which each service has made another of."""
-SECONDS = 20
+_PACKET = 32 * 1024
 _OWN_ID = re.compile(rb"\r\nx-request-id: [0-9a-f]{8}-[0-9a-f]+")
 """A request id that the service made."""
 _OF_BROKERS = re.compile(rb'(?<="publishTime":")[^"]*(?=")|(?<=\r\ncontent-length: )\d+')
 """When a message was published, which brokers tell by a clock of their own, and the length of what tells it."""
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until this holds."""
-    ends, turns = time.monotonic() + SECONDS, 0
-    while not holds():
-        assert time.monotonic() < ends
-        turns += 1
-        await asyncio.sleep(0 if turns < 50 else 0.0005)
 
 
 class Way:
@@ -54,12 +47,13 @@ class Way:
         settings = made.settings
         self._speaks: Any = limited(
             settings.max_header_bytes,
-            limits.get("max_connections", 1000),
             limits.get("request_seconds", settings.request_seconds),
             base=type(base.__name__, (base,), {"_start": self._counted}) if lane else base,
         )
         self.rounds = self._speaks.rounds = limits.get("rounds") or at_once()
-        self._config = server(made.app, http=self._speaks, keep_alive=settings.keep_alive_seconds).config
+        self._config = server(
+            made.app, "lines", ListenerLimits(connections=9), http=self._speaks, keep_alive=settings.keep_alive_seconds
+        ).config
         self._config.load()
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"100%b of a day")]
@@ -86,6 +80,16 @@ class Way:
         protocol.connection_made(line)
         return line, protocol
 
+    async def begin(self, packet: bytes) -> tuple[Line, Any]:
+        """Send something on a new connection, in packets as a network has them, and give others turns after each."""
+        line, protocol = self.connect()
+        whole = self.with_tokens(packet)
+        for at in range(0, len(whole), _PACKET):
+            protocol.data_received(whole[at : at + _PACKET])
+            for _ in range(10):
+                await asyncio.sleep(0)
+        return line, protocol
+
     async def told(self, packets: Iterable[bytes], *, slowly: bool = False) -> tuple[bytes, bool]:
         """Return what is written, but for what differs each time, and whether the connection is closed then.
 
@@ -93,7 +97,7 @@ class Way:
         """
         line, protocol = self.connect()
         for packet in self._with_token(list(packets)):
-            await until(lambda: not line.is_paused or line.is_closed)
+            await wait_until_async(lambda: not line.is_paused or line.is_closed)
             if line.is_closed:
                 break
             protocol.data_received(packet)
@@ -108,7 +112,7 @@ class Way:
         result = written, line.is_closed
         self.has_half = protocol._in_request and not line.is_closed
         protocol.connection_lost(None)
-        await until(lambda: not self.state.tasks)
+        await wait_until_async(lambda: not self.state.tasks)
         return result
 
     def with_tokens(self, said: bytes) -> bytes:
@@ -126,7 +130,7 @@ class Way:
 
     async def settled(self, protocol: Any) -> None:
         """Wait until nothing is under way on this connection but what its client has not sent yet."""
-        await until(lambda: protocol._held is None and (not self.state.tasks or _waits_for_rest(protocol)))
+        await wait_until_async(lambda: protocol._held is None and (not self.state.tasks or _waits_for_rest(protocol)))
         await asyncio.sleep(0)
 
     def counted(self) -> tuple[Any, ...]:
@@ -154,11 +158,11 @@ class Way:
         """Return what has to be nothing when all is answered: memory of bodies and answers, connections and tasks."""
         assert self.made.lane is not None
         bodies, unread = self.made.lane.fast.bodies, self.made.lane.unread
-        assert bool(bodies._by_holder) == bool(bodies._buffered)
-        assert bool(unread._by_project) == bool(unread._held)
+        shares = bodies._share, unread._share
+        assert all(bool(share) == bool(share.used) for share in shares)
         return (
-            bodies._buffered + len(bodies._arriving),
-            unread._held,
+            bodies._share.used + len(bodies._arriving),
+            unread._share.used,
             len(self.state.connections),
             len(self.state.tasks),
         )
@@ -183,8 +187,6 @@ class Way:
 
 
 def _lines_of(folder: Path) -> list[dict[str, Any]]:
-    import json
-
     return [json.loads(line) for file in sorted(folder.glob("audit*")) for line in file.read_text().splitlines()]
 
 
@@ -242,7 +244,7 @@ async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **setting
     On Kafka and PostgreSQL, whose clocks nobody moves, the time that stands still is that of the start.
     """
     is_cluster = is_cluster or shape.is_cluster()
-    limits = {name: settings.pop(name) for name in ("max_connections", "rounds") if name in settings}
+    limits = {name: settings.pop(name) for name in ("rounds",) if name in settings}
     files, clock = settings.pop("files", None), ManualClock(SystemClock().wall()) if is_cluster else ManualClock()
     usual: dict[str, Any] = {"push_enabled": False, "service_token": SERVICE_TOKEN, "pull_wait": 0.0}
     usual |= {"min_free_bytes": 0, "reserve_bytes": 0}

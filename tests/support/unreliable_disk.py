@@ -149,6 +149,8 @@ class UnreliableDisk(Disk):
         """Whether `read_now` finds nothing in memory."""
         self.changes = 0
         """How many calls changed or synced something so far."""
+        self.reads = 0
+        """How many reads there were so far."""
         self.failed = 0
         """How many calls a fault made fail so far."""
         self.stop_at: int | None = None
@@ -265,6 +267,7 @@ class UnreliableDisk(Disk):
     def read(self, handle: int, size: int, position: int) -> bytes:
         with self._lock:
             path, inode = self._handles[handle]
+            self.reads += 1
             self._check("read", path)
             return bytes(inode.seen[position : position + size])
 

@@ -21,3 +21,9 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "table")
     request.getfixturevalue("store")
     return parts.s3_table()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a folder for a table."""
+    return tmp_path / "table"

@@ -12,7 +12,7 @@ from ams.tables.table import Table
 from ams.tables.upkeep import check, merge
 from tests.tables.making import MONDAY, SCHEMA, TUESDAY, append, contents, table, write
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 BATCHES = 24
 CONTEXT = multiprocessing.get_context("spawn")

@@ -1,5 +1,4 @@
 import os
-import pickle
 import threading
 from pathlib import Path
 
@@ -15,10 +14,6 @@ def test_plain_paths_and_addresses_of_files_are_one() -> None:
     assert Location.of("/data/a b") == Location.of("file:/data/a%20b") == Location.of("file:///data/a%20b")
     assert Location.of("archive").root == os.path.abspath("archive")
     assert Location.of(Location.of("/data")).path("x") == "/data/x"
-
-
-def test_it_can_be_sent_to_other_machines() -> None:
-    assert pickle.loads(pickle.dumps(Location.of("/data"))) == Location.of("/data")
 
 
 def test_other_file_systems_are_refused() -> None:

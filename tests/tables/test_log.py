@@ -14,7 +14,7 @@ from ams.tables.errors import WrongTable
 from ams.tables.location import Location
 from ams.tables.upkeep import merge
 from tests.tables.losing import DAMAGES, Lost, Machine
-from tests.tables.making import MONDAY, SCHEMA, TUESDAY, Rows, append, contents, table, write
+from tests.tables.making import MONDAY, SCHEMA, TUESDAY, Rows, append, append_batches, contents, table, write
 
 BATCHES: list[Rows] = [[(1, MONDAY), (2, TUESDAY)], [(3, MONDAY)], [(4, TUESDAY), (5, MONDAY)]]
 FOREVER = 10**9
@@ -53,7 +53,10 @@ def assert_each_batch_is_there_once_or_unconfirmed(run: Run) -> None:
     assert contents(run.root) in (confirmed, one_more)
 
 
-@pytest.mark.parametrize("damage", [each for each in DAMAGES if each not in ("kept", "half", "zeros")])
+OTHER_DAMAGES = [each for each in DAMAGES if each not in ("gone", "kept", "half", "zeros")]
+
+
+@pytest.mark.parametrize("damage", ["gone", *(pytest.param(each, marks=pytest.mark.long) for each in OTHER_DAMAGES)])
 def test_power_lost_at_any_sync_takes_back_nothing_confirmed(tmp_path: Path, damage: str) -> None:
     for syncs in itertools.count():
         folder = tmp_path / str(syncs)
@@ -75,9 +78,7 @@ def test_power_lost_at_any_sync_takes_back_nothing_confirmed(tmp_path: Path, dam
 
 
 @pytest.mark.parametrize("damage", ["gone", "first line"])
-def test_power_lost_while_results_are_replaced_leaves_the_old_or_the_new_ones_whole(
-    tmp_path: Path, damage: str
-) -> None:
+def test_power_lost_while_results_are_replaced_leaves_old_or_new_ones_whole(tmp_path: Path, damage: str) -> None:
     versions = [[], *([(number, MONDAY), (number, TUESDAY)] for number in range(3))]
     for syncs in itertools.count():
         folder = tmp_path / str(syncs)
@@ -112,7 +113,7 @@ def test_power_lost_while_results_are_replaced_leaves_the_old_or_the_new_ones_wh
         max_size=4,
     )
 )
-def test_kills_and_losses_one_after_the_other_end_as_none(
+def test_kills_and_losses_in_a_row_end_as_none(
     tmp_path_factory: pytest.TempPathFactory, ends: list[tuple[int, str, list[str]]]
 ) -> None:
     folder = tmp_path_factory.mktemp("ends")
@@ -167,8 +168,7 @@ def test_an_older_commit_that_is_not_whole_is_no_loss_of_power_and_stays(tmp_pat
 
 
 def test_a_checkpoint_with_a_note_is_removed_and_the_log_read_without_it(tmp_path: Path) -> None:
-    for number in range(4):
-        append(table(tmp_path), number, [(number, MONDAY)])
+    append_batches(tmp_path, 4)
     folder = tmp_path / log.FOLDER
     (checkpoint,) = folder.glob("*04.checkpoint.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])

@@ -25,24 +25,9 @@ FIRST = pa.schema(
 )
 THEN = FIRST.append(pa.field("key", pa.string()))
 ODD = [
-    "plain",
-    "a b",
-    "100%",
-    "k=v",
-    "a/b",
-    "žluť",
-    "",
-    None,
-    "a%20b",
-    "x:y",
-    "q?z#f",
-    "tab\t",
-    "'q\"",
-    "+",
-    "\\",
-    "..",
+    "plain", "a b", "100%", "k=v", "a/b", "žluť", "", None, "a%20b", "x:y", "q?z#f", "tab\t", "'q\"", "+", "\\", "..",
     "*",
-]
+]  # fmt: skip
 READERS = {
     "deltalake, its own engine": lambda root: pa.table(DeltaTable(root).scan()).to_pylist(),
     "deltalake, by pyarrow": lambda root: DeltaTable(root).to_pyarrow_dataset().to_table().to_pylist(),

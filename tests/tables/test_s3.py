@@ -4,27 +4,25 @@ import hashlib
 import logging
 import pickle
 import subprocess
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 import pytest
 from deltalake.exceptions import CommitFailedError
 from pyarrow.fs import copy_files
 
-from ams.tables import s3, upkeep
+from ams.tables import log, s3, upkeep
 from ams.tables.errors import StoreFailed, WrongTable
 from ams.tables.location import Bucket, Location
 from tests.support import parts
 from tests.support import s3 as server
-from tests.tables.making import MONDAY, QUERY, TUESDAY, append, contents, table, write
+from tests.tables.making import MONDAY, QUERY, TUESDAY, append, append_batches, contents, table, write
 from tests.tables.test_commit import commit_raw
 
-COMMIT = "_delta_log/00000000000000000002.json"
-"""Of the second batch."""
 _TRIES = 10
+Row = tuple[int, date | None]
 go = pytest.mark.go
 
 
@@ -58,21 +56,7 @@ def test_the_server_refuses_to_put_an_object_that_is_there_if_it_is_told_to(stor
 
 
 @go
-@pytest.mark.curl
-def test_of_many_that_put_an_object_at_once_the_server_takes_one(store: str) -> None:
-    for _ in range(3):
-        url = f"{store}/{server.BUCKET}/{parts.s3_table().rpartition('/')[2]}"
-        with ThreadPoolExecutor(8) as pool:
-            answers = Counter(pool.map(put, [url] * 8, "abcdefgh", ["If-None-Match: *"] * 8))
-
-        assert answers[200] == 1
-        assert set(answers) <= {200, 409, 412}
-
-
-@go
-def test_settings_of_the_environment_do_not_let_a_commit_take_the_place_of_another(
-    store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_lets_no_commit_replace_another(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
     root = parts.s3_table()
@@ -92,87 +76,64 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "TIMEOUT_SECONDS", server.LATE_SECONDS / 2)
 
 
-@go
-@pytest.mark.faults
-@pytest.mark.parametrize("fault", server.FAULTS)
-@pytest.mark.usefixtures("impatient")
-def test_a_batch_is_there_once_whatever_becomes_of_its_commit(
-    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = parts.s3_table()
-    append(table(root), 0, [(0, MONDAY)])
-
-    with through(store, server.Once("PUT", COMMIT, fault), monkeypatch):
-        for number in range(4):
-            append(table(root), number, [(number, MONDAY)])
-
-    assert contents(root) == {(number, MONDAY): 1 for number in range(4)}
-    assert [each.batch for each in upkeep.history(root)] == [3, 2, 1, 0, None]
+def replace_all(root: str) -> None:
+    table(root).replace(write(table(root), [(2, MONDAY), (2, TUESDAY)]))
 
 
-@go
-@pytest.mark.faults
-@pytest.mark.parametrize("fault", server.FAULTS)
-@pytest.mark.usefixtures("impatient")
-def test_rows_are_replaced_by_one_commit_whatever_becomes_of_its_answer(
-    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = parts.s3_table()
-    results = table(root)
-    results.replace(write(results, [(1, MONDAY)]))
-
-    with through(store, server.Once("PUT", COMMIT, fault), monkeypatch):
-        results.replace(write(results, [(2, MONDAY), (2, TUESDAY)]))
-
-    assert contents(root) == {(2, MONDAY): 1, (2, TUESDAY): 1}
-    assert [(each.what, each.files, each.removed) for each in upkeep.history(root, 2)] == [
-        ("replace", 2, 1),
-        ("replace", 1, 0),
-    ]
+def merge_two(root: str) -> None:
+    assert upkeep.merge(root) == 2
 
 
-@go
-@pytest.mark.faults
-@pytest.mark.parametrize("fault", server.FAULTS)
-@pytest.mark.usefixtures("impatient")
-def test_small_files_are_merged_once_whatever_becomes_of_the_answer(
-    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = parts.s3_table()
-    append(table(root), 0, [(0, MONDAY)])
-    append(table(root), 1, [(1, MONDAY)])
-
-    with through(store, server.Once("PUT", "_delta_log/00000000000000000003.json", fault), monkeypatch):
-        assert upkeep.merge(root) == 2
-
-    assert contents(root) == {(0, MONDAY): 1, (1, MONDAY): 1}
-    assert [each.what for each in upkeep.history(root, 2)] == ["merge", "append"]
-    assert upkeep.check(root).wrong == []
-
-
-@go
-@pytest.mark.faults
-@pytest.mark.parametrize("fault", server.FAULTS)
-@pytest.mark.usefixtures("impatient")
-def test_a_table_is_made_once_whatever_becomes_of_its_first_commit(
-    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = parts.s3_table()
-
-    with through(store, server.Once("PUT", "_delta_log/00000000000000000000.json", fault), monkeypatch):
-        again_until_done(root, 0)
-
-    assert contents(root) == {(0, MONDAY): 1}
+def make(root: str) -> None:
+    again_until_done(root, 0)
     assert table(root).snapshot().query == QUERY
+
+
+CREATE = ("create", None, 0, 0)
+BATCHES = [("append", number, 1, 0) for number in (3, 2, 1, 0)]
+WORK: dict[str, tuple[Callable[[str], None], int | None, set[Row], list[tuple[str, int | None, int, int]]]] = {
+    "append": (lambda root: append_batches(root, 4), 1, {(number, MONDAY) for number in range(4)}, [*BATCHES, CREATE]),
+    "replace": (
+        replace_all,
+        None,
+        {(2, MONDAY), (2, TUESDAY)},
+        [("replace", None, n, n - 1) for n in (2, 1)] + [CREATE],
+    ),
+    "merge": (merge_two, 2, {(0, MONDAY), (1, MONDAY)}, [("merge", None, 1, 2), *BATCHES[2:], CREATE]),
+    "make": (make, 0, {(0, MONDAY)}, [BATCHES[3], CREATE]),
+}
+"""What is done while its commit fails; how many batches were added before, None for results; the rows after it; and its
+history: what was done with which batch, files added, and removed."""
+
+
+@go
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", server.FAULTS)
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.usefixtures("impatient")
+def test_work_is_done_once_whatever_becomes_of_its_commit(
+    store: str, work: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = parts.s3_table()
+    do, before, rows, history = WORK[work]
+    if before is None:
+        table(root).replace(write(table(root), [(1, MONDAY)]))
+    append_batches(root, before or 0)
+    number = {"make": 0, "merge": 3}.get(work, 2)
+
+    with through(store, server.Once("PUT", log.commit_path(number), fault), monkeypatch):
+        do(root)
+
+    assert contents(root) == dict.fromkeys(rows, 1)
+    assert [(each.what, each.batch, each.files, each.removed) for each in upkeep.history(root)] == history
+    assert upkeep.check(root).wrong == []
 
 
 @go
 @pytest.mark.faults
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_are_there_once_through_a_store_that_fails_often(
-    store: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_there_once_in_a_failing_store(store: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     root = parts.s3_table()
 
     with through(store, server.Often(seed, 0.1), monkeypatch):
@@ -235,8 +196,7 @@ def test_a_bucket_that_is_not_there_is_told(store: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "root"),
-    [("s3://tables/a/b", "s3://tables/a/b"), ("s3://tables/a/b/", "s3://tables/a/b")],
+    ("address", "root"), [("s3://tables/a/b", "s3://tables/a/b"), ("s3://tables/a/b/", "s3://tables/a/b")]
 )
 def test_addresses_of_buckets(address: str, root: str) -> None:
     location = Location.of(address)

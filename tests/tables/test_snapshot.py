@@ -15,11 +15,6 @@ from ams.tables.table import Table
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "table"
-
-
 def test_files_tell_their_batch_partition_and_ranges(root: Path) -> None:
     append(table(root), 12, [(5, MONDAY), (3, MONDAY), (4, TUESDAY), (9, None)])
 
@@ -86,22 +81,11 @@ def test_what_is_no_table_is_told(root: Path) -> None:
     assert not table(root).exists()
 
 
-def test_a_table_of_an_earlier_version_is_told_and_not_written_over(root: Path) -> None:
-    (root / "_manifest").mkdir(parents=True)
-    (root / "_manifest" / "commit-000000000001.json").write_text("{}")
-
-    for call in (lambda: open_table(str(root)), lambda: append(table(root), 0, [(1, MONDAY)])):
-        with pytest.raises(WrongTable, match="`ams pipeline table convert` makes a Delta table of it"):
-            call()
-
-
 @pytest.mark.parametrize(
     ("configuration", "named"),
     [({"delta.enableDeletionVectors": "true"}, "deletionVectors"), ({"delta.enableChangeDataFeed": "true"}, "4")],
 )
-def test_tables_that_need_more_than_is_known_here_are_refused_by_name(
-    root: Path, configuration: dict[str, str], named: str
-) -> None:
+def test_tables_that_need_more_are_refused_by_name(root: Path, configuration: dict[str, str], named: str) -> None:
     DeltaTable.create(str(root), SCHEMA, configuration=configuration)
 
     with pytest.raises(WrongTable, match=rf"was made by another program: it needs .*{named}"):

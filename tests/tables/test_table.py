@@ -8,21 +8,7 @@ from deltalake import DeltaTable
 from ams.tables import log
 from ams.tables.errors import WrongTable
 from ams.tables.table import Table
-from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "table"
-
-
-def test_a_batch_is_added_once_however_often_it_comes(root: Path) -> None:
-    assert append(table(root), 7, [(1, MONDAY)])
-
-    assert not append(table(root), 7, [(1, MONDAY)])
-    assert not append(table(root), 7, [(2, MONDAY)])
-
-    assert contents(root) == {(1, MONDAY): 1}
+from tests.tables.making import MONDAY, QUERY, SCHEMA, append, append_batches, table, write
 
 
 def test_numbers_are_kept_with_the_batch_that_brings_them(root: Path) -> None:
@@ -38,38 +24,9 @@ def test_numbers_are_kept_with_the_batch_that_brings_them(root: Path) -> None:
     assert log.recover(kept.location) == []
 
 
-def test_another_query_is_refused_and_changes_nothing(root: Path) -> None:
-    append(table(root), 0, [(1, MONDAY)])
-
-    with pytest.raises(
-        WrongTable, match="was written from another checkpoint; give another folder, or that checkpoint"
-    ):
-        append(table(root), 1, [(2, MONDAY)], query="another")
-
-    assert contents(root) == {(1, MONDAY): 1}
-
-
-def test_a_checkpoint_older_than_the_table_is_refused(root: Path) -> None:
-    append(table(root), 4, [(1, MONDAY)])
-
-    with pytest.raises(WrongTable, match="knows batch 4 already, and this is batch 3: the checkpoint is older"):
-        append(table(root), 3, [(2, MONDAY)])
-
-
-def test_a_batch_without_rows_leaves_its_number(root: Path) -> None:
-    assert append(table(root), 0, [])
-    assert append(table(root), 1, [])
-
-    assert not append(table(root), 1, [(1, MONDAY)])
-    assert (table(root).snapshot().batch, contents(root)) == (1, {})
-
-
-def test_the_query_and_its_number_outlast_checkpoints_and_new_columns(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_query_outlasts_checkpoints_and_new_columns(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
-    for number in range(5):
-        append(table(root), number, [(number, MONDAY)])
+    append_batches(root, 5)
     wider = Table(str(root), SCHEMA.append(pa.field("s", pa.string())), ("day",))
     wider.append(QUERY, 5, [])
 
@@ -78,20 +35,6 @@ def test_the_query_and_its_number_outlast_checkpoints_and_new_columns(
     assert (snapshot.query, snapshot.batch, snapshot.partition_by) == (QUERY, 5, ("day",))
     assert [each.name for each in root.glob("_delta_log/*.checkpoint.parquet")]
     assert not (root / "_delta_log" / "_checkpoint_begun").exists()
-
-
-def test_rows_are_replaced_by_one_commit(root: Path) -> None:
-    old = table(root)
-    old.replace(write(old, [(1, MONDAY), (2, TUESDAY), (3, None)]))
-    before = old.snapshot().version
-
-    old.replace(write(old, [(4, MONDAY)]), [{"day": None}])
-    assert contents(root) == {(4, MONDAY): 1, (2, TUESDAY): 1}
-    assert old.snapshot().version == before + 1
-
-    old.replace([])
-    assert contents(root) == {}
-    assert [row for rows in old.snapshot(before).batches(["n"]) for row in rows["n"].to_pylist()] == [3, 1, 2]
 
 
 def test_a_table_of_batches_is_not_replaced_and_one_of_results_takes_no_batches(root: Path) -> None:
@@ -103,21 +46,6 @@ def test_a_table_of_batches_is_not_replaced_and_one_of_results_takes_no_batches(
         table(root).replace([])
     with pytest.raises(WrongTable, match="was written from another checkpoint"):
         append(table(results), 0, [(1, MONDAY)])
-
-
-def test_new_columns_come_by_a_commit_of_their_own_first(root: Path) -> None:
-    """In the commit of the files a wider schema is ignored by delta-rs."""
-    append(table(root), 0, [(1, MONDAY)])
-    schema = SCHEMA.append(pa.field("more", pa.string()))
-    wider = Table(str(root), schema, ("day",))
-    rows = pa.RecordBatch.from_pylist([{"n": 2, "day": MONDAY, "more": "x"}], schema)
-
-    wider.append(QUERY, 1, wider.write("batch-000001-x", [rows]))
-
-    done = [log.commit_info(wider.location, version)["ams"]["does"] for version in range(4)]
-    assert done == ["create", "append", "add columns", "append"]
-    found = [row for rows in wider.snapshot().batches(["n", "more"]) for row in rows.to_pylist()]
-    assert found == [{"n": 1, "more": None}, {"n": 2, "more": "x"}]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 from ams.tables.table import Table
 from ams.tables.upkeep import check, history, merge, restore, together, vacuum
-from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
+from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_batches, contents, table, write
 
 LONG_AGO = time.time() - timedelta(days=60).total_seconds()
 
@@ -46,8 +46,7 @@ def test_small_files_of_a_partition_become_one_with_the_rows_in_order(root: str)
 
 
 def test_a_merge_says_that_rows_are_the_same_and_keeps_the_number_of_the_batch(root: str) -> None:
-    for number in range(3):
-        append(table(root), number, [(number, MONDAY)])
+    append_batches(root, 3)
 
     merge(root)
 
@@ -59,8 +58,7 @@ def test_a_merge_says_that_rows_are_the_same_and_keeps_the_number_of_the_batch(r
 
 
 def test_only_the_partitions_that_are_named_are_merged(root: str) -> None:
-    for number in range(2):
-        append(table(root), number, [(number, MONDAY), (number, TUESDAY)])
+    append_batches(root, 2, MONDAY, TUESDAY)
 
     assert merge(root, [{"day": "2024-03-05"}]) == 2
 
@@ -68,8 +66,7 @@ def test_only_the_partitions_that_are_named_are_merged(root: str) -> None:
 
 
 def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(root: str) -> None:
-    for number in range(6):
-        append(table(root), number, [(number, MONDAY)])
+    append_batches(root, 6)
     size = open_table(root).files[0].size
 
     assert merge(root, file_bytes=size) == 0
@@ -79,8 +76,7 @@ def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(roo
 
 def test_large_merges_are_committed_in_parts(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "_TOGETHER_BYTES", 1)
-    for number in range(2):
-        append(table(root), number, [(number, MONDAY), (number, TUESDAY)])
+    append_batches(root, 2, MONDAY, TUESDAY)
 
     assert merge(root) == 4
 
@@ -94,8 +90,7 @@ def test_files_are_put_together_up_to_a_size() -> None:
 
 
 def test_a_merge_of_what_lacks_rows_is_refused_and_changes_nothing(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(2):
-        append(table(root), number, [(number, MONDAY)])
+    append_batches(root, 2)
     version = open_table(root).version
     monkeypatch.setattr("ams.tables.snapshot.Snapshot.batches", lambda *_, **__: iter(()))
 
@@ -124,8 +119,7 @@ def test_a_merge_of_files_that_another_run_took_is_refused(root: str, monkeypatc
 
 
 def test_a_merge_and_a_batch_at_once_both_happen(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(2):
-        append(table(root), number, [(number, MONDAY)])
+    append_batches(root, 2)
     rewritten = upkeep._merged
 
     def slowly(*arguments: object) -> object:
@@ -175,8 +169,7 @@ def test_vacuum_leaves_what_versions_need_that_are_kept_however_old_the_files(ro
 
 def test_vacuum_takes_commits_that_are_older_than_is_kept(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
-    for number in range(7):
-        append(table(root), number, [(number, MONDAY)])
+    append_batches(root, 7)
     for path in Path(root, "_delta_log").iterdir():
         if path.name[:20] <= f"{5:020d}":
             os.utime(path, (LONG_AGO, LONG_AGO))
@@ -251,17 +244,6 @@ def test_the_history_of_another_program_is_told_in_its_words(tmp_path: Path) -> 
     DeltaTable.create(str(tmp_path), SCHEMA)
 
     assert [(each.what, each.rows) for each in history(str(tmp_path))] == [("create table", 0)]
-
-
-def test_a_whole_table_is_found_whole(root: str) -> None:
-    append(table(root), 0, [(1, MONDAY), (2, TUESDAY)])
-    append(table(root), 1, [(3, MONDAY)])
-    merge(root)
-
-    found = check(root)
-
-    assert (found.files, found.rows, found.wrong, found.unknown) == (2, 3, [], [])
-    assert found.size == sum(file.size for file in open_table(root).files)
 
 
 def test_what_is_damaged_and_what_no_commit_knows_is_found(root: str) -> None:

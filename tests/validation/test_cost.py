@@ -92,6 +92,7 @@ def check(schema: dict[str, Any], document: object, budget: Budget) -> str:
     return ""
 
 
+@pytest.mark.usefixtures("frozen_thread_time")
 def test_a_hundred_usual_messages_are_within_the_budget() -> None:
     document = {"site": "ATHENS", "time": "2024-03-05T10:20:30Z", "values": [{"metric": "m", "x": "y" * 80}] * 10}
     schema, data, budget = JsonSchema(USUAL), json.dumps(document).encode(), Budget(INLINE)
@@ -100,6 +101,7 @@ def test_a_hundred_usual_messages_are_within_the_budget() -> None:
         schema.check(index, data, budget)
 
 
+@pytest.mark.usefixtures("frozen_thread_time")
 @pytest.mark.parametrize(
     ("schema", "document"),
     [
@@ -147,6 +149,7 @@ def test_names_and_readings_are_those_of_the_deepest_way() -> None:
     assert load.work == load.violations + 41 * 100 // 4
 
 
+@pytest.mark.usefixtures("frozen_thread_time")
 @pytest.mark.parametrize(
     ("schema", "document"),
     [
@@ -217,8 +220,11 @@ def test_everything_is_counted_when_a_schema_is_made(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "part",
-    [MYSELF, {"allOf": [MYSELF]}, {"anyOf": [{"items": MYSELF}, MYSELF]}],
-    ids=["references", "all of", "any of"],
+    [
+        pytest.param(MYSELF, marks=pytest.mark.long, id="references"),
+        pytest.param({"allOf": [MYSELF]}, marks=pytest.mark.long, id="all of"),
+        pytest.param({"anyOf": [{"items": MYSELF}, MYSELF]}, id="any of"),
+    ],
 )
 def test_a_count_itself_does_not_take_long(part: dict[str, Any]) -> None:
     """Each of thousands of members stands for the whole, which has thousands of members."""

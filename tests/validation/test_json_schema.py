@@ -1,8 +1,7 @@
 """Payloads in JSON: the texts of contract 15.3 that the contract's table of rows does not show, and the bounds."""
 
 import json
-import socket
-import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from ams.core.errors import InvalidInput
 from ams.validation.cost import INLINE, LARGE, Budget, Watch
 from ams.validation.json_schema import JsonSchema
 
-SECONDS = 2
-"""Far above what anything here takes, far below what a hostile schema takes without bounds."""
 MYSELF = {"$ref": "#"}
 
 
@@ -67,11 +64,6 @@ def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], 
     assert text(schema, document) == told
 
 
-def test_a_message_is_named_by_its_number() -> None:
-    with pytest.raises(InvalidInput, match=r"^Message 7 data is not valid,\(root\): a is required$"):
-        JsonSchema({"required": ["a"]}).check(7, b"{}", Budget())
-
-
 def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
     long = text({"additionalProperties": False}, {"x" * 10_000: 1})
     many = text({"items": {"type": "string"}}, list(range(500)))
@@ -81,35 +73,19 @@ def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
 
 
 def test_of_a_large_document_only_the_first_violation_is_told() -> None:
-    assert text({"items": {"type": "string"}}, list(range(50_000))) == (
-        "0: Invalid type. Expected: string, given: integer"
-    )
+    told = text({"items": {"type": "string"}}, list(range(50_000)))
 
-
-@pytest.mark.parametrize("number", [b"1e400", b"1" * 5000])
-def test_a_number_that_nobody_can_hold_is_told(number: bytes) -> None:
-    with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid JSON format,"):
-        JsonSchema({}).check(0, number, Budget())
-
-
-@pytest.mark.parametrize("data", [b"[" * 100_000, b"[" * 3000 + b"]" * 3000])
-def test_a_document_that_is_too_deep_is_told(data: bytes) -> None:
-    with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid JSON format,nested too deeply$"):
-        JsonSchema({}).check(0, data, Budget())
+    assert told == "0: Invalid type. Expected: string, given: integer"
 
 
 @pytest.mark.parametrize(
     ("data", "detail"),
-    [
-        (b'"\xff"', "invalid UTF-8"),
-        (b'{"\xed\xa0\x80": 1}', "invalid UTF-8"),
-        (b'"\\ud800"', "invalid surrogate pair"),
-        (b'{"\\ud800": 1}', "invalid surrogate pair"),
-        (b'{"a', "unexpected EOF"),
-        (b'"\\ud800', "unexpected EOF"),
-        (b" ", "EOF"),
-    ],
-)
+    [(b'"\xff"', "invalid UTF-8"), (b'{"\xed\xa0\x80": 1}', "invalid UTF-8"),
+     (b'"\\ud800"', "invalid surrogate pair"), (b'{"\\ud800": 1}', "invalid surrogate pair"),
+     (b'{"a', "unexpected EOF"), (b'"\\ud800', "unexpected EOF"), (b" ", "EOF"),
+     (b"[" * 100_000, "nested too deeply"), (b"[" * 3000 + b"]" * 3000, "nested too deeply"),
+     (b"1e400", "Number out of range"), (b"1" * 5000, "Integer value out of range")],
+)  # fmt: skip
 def test_data_that_is_no_json_is_told_in_words_of_its_own(data: bytes, detail: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         JsonSchema({}).check(0, data, Budget())
@@ -126,42 +102,8 @@ def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
     assert isinstance(json.loads(data), dict)
 
 
-def test_a_pattern_of_powers_is_quick_on_a_long_text() -> None:
-    schema = JsonSchema({"pattern": "^(a+)+$"})
-    started = time.process_time()
-
-    with pytest.raises(InvalidInput, match="Does not match pattern"):
-        schema.check(0, json.dumps("a" * 10_000 + "!").encode(), Budget())
-
-    assert time.process_time() - started < SECONDS
-
-
-@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(?<!a)b", "((a{0,1000}){0,1000}){0,1000}", "("])
-def test_a_pattern_without_linear_time_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidInput):
-        JsonSchema({"properties": {"a": {"pattern": pattern}}})
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"$ref": "http://schemas.example/a.json"},
-        {"$ref": "https://schemas.example/a.json#/b"},
-        {"$ref": "file:///etc/hostname"},
-        {"$id": "http://schemas.example/", "properties": {"a": {"$ref": "b.json"}}},
-        {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": "http://schemas.example/a.json"},
-    ],
-)
-def test_a_reference_elsewhere_is_refused_without_a_connection(
-    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *place: asked.append(place))
-
-    with pytest.raises(InvalidInput, match="^[$]ref must lead within the schema"):
-        JsonSchema(schema)
-
-    assert asked == []
+def test_a_pattern_of_powers_ends_on_a_long_text() -> None:
+    assert text({"pattern": "^(a+)+$"}, "a" * 10_000 + "!").startswith("(root): Does not match pattern")
 
 
 def test_references_within_the_schema_are_followed() -> None:
@@ -209,17 +151,6 @@ def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
         JsonSchema(schema)
 
 
-def test_a_chain_that_doubles_is_refused() -> None:
-    doubled = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}] * 2} for n in range(40)}
-    schema = {"definitions": {**doubled, "d40": {"type": "string"}}, "$ref": "#/definitions/d0"}
-    started = time.process_time()
-
-    with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
-        JsonSchema(schema)
-
-    assert time.process_time() - started < SECONDS
-
-
 def test_where_all_violations_would_take_long_less_is_told() -> None:
     wide = {"items": {"anyOf": [{"const": number} for number in range(5000)]}}
 
@@ -236,19 +167,22 @@ DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6,
 
 
 def allows(schema: dict[str, Any], document: object) -> bool:
-    try:
-        JsonSchema(schema).check(0, json.dumps(document).encode(), Budget())
-    except InvalidInput as error:
-        assert error.message.startswith("Message 0 data is not valid,")
-        return False
-    return True
+    return text(schema, document) == ""
 
 
-@pytest.mark.parametrize("text", ["(?=[0-9])", r"(a)\1", "((a{0,1000}){0,1000}){0,1000}"])
-@pytest.mark.parametrize("mixed", [{}, {"minimum": 1, "exclusiveMinimum": True}])
-def test_a_pattern_of_names_is_compiled_or_refused_too(text: str, mixed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(?<!a)b", "((a{0,1000}){0,1000}){0,1000}", "("])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda part: {"properties": {"a": part}},
+        lambda part: {"propertyNames": part},
+        lambda part: {"propertyNames": part, "minimum": 1, "exclusiveMinimum": True},
+    ],
+    ids=["of values", "of names", "of names in no draft"],
+)
+def test_a_pattern_without_linear_time_is_refused(place: Callable[[object], dict[str, Any]], pattern: str) -> None:
     with pytest.raises(InvalidInput, match='is not a "regex"$'):
-        JsonSchema({"propertyNames": {"pattern": text}, **mixed})
+        JsonSchema(place({"pattern": pattern}))
 
 
 def test_without_a_draft_all_keywords_are_in_force_and_limits_may_be_written_either_way() -> None:
@@ -304,11 +238,6 @@ def test_a_format_is_asserted_in_every_draft(draft: str | None, name: str, good:
 
 def test_a_format_that_nobody_knows_says_nothing() -> None:
     assert allows({"format": "color"}, "not at all")
-
-
-def test_the_text_of_a_format_does_not_depend_on_who_asserts_it() -> None:
-    with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid,\(root\): Does not match format 'uuid'$"):
-        JsonSchema({"format": "uuid"}).check(0, b'"x"', Budget())
 
 
 SCALARS: st.SearchStrategy[Any] = (

@@ -1,5 +1,6 @@
 """References: what is followed is followed as the engine does, and all else is refused."""
 
+import socket
 from typing import Any
 
 import jsonschema_rs
@@ -22,6 +23,10 @@ def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, An
 @pytest.mark.parametrize(
     "schema",
     [
+        {"$ref": "https://schemas.example/a.json#/b"},
+        {"$ref": "file:///etc/hostname"},
+        {"$id": "http://schemas.example/", "properties": {"a": {"$ref": "b.json"}}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": "http://schemas.example/a.json"},
         {"allOf": [{"$ref": "http://a.example/x"}]},
         {"$ref": "#name"},
         {"$ref": "?"},
@@ -30,7 +35,11 @@ def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, An
         {"properties": {"a": {"$ref": ""}}},
     ],
 )
-def test_a_reference_that_is_no_path_is_refused(schema: dict[str, Any]) -> None:
+def test_a_reference_that_is_no_path_is_refused_without_a_connection(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *place: pytest.fail(f"asked for {place}"))
+
     with pytest.raises(InvalidInput, match='^[$]ref must lead within the schema, as "#/definitions/site" does: '):
         JsonSchema(schema)
 

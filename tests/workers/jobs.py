@@ -1,20 +1,28 @@
-"""Jobs for tests of the pool; a worker finds them by name."""
+"""Jobs for tests of the pool, which a worker finds by name, and the processes that do them."""
 
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from ams.core.errors import InvalidInput, TooLarge
+from ams.workers import Pool
+from ams.workers.program import Job
 
 
 def reverse(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Return each part, its bytes the other way round."""
     return [bytes(part)[::-1] for part in parts]
 
 
 def process(_parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Return which process this is."""
     return [b"%d" % os.getpid()]
+
+
+def touch_and_sleep(parts: Sequence[memoryview]) -> Sequence[bytes]:
+    """Make the file that the part names, and then take a minute."""
+    Path(bytes(parts[0]).decode()).touch()
+    time.sleep(60)
+    return []
 
 
 def sleep(parts: Sequence[memoryview]) -> Sequence[bytes]:
@@ -31,7 +39,6 @@ def refuse(parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 def exit_at_once(_parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """End the process."""
     os._exit(3)
 
 
@@ -43,3 +50,16 @@ def fail(_parts: Sequence[memoryview]) -> Sequence[bytes]:
 def take_memory(_parts: Sequence[memoryview]) -> Sequence[bytes]:
     """Take more memory than a worker may have."""
     return [bytes(2**31)]
+
+
+async def done(
+    pool: Pool, job: Job, *parts: bytes, project: str = "P", seconds: float = 60.0, long: bool = False
+) -> Sequence[bytes]:
+    async with pool.done(project, job, parts, seconds=seconds, long=long) as made:
+        return [bytes(each) for each in made]
+
+
+def children() -> set[int]:
+    """Return the processes this one began, those of other tests' services among them."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        return {int(each) for each in children.read().split()}

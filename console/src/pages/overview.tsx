@@ -1,6 +1,6 @@
 /** A project at a glance: what is wrong first, then what comes in and goes out, then what there is. */
 import { call } from "../api";
-import { number, plural, rate, short, shortName, span } from "../format";
+import { bytes, number, plural, rate, short, shortName, span } from "../format";
 import { type Sample, useCounts } from "../live";
 import { useGet, useLoad } from "../load";
 import { Badge, Card, Empty, ErrorNote, Link, linked, Page, Stat } from "../parts/basics";
@@ -8,13 +8,14 @@ import { Plots, rateLine } from "../parts/plot";
 import { administers, consumes, publishes, useUser } from "../rights";
 import type { PageProps } from "../router";
 import { visible } from "../text";
-import type { Counts, Diagnosis, History, Subscription, Topic } from "../wire";
+import type { Counts, Diagnosis, History, ProjectQuotas, Subscription, Topic } from "../wire";
 
 /** How long the oldest message may wait before a subscription is looked at. */
 const LONG_WAIT = 600;
 const MOST_DOCTORED = 5;
-/** Half of what one stream may show. */
-const MOST_SHOWN = 50;
+/** Of topics, and of subscriptions; of more, the newest. */
+const MOST_COUNTED = 1000;
+const MOST_WRONG = 20;
 const MOST_BUSY = 8;
 /** States of delivery that say nothing bad; it has none where messages are pulled. */
 const FINE = ["active", "unknown", undefined];
@@ -30,24 +31,31 @@ export function Overview({ params: { project = "" } }: PageProps) {
   // One stream for both, when both are known.
   const known = !topics.loading && !readers.loading;
   const watched = (all: { name: string }[] = []) =>
-    known ? all.slice(0, MOST_SHOWN).map((each) => shortName(each.name)) : [];
+    known ? all.slice(0, MOST_COUNTED).map((each) => shortName(each.name)) : [];
   const { sample, state } = useCounts(project, watched(topics.data?.topics), watched(readers.data?.subscriptions));
   const lag = sample && sum(Object.values(sample.counts.subscriptions).map((each) => each.lag));
   const count = (label: string, kind: string, all: unknown[] | undefined) =>
     all && <Stat label={label} value={<Link to={["p", project, kind]}>{number(all.length)}</Link>} />;
   const said = { live: "live", off: "not live", connecting: "" }[state];
+  const total = (rates: Record<string, number> = {}) =>
+    rate(state === "live" && Object.keys(rates).length > 0 ? sum(Object.values(rates)) : undefined);
+  const most = Math.max(topics.data?.topics.length ?? 0, readers.data?.subscriptions.length ?? 0);
   return (
     <Page title={project} kind="Project">
       {failed && <ErrorNote error={failed} />}
+      {most > MOST_COUNTED && (
+        <p class="quiet">Figures here are of the newest {number(MOST_COUNTED)} topics and subscriptions.</p>
+      )}
       {sample && <Wrong project={project} counts={sample.counts} />}
       <dl class="stats">
-        <Stat label="Published now" value={rate(sample && sum(Object.values(sample.rates)))} note={said} />
-        <Stat label="Delivered now" value={rate(sample && sum(Object.values(sample.taken)))} />
+        <Stat label="Published now" value={total(sample?.rates)} note={said} />
+        <Stat label="Delivered now" value={total(sample?.taken)} />
         <Stat label="Waiting to be taken" value={short(lag)} />
         {count("Topics", "topics", topics.data?.topics)}
         {count("Subscriptions", "subscriptions", readers.data?.subscriptions)}
       </dl>
       {administers(user, project) && <Plots project={project} plots={plotsOf} />}
+      {administers(user, project) && <Quotas project={project} />}
       {sample && <Busiest project={project} sample={sample} />}
       {topics.data?.topics.length === 0 && (
         <Empty command={`ams topics create readings --project ${project}`}>
@@ -55,6 +63,27 @@ export function Overview({ params: { project = "" } }: PageProps) {
         </Empty>
       )}
     </Page>
+  );
+}
+
+/** What the project uses of its quotas, by the names that answers say. */
+function Quotas({ project }: { project: string }) {
+  const found = useGet<ProjectQuotas>(`/projects/${project}:quotas`);
+  const used = found.data?.quotas.filter((each) => each.used !== undefined) ?? [];
+  if (used.length === 0) return null;
+  const shown = (name: string) => (name.endsWith("Bytes") ? bytes : short);
+  return (
+    <Card title="Quotas" wide>
+      <ol class="bars">
+        {used.map(({ name, limit, used: taken }) => (
+          <li key={name}>
+            {name}
+            <span>{shown(name)(taken)}</span>
+            <span class="quiet">{limit ? `of ${shown(name)(limit)}` : "no limit of its own"}</span>
+          </li>
+        ))}
+      </ol>
+    </Card>
   );
 }
 
@@ -82,7 +111,7 @@ function Wrong({ project, counts }: { project: string; counts: Counts }) {
   return (
     <Card title="Worth a look" wide>
       <ul class="findings">
-        {wrong.map(({ name, lag, oldestUnackedSeconds: age }, at) => (
+        {wrong.slice(0, MOST_WRONG).map(({ name, lag, oldestUnackedSeconds: age }, at) => (
           <li key={name}>
             {linked(project, "subscriptions", name)}{" "}
             {lag > 0 && <Badge tone="warn">{plural(lag, "message")} behind</Badge>}{" "}
@@ -95,6 +124,7 @@ function Wrong({ project, counts }: { project: string; counts: Counts }) {
           </li>
         ))}
       </ul>
+      {wrong.length > MOST_WRONG && <p class="quiet">And {plural(wrong.length - MOST_WRONG, "other")}.</p>}
     </Card>
   );
 }

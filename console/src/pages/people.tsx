@@ -1,5 +1,5 @@
 /** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
-import { named, post, put } from "../api";
+import { asShown, named, post, put } from "../api";
 import { type Action, asking, confirmed, removal, ticked, ticks } from "../parts/actions";
 import { Badge, type Fact, Facts, Link, Page, Time } from "../parts/basics";
 import { field, NAME, type Values } from "../parts/form";
@@ -26,6 +26,8 @@ const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row
 const MAIL = valued<User>("Mail", (row) => row.email, { wide: true });
 const MADE = timed<User>("Created", (row) => row.created_on, { wide: true });
 
+const DEAD = "The token of this user is dead at once; named tokens live on.";
+
 export function Members({ params: { project = "" } }: PageProps) {
   const path = `/projects/${project}/members`;
   const roles = ticks(ROLES, ["publisher"]);
@@ -34,9 +36,12 @@ export function Members({ params: { project = "" } }: PageProps) {
   const add = ({ name, ...rest }: Values) => post(`${named(path, name)}:add`, { roles: ticked(rest, ROLES) });
   const actions = (row: User) => {
     const own = `${path}/${row.name}`;
+    const shown = (row: User) =>
+      asShown<User>(own, (now) => rolesIn(now, project).join() === rolesIn(row, project).join());
     const lost = `${row.name} can do nothing in ${project} any more; the user stays.`;
     return [
-      asking("Roles", ticks(ROLES, rolesIn(row, project)), (to) => put(own, memberships(to))),
+      asking("Roles", ticks(ROLES, rolesIn(row, project)), async (to) => put(own, memberships(to), await shown(row))),
+      confirmed("New token", row.name, DEAD, () => post(`${own}:refreshToken`), "token"),
       confirmed("Remove", row.name, lost, () => post(`${own}:remove`)),
     ];
   };
@@ -82,14 +87,15 @@ export function Users() {
 
 export function UserPage({ params: { user = "" } }: PageProps) {
   const path = `/users/${user}`;
-  const change = ({ email, description, ...rest }: Values) =>
-    put(path, { email, description, service_roles: ticked(rest, SERVICE_ROLES) });
+  const change =
+    (row: User) =>
+    ({ email, description, ...rest }: Values) =>
+      put(path, { email, description, service_roles: ticked(rest, SERVICE_ROLES) }, row);
   const fields = (row: User) => [
     { ...EMAIL, value: row.email },
     field("description", "What it is for", { value: row.description }),
     ...ticks(SERVICE_ROLES, row.service_roles),
   ];
-  const dead = "The token of this user is dead at once; named tokens live on.";
   const facts = (row: User): Fact[] => [
     ["Roles of the service", badges(row.service_roles)],
     ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
@@ -109,8 +115,8 @@ export function UserPage({ params: { user = "" } }: PageProps) {
         ["bindings", "Identities", <Bindings key="b" user={user} />],
       ]}
       actions={(row) => [
-        asking("Change", fields(row), change),
-        confirmed("New token", user, dead, () => post(`${path}:refreshToken`), "token"),
+        asking("Change", fields(row), change(row)),
+        confirmed("New token", user, DEAD, () => post(`${path}:refreshToken`), "token"),
       ]}
       deleted={["The user goes with its tokens, and from all projects and access lists.", ["users"]]}
     />

@@ -1,5 +1,5 @@
 /** All projects a user has to do with. */
-import { named, post, put } from "../api";
+import { asShown, named, post, put } from "../api";
 import { span } from "../format";
 import { type Action, asking } from "../parts/actions";
 import { Badge, Link, Page } from "../parts/basics";
@@ -55,7 +55,9 @@ function change(row: Project): Action {
     { ...KEPT, value },
   ];
   return asking("Change", fields, async ({ name = "", description, seconds }) => {
-    await put(`/projects/${row.name}`, { name, description });
+    const path = `/projects/${row.name}`;
+    const isSame = (now: Project) => now.description === row.description && kept(now) === kept(row);
+    await put(path, { name, description }, await asShown(path, isSame));
     if (seconds === value) return;
     await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(seconds) });
   });

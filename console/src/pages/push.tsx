@@ -95,7 +95,11 @@ function Verify({ base, subscription, reload }: SubscriptionProps) {
         Nothing is delivered until <code>{visible(root)}/ams_verification_hash</code> answers with exactly this text:
       </p>
       <Command text={verificationHash} />
-      <Act label="Verify it now" primary act={() => post(`${base}:verifyPushEndpoint`).then(reload)} />
+      <Act
+        label="Verify it now"
+        primary
+        act={() => post(`${base}:verifyPushEndpoint`, {}, subscription).then(reload)}
+      />
     </Card>
   );
 }
@@ -131,7 +135,7 @@ function Endpoint({ base, name, subscription, reload }: SubscriptionProps) {
   const config = subscription.pushConfig;
   const fields = fieldsOf(config, subscription.type !== "parallel");
   const { buttons, once } = useActions(reload);
-  const change = (pushConfig: PushConfig) => post(`${base}:modifyPushConfig`, { pushConfig });
+  const change = (pushConfig: PushConfig) => post(`${base}:modifyPushConfig`, { pushConfig }, subscription);
   const save = async ({ type = "", url = "", most, policy = "", decode, dead, attempts }: Values) => {
     await change({
       ...kept(config),

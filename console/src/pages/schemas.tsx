@@ -59,7 +59,7 @@ export function Schemas({ params: { project = "" } }: PageProps) {
 
 export function SchemaPage({ params: { project = "", schema: name = "" } }: PageProps) {
   const base = `/projects/${project}/schemas/${name}`;
-  const save = (values: Values) => put(base, bodyOf(values));
+  const save = (schema: Schema) => (values: Values) => put(base, bodyOf(values), schema);
   const now = (schema: Schema) => (
     <Card wide title={schema.type}>
       <pre>{visible(text(schema.schema) || "Payloads may be anything.")}</pre>
@@ -76,7 +76,7 @@ export function SchemaPage({ params: { project = "", schema: name = "" } }: Page
         ["revisions", "Revisions", <Revisions key="r" path={`${base}:revisions`} />],
         ["try", "Try it", <Try key="t" project={project} base={base} schema={schema} />],
       ]}
-      actions={(schema) => [{ ...asking("New revision", fieldsOf(schema), save), primary: true }]}
+      actions={(schema) => [{ ...asking("New revision", fieldsOf(schema), save(schema)), primary: true }]}
       deleted={["Topics that have it take any message from then on.", ["p", project, "schemas"]]}
     />
   );

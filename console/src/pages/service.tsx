@@ -37,7 +37,7 @@ export function Issuers() {
         ),
       ]}
       empty="No OpenID Connect issuer is believed. Add one here, or in a terminal:"
-      command="ams issuers create checkin --url https://aai.example/auth"
+      command="ams issuers set checkin --url https://aai.example/auth --audience ams"
       make={asking("New issuer", [NAME, issuerAs(NEW_ISSUER)], ({ name, fields }) => save(post, name, fields))}
       actions={(row) => (row.source === "settings" ? [] : actions(row))}
     />
@@ -80,6 +80,7 @@ export function Audit() {
   const page = (pageToken: string | null) => setQuery({ pageToken });
   return (
     <Page title="Audit log">
+      <p class="quiet">Changes, and logins that failed. Who published or consumed messages is not recorded.</p>
       <Form inline button="Show" onSubmit={show} fields={fields} />
       {shown(loaded, ({ events, nextPageToken: older = null }) => (
         <>

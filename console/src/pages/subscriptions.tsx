@@ -89,9 +89,9 @@ export function SubscriptionPage({ params: { project = "", subscription: name = 
   const admin = administers(useUser(), project);
   const hint = `All other options in a terminal: ams subs update ${name} --project ${project} --help`;
   const within = field("seconds", "Seconds", { type: "number", min: 0, hint });
-  const deadline = ({ ackDeadlineSeconds }: Subscription) =>
-    asking("Time to acknowledge", [{ ...within, value: String(ackDeadlineSeconds) }], ({ seconds }) =>
-      post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }),
+  const deadline = (read: Subscription) =>
+    asking("Time to acknowledge", [{ ...within, value: String(read.ackDeadlineSeconds) }], ({ seconds }) =>
+      post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }, read),
     );
   const tabs = (subscription: Subscription, reload: () => void): (Tab | false)[] => {
     const all = { project, name, base, subscription, reload, admin };

@@ -14,7 +14,7 @@ import { type PartProps, Resource, Resources } from "../parts/resources";
 import { type Column, column, Table, timed, valued } from "../parts/table";
 import { administers, useUser } from "../rights";
 import { go, type PageProps } from "../router";
-import { attributesOf, toBase64, visible } from "../text";
+import { attributesOf, fromBase64, toBase64, visible } from "../text";
 import type { DryRun, History, Schema, Subscription, Topic } from "../wire";
 import { Messages } from "./messages";
 import { newSubscription, subscriptionColumns } from "./subscriptions";
@@ -61,9 +61,9 @@ export function TopicPage({ params: { project = "", topic: name = "" } }: PagePr
   const admin = administers(useUser(), project);
   const hint = "0: as the project says. A shorter time holds for all messages at once, a longer one for those to come";
   const kept = field("seconds", "Seconds that messages are kept", { type: "number", min: 0, hint });
-  const retention = ({ retentionSeconds = 0 }: Topic) =>
-    asking("Retention", [{ ...kept, value: String(retentionSeconds) }], ({ seconds }) =>
-      post(`${base}:modifyRetention`, { retentionSeconds: Number(seconds) }),
+  const retention = (read: Topic) =>
+    asking("Retention", [{ ...kept, value: String(read.retentionSeconds ?? 0) }], ({ seconds }) =>
+      post(`${base}:modifyRetention`, { retentionSeconds: Number(seconds) }, read),
     );
   const tabs = (topic: Topic, reload: () => void): (Tab | false)[] => {
     const all = { project, name, base, topic, reload, admin };
@@ -150,6 +150,7 @@ function Publish({ base, name, project }: TopicProps) {
   const sent = useRef({ text: "", key: "" });
   const publish = async ({ body = "", base64, attributes = "", orderingKey }: Values) => {
     const data = base64 ? body.replace(/\s/g, "") : toBase64(new TextEncoder().encode(body));
+    if (toBase64(fromBase64(data)) !== data) throw new Error("The body is not base64");
     const message = { data, attributes: attributesOf(attributes), orderingKey: orderingKey || undefined };
     const text = JSON.stringify(message);
     if (sent.current.text !== text) sent.current = { text, key: crypto.randomUUID() };
@@ -173,7 +174,7 @@ function SchemaOf({ project, topic, base, reload }: TopicProps) {
   const of = { from: `/projects/${project}/schemas`, value: topic.schema };
   const choice = { ...of, options: { "": "nothing says: any message" } };
   const attach = async ({ schema }: Values) => {
-    await post(`${base}:attachSchema`, schema ? { schema } : {});
+    await post(`${base}:attachSchema`, schema ? { schema } : {}, topic);
     reload();
     return schema ? "It holds from the next message on." : "It takes any message now.";
   };

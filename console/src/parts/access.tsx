@@ -10,8 +10,8 @@ type Props = { project: string; path: string; of: "publisher" | "consumer" };
 export function AccessList({ project, path, of: role }: Props) {
   const list = useGet<{ authorized_users: string[] }>(`${path}:acl`);
   const members = useGet<{ users: User[] }>(`/projects/${project}/members?details=true`);
-  const put = async (users: string[]) => {
-    await post(`${path}:modifyAcl`, { authorized_users: users });
+  const change = async (users: { add?: string[]; remove?: string[] }) => {
+    await post(`${path}:changeAcl`, users);
     list.reload();
   };
   const suited = (members.data?.users ?? [])
@@ -31,11 +31,11 @@ export function AccessList({ project, path, of: role }: Props) {
             {users.map((user) => (
               <li key={user}>
                 {user}
-                <Act label={`Remove ${user}`} act={() => put(users.filter((each) => each !== user))} />
+                <Act label={`Remove ${user}`} act={() => change({ remove: [user] })} />
               </li>
             ))}
           </ul>
-          <Form inline button="Add" onSubmit={({ name = "" }) => put([...users, name])} fields={[choice(users)]} />
+          <Form inline button="Add" onSubmit={({ name = "" }) => change({ add: [name] })} fields={[choice(users)]} />
         </>
       ))}
     </Card>

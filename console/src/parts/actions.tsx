@@ -43,7 +43,7 @@ export function useActions(reload: () => void) {
   };
   const buttons = (actions: Action[]) => actions.map((each) => <Acts key={each.label} action={each} done={done} />);
   const once = given && (
-    <Dialog title={`The ${given[0]}`} onClose={() => setGiven(null)}>
+    <Dialog title={`The ${given[0]}`} onClose={() => setGiven(null)} stays="I have copied it">
       <p>It is shown this once: copy it to where it is needed. The service does not show it again.</p>
       <Command text={given[1]} />
     </Dialog>
@@ -77,8 +77,11 @@ export function Acts({ action, done }: { action: Action; done?: (action: Action,
   );
 }
 
-/** The browser's own dialog, which keeps the focus inside and closes on Escape. */
-export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+/**
+ * The browser's own dialog, which keeps the focus inside and closes on Escape; one that `stays` is closed by the button of
+ * that label alone.
+ */
+export function Dialog(props: { title: string; onClose: () => void; stays?: string; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
@@ -90,15 +93,22 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
   }, []);
   const cancel = (event: Event) => {
     event.preventDefault();
-    props.onClose();
+    if (!props.stays) props.onClose();
   };
+  // Chromium closes a dialog at the second Escape, whatever was said to the first.
+  const stay = () => props.stays && element.current?.isConnected && element.current.showModal();
   return (
-    <dialog ref={element} aria-labelledby={id} onCancel={cancel}>
+    <dialog ref={element} aria-labelledby={id} onCancel={cancel} onClose={stay}>
       <div class="card-head">
         <h2 id={id}>{props.title}</h2>
-        <Button label="✕" name="Close" quiet onClick={props.onClose} />
+        {!props.stays && <Button label="✕" name="Close" quiet onClick={props.onClose} />}
       </div>
       {props.children}
+      {props.stays && (
+        <div class="actions">
+          <Button label={props.stays} onClick={props.onClose} />
+        </div>
+      )}
     </dialog>
   );
 }

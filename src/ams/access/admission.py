@@ -23,6 +23,7 @@ from ams.core import rights
 from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import NotAllowed, NotAuthenticated, NotFound, TokenRefused, UnknownToken
 from ams.core.names import ProjectName, TokenId, UserId, UserName
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.registry.records import Login, Principal, Project, Subscription, User
 from ams.storage.registry.registry import Registry
 
@@ -105,6 +106,8 @@ class Caller:
     """How they logged in; None: with the user's own token, or the service token."""
     shows_tokens: bool = True
     """Whether tokens are shown besides where they are made (setting `show_tokens`)."""
+    expected: Precondition = ANY_VERSION
+    """Which versions of a resource a change is meant for."""
 
     @property
     def here(self) -> Project:

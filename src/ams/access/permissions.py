@@ -133,6 +133,8 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "topics:offsets": _CONSUME,
     "topics:modifyRetention": _PROJECT,
     "projects:modifyRetention": _PROJECT,
+    "projects:quotas": _PROJECT,
+    "projects:modifyQuotas": _SERVICE,
     "schemas:dryRun": _PROJECT,
     "subscriptions:seek": _CONSUME,
     "subscriptions:doctor": _CONSUME,
@@ -154,6 +156,9 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "schemas:revisions": _PROJECT,
     "subscriptions:nack": _DELIVER,
     "subscriptions:detach": _PROJECT,
+    "projects:refreshUserToken": _PROJECT,
+    "topics:changeAcl": _PROJECT,
+    "subscriptions:changeAcl": _PROJECT,
     "subscriptions:extendLeases": frozenset({PUSH_WORKER}),
     "tokens:list": _OWNER,
     "tokens:show": _OWNER,
@@ -177,7 +182,7 @@ def needs_all_rights(action: str) -> bool:
 
     Those by which a caller could log in as the same user, or as another, with more rights.
     """
-    return action == "users:refreshToken" or action.partition(":")[0] in _OF_LOGINS
+    return action in ("users:refreshToken", "projects:refreshUserToken") or action.partition(":")[0] in _OF_LOGINS
 
 
 NOT_SUPPORTED = "_admin_"

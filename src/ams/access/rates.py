@@ -13,6 +13,7 @@ from ams.access.admission import Caller
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 from ams.core.names import UserId
+from ams.core.quotas import REQUESTS, Quotas, exceeded
 
 AT_THE_SAME_TIME = 2000
 """Milliseconds. Longer than the second after which refused clients are asked to retry, or they would not count."""
@@ -171,16 +172,19 @@ class SharedRate:
 class Rates:
     """The limits of users and projects together."""
 
-    def __init__(self, users: Rate | None, projects: SharedRate | None) -> None:
+    def __init__(self, users: Rate | None, rules: Quotas, clock: Clock) -> None:
         self._users = users
-        self._projects = projects
+        self._rules = rules
+        self._clock = clock
+        self._projects: dict[int, SharedRate] = {}
+        """By requests a second."""
+        self.is_usual = users is not None or bool(rules.defaults[REQUESTS])
+        """True if requests to a project without quotas of its own are counted."""
 
     @classmethod
-    def of(cls, *, users: int, projects: int, clock: Clock) -> Self | None:
-        """Return the limits for so many requests a second, 0 for no limit; None when there is none at all."""
-        if not users and not projects:
-            return None
-        return cls(Rate(users, clock) if users else None, SharedRate(projects, clock) if projects else None)
+    def of(cls, *, users: int, clock: Clock, rules: Quotas) -> Self:
+        """Return the limits: so many requests a second of a user, 0 for no limit, and what `rules` say of projects."""
+        return cls(Rate(users, clock) if users else None, rules, clock)
 
     def count(self, caller: Caller) -> None:
         """Count a request; raise `RateLimited`, and count nothing, when its user or its project has none left.
@@ -189,15 +193,16 @@ class Rates:
         """
         user = caller.user or ""
         users = self._users if user else None
-        projects = self._projects if caller.project is not None else None
+        limit = self._rules.limit(caller.project.quotas, REQUESTS) if caller.project is not None else 0
         if users is not None and not users.allows(user):
             raise RateLimited("Too many requests of this user")
-        if projects is not None and not projects.allows(caller.here.id, user):
-            raise RateLimited("Too many requests to this project")
+        if limit:
+            project = self._projects.get(limit) or self._projects.setdefault(limit, SharedRate(limit, self._clock))
+            if not project.allows(caller.here.id, user):
+                raise RateLimited(exceeded(REQUESTS, f"its limit is {limit}").message)
+            project.take(caller.here.id, user)
         if users is not None:
             users.take(user)
-        if projects is not None:
-            projects.take(caller.here.id, user)
 
     def count_user(self, user: UserId) -> None:
         """Count a request that is to no project; raise `RateLimited`, and count nothing, when none is left."""

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
@@ -24,8 +24,10 @@ from ams.http import tls
 from ams.http.lane import with_lane
 from ams.http.protocol import limited
 from ams.http.server import Operations, answering_operations, listen, server, until_started, url_of
+from ams.outgoing.guard import networks
 from ams.push import report
 from ams.storage.data_check import DataCheck
+from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
 
 logger = structlog.get_logger("ams")
 
@@ -38,8 +40,8 @@ STOP_SECONDS = 9.5
 """How long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs."""
 FAILED_SECONDS = 1.0
 """How long a service of which a vital part failed goes on saying so, if `drain_seconds` is not longer."""
-OWN_FILES = 512
-"""Open files kept for segments, indexes, databases and sockets of our own."""
+OWN_FILES = 768
+"""Open files kept for the operations port, segments, indexes, databases and our own sockets. Half of all, if less."""
 _LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
 _CODES = ("OK", "INTERNAL", "UNAVAILABLE")
 """Codes of gRPC that are counted from 0, so that what comes of them first is seen as a change."""
@@ -57,6 +59,7 @@ class State:
     supervisor: Supervisor
     service: Service | None = None
     data: DataCheck | None = None
+    listeners: list[Listener] = field(default_factory=list)
     waiting_for: str = ""
     """What a start waits for."""
     draining: bool = False
@@ -78,6 +81,7 @@ class State:
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
+        yield from connection_gauges("ams", self.listeners)
         if self.service is None:
             return
         made = self.service
@@ -87,6 +91,12 @@ class State:
         yield figure("ams_pubsub_streams", "Streams of messages that are open.", made.working.streams.total())
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
+        if made.settings.metrics_labels:
+            stored = [({"project": name}, used, limit) for name, used, limit in made.stored.by_name()]
+            text = "Bytes that messages of a project take, about."
+            yield Figure("ams_project_stored_bytes", text, [(labels, used) for labels, used, _ in stored])
+            text = "Bytes that they may take now; 0: there is no limit."
+            yield Figure("ams_project_stored_bytes_limit", text, [(labels, limit) for labels, _, limit in stored])
         if made.push.runner:
             yield from report.gauges(made.push.runner.workers.states(), by_path=made.settings.metrics_labels)
         refused = "1 while publishing is refused (disk full, failed sync; on Kafka too few brokers)."
@@ -94,11 +104,14 @@ class State:
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""
+        yield from connection_counters("ams", self.listeners)
         if self.service is None:
             return
         made, counted = self.service, self.service.counting.figures
         yield figure("ams_published_messages", "Messages published.", counted.messages)
         yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
+        plain = "Messages published whose data is other text than base64."
+        yield figure("ams_not_base64_messages", plain, made.counts.not_base64)
         yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
         yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
         yield from made.watched.counters()
@@ -152,10 +165,10 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         settings = replace(settings, port=api.getsockname()[1])  # one that was free, if 0 was asked for
         operations = Operations(state.why_not_ready, metrics_of(state))
-        await stack.enter_async_context(answering_operations(aside, operations, supervisor))
+        state.listeners.append(await stack.enter_async_context(answering_operations(aside, operations, supervisor)))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         await stack.enter_async_context(_backups(made))
-        base_url, pubsub = await stack.enter_async_context(_served(settings, made, api, supervisor))
+        base_url, pubsub = await stack.enter_async_context(_served(settings, made, api, state))
         state.data = _check_of(made)
         await stack.enter_async_context(state.data.running(supervisor))
         state.service = made
@@ -170,7 +183,8 @@ def _check_of(made: Service) -> DataCheck:
     """Return what looks at the parts of the data folder that this service keeps something in."""
     folder = made.folder
     folders = [folder.path, folder.log] if made.embedded else [folder.path]
-    return DataCheck(folders, [folder.registry, folder.cursors] if made.settings.registry == "sqlite" else [])
+    databases = [folder.registry, folder.cursors] if made.settings.registry == "sqlite" else []
+    return DataCheck(folders, databases, made.embedded.segment_files if made.embedded else tuple)
 
 
 @contextlib.asynccontextmanager
@@ -185,13 +199,15 @@ async def _backups(made: Service) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def _served(
-    settings: Settings, made: Service, sock: socket.socket, supervisor: Supervisor
+    settings: Settings, made: Service, sock: socket.socket, state: State
 ) -> AsyncIterator[tuple[str, str]]:
     """Serve the API until the block ends; gives its URL, and HOST:PORT of Google's Pub/Sub."""
-    certificate, connections = _certificate(settings, made), _connections(settings)
-    protocol = limited(settings.max_header_bytes, connections, settings.request_seconds, base=with_lane(made.lane))
-    context = certificate.context if certificate else None
-    main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
+    supervisor, certificate, connections = state.supervisor, _certificate(settings, made), _connections(settings)
+    limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
+    protocol = limited(settings.max_header_bytes, settings.request_seconds, base=with_lane(made.lane))
+    context, idle_seconds = certificate.context if certificate else None, settings.keep_alive_seconds
+    main = server(made.app, "api", limits, http=protocol, context=context, keep_alive=idle_seconds)
+    state.listeners.append(main.listener)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
     watch = supervisor.task("certificate", certificate.follow(supervisor)) if certificate else None
     try:
@@ -291,7 +307,8 @@ def _connections(settings: Settings) -> int:
     """Return how many connections each port may have open: idle ones must not take the files that the log needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     ports = 1 if settings.pubsub_port is None else 2
-    connections = max(min(settings.max_connections, (soft - OWN_FILES) // ports), 1)
+    own_files = min(OWN_FILES, soft // 2)
+    connections = max(min(settings.max_connections, (soft - own_files) // ports), 1)
     if connections < settings.max_connections:
         logger.info("max_connections", lowered_to=connections, open_files=soft)
     return connections

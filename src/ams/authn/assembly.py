@@ -9,7 +9,7 @@ import ipaddress
 import os
 import resource
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ams.authn.certificates.checks import CertificateChecks
@@ -31,6 +31,7 @@ from ams.core.clock import Clock
 from ams.core.errors import AmsError, BadSettings, Unusable
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
+from ams.http.protocol import GOODBYE_SECONDS
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks, trust
 from ams.storage.audit.logins import FailedLogins
@@ -40,15 +41,14 @@ from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
 from ams.storage.secrets import key_file, new_token, parse_key
+from ams.web.listener import ListenerLimits
 
 SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
 LOGIN_SHARE = 0.8
 """Of the same, for a login: it says itself that it took too long."""
-MOST_HANDSHAKES = 1_000
-"""At a time. One takes 77 kB, and up to 440 kB while a client sends a large certificate slowly."""
-OWN_FILES = 256
-"""Open files kept for services, lists, the database and the audit log. Half of all, if less."""
+OWN_FILES = 512
+"""Open files kept for the operations port, services, lists, the database and the audit log. Half of all, if less."""
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096
 
@@ -237,19 +237,18 @@ def _app(settings: AuthnSettings, engines: Engines, login: Login, gate: Gate, cl
     )
 
 
-def _asked_of(records: AuditRecords) -> Callable[[Asked], Awaitable[object]]:
+def _asked_of(records: AuditRecords) -> Callable[[Asked, Collection[str]], Awaitable[object]]:
     """Return the handler of the audit log's route."""
 
-    async def page(asked: Asked) -> object:
+    async def page(asked: Asked, actions: Collection[str]) -> object:
         said = {name: asked.parameter(name) for name in FILTERS}
-        return await listing(records, wanted(said), asked.page().size, asked.page().token)
+        return await listing(records, wanted(said, actions), asked.page().size, asked.page().token)
 
     return page
 
 
 def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
-    most = min(bearable(settings), MOST_HANDSHAKES)
-    context = AskingContext.make(proxied=settings.proxy_protocol, max_handshakes=most)
+    context = AskingContext.make(proxied=settings.proxy_protocol)
     if settings.tls_self_signed:
         return Certificate.local(folder.tls, context), context
     return Certificate.load(settings.cert, settings.key, context), context
@@ -265,13 +264,20 @@ async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> 
 
 
 def _front(settings: AuthnSettings, context: AskingContext) -> Front:
+    proxies = [ipaddress.ip_network(each) for each in settings.proxies]
+    limits = ListenerLimits(
+        connections=bearable(settings),
+        handshake_seconds=settings.server_header_read_timeout,
+        goodbye_seconds=GOODBYE_SECONDS,
+        unshared=proxies,
+        only_from=proxies,
+    )
     return Front(
         context=context,
-        proxies=[ipaddress.ip_network(each) for each in settings.proxies],
+        limits=limits,
         head_seconds=settings.server_header_read_timeout,
         read_seconds=settings.server_read_timeout,
         idle_seconds=settings.server_idle_timeout,
-        max_connections=bearable(settings),
     )
 
 
@@ -290,12 +296,9 @@ def _check_authorities(settings: AuthnSettings) -> None:
 
 
 def bearable(settings: AuthnSettings) -> int:
-    """Return how many connections there may be, and beside them handshakes: more are turned away.
-
-    Otherwise open connections could use up the files that the rest of the service needs.
-    """
+    """Return how many connections there may be: they must not take the files that the rest of the service needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(min(settings.max_connections, (soft - min(OWN_FILES, soft // 2)) // 2), 1)
+    return max(min(settings.max_connections, soft - min(OWN_FILES, soft // 2)), 1)
 
 
 def _behind_proxies(settings: AuthnSettings, app: Application, engines: Engines) -> Application:

@@ -34,6 +34,7 @@ from ams.authn.values import (
 from ams.core import distinguished_names
 from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.secrets import new_token
 from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 
@@ -142,14 +143,20 @@ class ServiceTypes:
         await self._store.service_types.create(made)
         return made
 
-    async def update(self, found: ServiceType, fields: ServiceTypeFields) -> ServiceType:
+    async def update(
+        self, found: ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
+    ) -> ServiceType:
         """Change what `fields` say, `type` aside, which stays (contract 5).
 
-        Raises `NotFound`, `Unprocessable`, `AlreadyExists`, and `Conflict` for what is in use (15, A6).
+        Raises `NotFound`, `ChangedMeanwhile`, `Unprocessable`, `AlreadyExists`, and `Conflict` for what is in use
+        (15, A6).
         """
-        return await self._store.service_types.change(
-            found.uuid, self._store.clock.wall(), lambda present: self._merged(present, fields)
-        )
+
+        def change(present: ServiceType) -> ServiceType:
+            expected.check(lambda: present)
+            return self._merged(present, fields)
+
+        return await self._store.service_types.change(found.uuid, self._store.clock.wall(), change)
 
     async def delete(self, name: str) -> None:
         """Remove a service type with all auth methods and bindings it has (15, A3); raise `NotFound`."""
@@ -221,15 +228,20 @@ class AuthMethods:
         await self._store.auth_methods.create(made)
         return made
 
-    async def update(self, found: AuthMethod, fields: AuthMethodFields) -> AuthMethod:
+    async def update(
+        self, found: AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
+    ) -> AuthMethod:
         """Change what `fields` say; headers are replaced as a whole (15, A2).
 
-        Raises `Unprocessable`, `NotFound` for the service type or host it shall belong to, `AlreadyExists`, and
-        `Conflict` for a service type of another kind.
+        Raises `ChangedMeanwhile`, `Unprocessable`, `NotFound` for the service type or host it shall belong to,
+        `AlreadyExists`, and `Conflict` for a service type of another kind.
         """
-        return await self._store.auth_methods.change(
-            found.uuid, self._store.clock.wall(), lambda present, types: _changed_method(present, fields, types)
-        )
+
+        def change(present: AuthMethod, types: Types) -> AuthMethod:
+            expected.seen_by(masked).check(lambda: present)
+            return _changed_method(present, fields, types)
+
+        return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
 
     async def delete(self, found: AuthMethod) -> None:
         """Remove an auth method; raise `NotFound`."""
@@ -334,16 +346,24 @@ class Bindings:
         await self._store.bindings.create(made)
         return made
 
-    async def update(self, found: Binding, fields: BindingFields) -> Binding:
-        """Change what `fields` say, `unique_key` too (15, A1). Raises as `create`."""
-        return await self._store.bindings.change(
-            found.name, self._store.clock.wall(), lambda present, types: _changed_binding(present, fields, types)
-        )
+    async def update(self, found: Binding, fields: BindingFields, expected: Precondition = ANY_VERSION) -> Binding:
+        """Change what `fields` say, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
+
+        def change(present: Binding, types: Types) -> Binding:
+            expected.seen_by(without_logins).check(lambda: present)
+            return _changed_binding(present, fields, types)
+
+        return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
 
     async def delete(self, name: str) -> None:
         """Remove a binding; raise `NotFound`."""
         if not await self._store.bindings.delete(name):
             raise NotFound(BINDING_GONE)
+
+
+def without_logins(binding: Binding) -> Binding:
+    """Return what the version of a binding is of: a login changes nothing that was set."""
+    return replace(binding, last_auth=None)
 
 
 def _changed_binding(present: Binding, fields: BindingFields, types: Types) -> Binding:

@@ -18,6 +18,7 @@ from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http.server import Operations, answering_operations, listen, until_started, url_of
 from ams.storage.data_check import DataCheck
+from ams.web.listener import Listener, connection_counters, connection_gauges
 
 STOP_SECONDS = 9.5
 """How long a stop may take; then the process is ended, even if something hangs."""
@@ -32,6 +33,7 @@ class AuthnFigures:
     supervisor: Supervisor = field(default_factory=Supervisor)
     data: DataCheck | None = None
     parts: Assembled | None = None
+    listeners: list[Listener] = field(default_factory=list)
     draining: bool = False
 
     def why_not_ready(self) -> str | None:
@@ -51,6 +53,7 @@ class AuthnFigures:
             return
         yield figure("ams_authn_database_reachable", "1 while the database answers.", parts.engines.store.away is None)
         yield from parts.engines.checks.gauges()
+        yield from connection_gauges("ams_authn", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""
@@ -67,12 +70,7 @@ class AuthnFigures:
         yield figure("ams_authn_service_failures", "Those without a usable answer.", asked.failures)
         yield figure("ams_authn_service_seconds", "How long they all took.", asked.seconds)
         yield from parts.engines.checks.counters()
-        yield figure("ams_authn_handshakes_failed", "Handshakes that came to nothing.", parts.front.context.failures)
-        yield figure(
-            "ams_authn_connections_refused",
-            "Connections that did not come from a proxy.",
-            parts.front.refused_connections,
-        )
+        yield from connection_counters("ams_authn", self.listeners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +96,11 @@ async def running(
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
-        await stack.enter_async_context(
-            answering_operations(aside, Operations(figures.why_not_ready, metrics_of(figures)), supervisor)
-        )
+        operations = Operations(figures.why_not_ready, metrics_of(figures))
+        figures.listeners.append(await stack.enter_async_context(answering_operations(aside, operations, supervisor)))
         made = await assembled(settings, folder, clock or SystemClock(), supervisor, stack)
         figures.parts = made
-        await stack.enter_async_context(_served(made, api, supervisor))
+        figures.listeners.append(await stack.enter_async_context(_served(made, api, supervisor)))
         figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
         await stack.enter_async_context(figures.data.running(supervisor))
         try:
@@ -113,14 +110,14 @@ async def running(
 
 
 @contextlib.asynccontextmanager
-async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[None]:
+async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
     """Serve the API until the block ends."""
     main = made.front.server(made.app)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
     watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.engines.checks.reload))
     try:
         await until_started(main, task)
-        yield
+        yield main.listener
     finally:
         watch.cancel()
         main.should_exit = True

@@ -6,7 +6,6 @@ secure ones (contract 15, A9).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from ams.authn import settings_import
 from ams.authn.values import API_KEY, HEADERS, X509
@@ -24,6 +23,7 @@ from ams.core.settings import (
     registry_mistakes,
     setting,
 )
+from ams.core.urls import is_http_url, without_credentials
 from ams.outgoing.guard import networks
 
 OIDC = "oidc"
@@ -109,7 +109,9 @@ class AuthnSettings(SettingsTable):
         Seconds(15.0), "Time until an answer is sent; whatever it takes to make it ends a tenth before."
     )
     server_idle_timeout: Seconds = setting(Seconds(60.0), "How long an idle connection is kept.")
-    max_connections: int = setting(10_000, "Open connections; beyond them 503.")
+    max_connections: int = setting(
+        10_000, "Open connections, of which an address has as many as it leaves free; beyond them closed."
+    )
 
     @classmethod
     def variable(cls, name: str) -> str:
@@ -142,8 +144,9 @@ class AuthnSettings(SettingsTable):
         yield from registry_mistakes(self.registry)
         yield not self.service_token.isascii(), "service_token must be ASCII"
         yield (
-            bool(self.ams_endpoint) and not _is_url(self.ams_endpoint),
-            f"ams_endpoint is a base URL: https://ams.example, not {self.ams_endpoint}",
+            bool(self.ams_endpoint) and not is_http_url(self.ams_endpoint),
+            "ams_endpoint is a base URL without a user and password: https://ams.example, not "
+            f"{without_credentials(self.ams_endpoint)}",
         )
         yield self.max_connections < 1, "max_connections must be positive"
         reading = min(self.server_read_timeout, self.server_header_read_timeout)
@@ -181,14 +184,6 @@ class AuthnSettings(SettingsTable):
         yield not _are_networks(self.fetch_allow), "fetch_allow is of networks: 192.0.2.0/24,2001:db8::/32"
         for each in self.proxy_names:
             yield not _is_name(each), f"proxy_names: {each!r} is no distinguished name"
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _are_networks(texts: Words) -> bool:

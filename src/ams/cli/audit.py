@@ -50,6 +50,7 @@ File = Annotated[
 def audit(session: Session, filters: Filters, *, file: File = "", page: Page) -> None:
     """Show who did which change, and who failed to log in, newest first; for service_admin. Times are UTC.
 
+    Who published or consumed messages is not in it.
     A file is read from its beginning, oldest first, also while no service runs; its lines are JSON with -o json.
     """
     show(session, filters, file, page)

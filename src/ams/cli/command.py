@@ -32,7 +32,7 @@ from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry
 from ams.client.bearer import Bearer
-from ams.client.connection import Source, connection
+from ams.client.connection import OPTION, Source, connection
 from ams.client.errors import ClientError, NotAuthenticated
 from ams.client.wire import Call
 from ams.core.settings import environment
@@ -99,6 +99,7 @@ class SessionOptions(OptionSet):
     def source(self) -> Source:
         """What of it says where the service is, and who asks."""
         return Source(
+            place=OPTION,
             endpoint=self.endpoint,
             token=self.token,
             token_file=self.token_file,
@@ -125,6 +126,8 @@ class Session(OptionSet):
     """The error when the service requires a token and none was found."""
     bearer: Bearer | None = field(default=None, repr=False)
     """Instead of the token."""
+    login_from: str = ""
+    """Where the token is from."""
 
     @classmethod
     def maker(cls) -> Callable[..., "Session"]:
@@ -188,7 +191,16 @@ class Session(OptionSet):
 def _session(asked: SessionOptions) -> Session:
     found = connection(asked.source, asked.profile, environment())
     client = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=asked.timeout, retry=None)
-    return Session(client, found.project, asked.output, found.token, found.ca, asked.profile, bearer=found.bearer)
+    return Session(
+        client,
+        found.project,
+        asked.output,
+        found.token,
+        found.ca,
+        asked.profile,
+        bearer=found.bearer,
+        login_from=found.login_from,
+    )
 
 
 class Group(typer.Typer):
@@ -317,9 +329,14 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
     try:
         yield
     except NotAuthenticated as error:
-        if session.token or session.bearer:
-            raise
-        raise NotAuthenticated(session.anonymous, error.code, error.status) from error
+        if not session.token and not session.bearer:
+            raise NotAuthenticated(session.anonymous, error.code, error.status) from error
+        if not session.login_from or not error.message.startswith(("Unauthorized", "The token")):
+            raise  # of an endpoint that was not verified, which is a 401 too
+        reason = "is unknown, or has no role here" if error.message == "Unauthorized" else "was refused"
+        raise NotAuthenticated(
+            f"{error.message} (the token of {session.login_from} {reason})", error.code, error.status
+        ) from error
 
 
 def examples(*lines: str) -> str:

@@ -1,6 +1,7 @@
 """`ams dead`: messages that an endpoint refused too often, and publishing them again."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -15,10 +16,11 @@ from ams.cli.exits import Usage
 from ams.cli.messages import data_text
 from ams.cli.output import columns, emit, json_line, printable, short_name
 from ams.client import wire
-from ams.client.errors import NotFound
+from ams.client.errors import Conflict, InvalidInput, NotAllowed, NotFound
 
 app = Group("ams dead list watering", "ams dead show watering 3", "ams dead redrive watering 3 4")
 
+_ID = re.compile("[0-9]{1,18}")
 AT_ONCE = 500
 """Messages that are read at once."""
 _PREFIX = "deadLetter"
@@ -127,19 +129,54 @@ def redrive(
     numbers: Annotated[list[int] | None, argument("[ID]...", "Ids in that topic.")] = None,
     every: Annotated[bool, option("All of them, the oldest first.", "--all")] = False,
     to: Annotated[str, option("Another topic.", "--to", metavar="TOPIC", complete=topic_names)] = "",
+    unverified: Annotated[
+        bool, option("Also those that are not, or not surely, what was published.", "--unverified")
+    ] = False,
     source: Source,
 ) -> None:
-    """Publish dead letters again as they were; asked again, each is still published once."""
+    """Publish dead letters again as they were; asked again, each is still published once.
+
+    Each is compared with the message that it says it was: whoever may publish to the dead letter topic can write one.
+    """
     if bool(numbers) == every:
         raise Usage("name the dead letters by their ids, or give --all")
     letters = _dead_letters(session, subscription, source)
     target = to or short_name(session.call(wire.get_subscription(session.project, subscription)).topic)
+    doubtful = []
     for letter in letters.oldest() if every else [letters.one(number) for number in numbers or ()]:
+        if not unverified and not _is_genuine(letters, letter):
+            doubtful.append(letter.message_id)
+            continue
         published = _publish_again(letters, letter, target)
         if session.for_programs:
             emit(json_line({"id": letter.message_id, "topic": target, "messageId": published}))
         else:
             emit(printable(f"{letter.message_id} is {published} in topic {target}"))
+
+    if doubtful:
+        raise Conflict(
+            f"not published: {', '.join(doubtful)} of topic {letters.topic}: the message that it says it was is gone or"
+            " another one, and whoever may publish to that topic can write it; --unverified publishes it all the same"
+        )
+
+
+def _is_genuine(letters: _DeadLetters, letter: wire.ReadMessage) -> bool:
+    """Whether a dead letter is surely the message that it says it was."""
+    topic, number = short_name(_said(letter, "SourceTopic")), _said(letter, "MessageId")
+    if not topic or not _ID.fullmatch(number):
+        return False
+    place, session = int(number), letters.session
+    through = letters.subscription if letters.through else ""
+    asked = wire.read_topic(session.project, topic, start=place, stop=place + 1, most=1, subscription=through)
+    try:
+        found = session.call(asked)
+    except (InvalidInput, NotFound, NotAllowed):
+        return False
+    return any(each.offset == place and _content(each) == _content(letter) for each in found)
+
+
+def _content(message: wire.ReadMessage) -> tuple[str, dict[str, str], str]:
+    return message.data, _original(message), message.ordering_key
 
 
 def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str) -> str:

@@ -156,12 +156,12 @@ def _set(session: Session, name: str, said: dict[str, Any]) -> Call[wire.Issuer]
     if not said:
         raise Usage("say what to set, for example with --url")
     try:
-        there = session.call(wire.get_issuer(name))
+        there = session.call(wire.get_issuer(name).with_version())
     except NotFound:
         if not said.get("url"):
             raise Usage(f"there is no issuer {name}: to make one, give --url") from None
         return wire.create_issuer(wire.Issuer(name=name, **said))
-    return wire.update_issuer(msgspec.structs.replace(there, **said))
+    return wire.update_issuer(msgspec.structs.replace(there.value, **said)).if_match(there.version)
 
 
 def _some(texts: Texts) -> Texts:

@@ -226,7 +226,7 @@ def data_text(message: wire.PulledMessage) -> str:
     try:
         payload = message.payload()
     except ValueError:
-        # A lenient service stores data that is not base64 as it came.
+        # A service without strict_data stores data that is not base64 as it came.
         return message.data
     try:
         return payload.decode("utf-8")

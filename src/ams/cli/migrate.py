@@ -51,25 +51,16 @@ class Source(OptionSet):
         str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA", show_default=False)
     ] = ""
     database: Annotated[str, option("Its database there (store_db of its settings).", "--database")] = "argo_msg"
-    api: Annotated[
-        str,
-        option(
-            "Its HTTP API instead, where those cannot be reached (token: AMS_MIGRATE_TOKEN).", "--api", metavar="URL"
-        ),
-    ] = ""
-    old_ca: Annotated[str | None, option("File of CA certificates to trust at --api and --old.", "--old-ca")] = None
+    old_ca: Annotated[str | None, option("File of CA certificates to trust at --old.", "--old-ca")] = None
 
     def opened(self) -> "AbstractAsyncContextManager[OldSource]":
         """Open it; raise `Usage` where it is not said where it is."""
         need("migrate")
         from ams.migrate.sources import Place, opened
 
-        token = environment().get("AMS_MIGRATE_TOKEN", "")
-        if self.api and not token:
-            raise Usage("--api takes the token of a service_admin: set AMS_MIGRATE_TOKEN")
-        if not self.api and not (self.mongodb and self.kafka):
-            raise Usage("say where the reference is: --mongodb and --kafka, or --api")
-        return opened(Place(self.mongodb, self.database, self.kafka, self.api, token, self.old_ca))
+        if not (self.mongodb and self.kafka):
+            raise Usage("say where the reference is: --mongodb and --kafka")
+        return opened(Place(self.mongodb, self.database, self.kafka))
 
 
 HaProxySocket = Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")]
@@ -227,9 +218,7 @@ def _move(source: Source, data: str, config: str | None) -> "Move":
     from ams.migrate.cutting import Move
 
     settings = settings_of(data, config)
-    return Move(
-        source.opened, lambda: installation(settings), settings.data, settings.service_token, by_api=bool(source.api)
-    )
+    return Move(source.opened, lambda: installation(settings), settings.data, settings.service_token)
 
 
 @app.command()
@@ -244,10 +233,10 @@ def verify(
 ) -> None:
     """Compare every token, message and position with what the service has now.
 
-    With --old or --api every token is tried at the old service too, and both are asked for all that is in the projects.
+    With --old every token is tried at the old service too, and both are asked for all that is in the projects.
     Ask with the token of a service_admin. The exit code is 1 when anything differs.
     """
-    found = asyncio.run(_verified(session, source, old or source.api))
+    found = asyncio.run(_verified(session, source, old))
     counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}
     text = fields({**counts, "different": str(len(found.differences))})
     if found.differences:
@@ -285,8 +274,6 @@ async def _migrate(source: Source, file: str, strict: bool, output: Format) -> N
         from ams.migrate.writing import seconds_to_copy
         from ams.migrate.writing import write as written
 
-        for each in old.lacks:
-            note(f"ams: read by its API: {each}")
         found = planned(await old.documents(), old.messages)
         if strict and found.found.oddities:
             _tell(found, {**found.counts, "message": found.messages}, output)

@@ -39,12 +39,24 @@ def note(text: str) -> None:
 
 def document(value: object) -> str:
     """Write a value as one JSON document for programs."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return _safe(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def json_line(value: object) -> str:
     """Write a value as JSON in one line."""
-    return msgspec.json.encode(value).decode()
+    return _safe(msgspec.json.encode(value).decode())
+
+
+def _safe(text: str) -> str:
+    """Return JSON in which what could draw on a terminal, or turn the order of its text, is written as an escape."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from ams.cli.arguments import Duration, ProjectName, option, retention_seconds, retention_text
+from ams.cli.arguments import Duration, ProjectName, argument, option, pairs, retention_seconds, retention_text
 from ams.cli.command import Group, Session
 from ams.cli.exits import Usage
 from ams.client import wire
 from ams.client.wire import Call, Projects
+from ams.core.settings import size_number
 
 app = Group('ams projects create garden --description "What grows"', "ams projects list -o json")
 
@@ -19,6 +20,8 @@ def _fields(project: wire.Project) -> dict[str, str]:
         "modified": project.modified_on,
         "created by": project.created_by,
         "retention": retention_text(project.retention_seconds),
+        "strict data": {None: "", True: "yes", False: "no"}[project.strict_data],
+        "quotas": ", ".join(f"{name} {limit}" for name, limit in project.quotas.items()),
     }
 
 
@@ -48,17 +51,54 @@ def update(
     name: ProjectName,
     rename: Annotated[str, option("New name.", metavar="NAME")] = "",
     description: Annotated[str, option("New description.")] = "",
+    strict_data: Annotated[
+        bool | None, option("Refuse message data that is not base64, or take it, whatever the service says.")
+    ] = None,
 ) -> Call[wire.Project]:
-    """Rename or describe a project."""
-    if not rename and not description:
-        raise Usage("say what to change: --rename or --description")
-    return wire.update_project(name, name=rename, description=description)
+    """Rename or describe a project, or say whether it refuses message data that is not base64."""
+    if not rename and not description and strict_data is None:
+        raise Usage("say what to change: --rename, --description, --strict-data or --no-strict-data")
+    return wire.update_project(name, name=rename, description=description, strict_data=strict_data)
 
 
 @app.shows(_fields)
 def retention(session: Session, name: ProjectName, duration: Duration) -> Call[wire.Project]:
     """Say how long messages are kept in topics without a time of their own: such as 7d, or default."""
     return wire.modify_project_retention(name, retention_seconds(duration))
+
+
+@app.lists(
+    "quotas",
+    {
+        "QUOTA": "name",
+        "LIMIT": lambda each: str(each.limit or "none"),
+        "DEFAULT": lambda each: str(each.default or "none"),
+        "USED": lambda each: "" if each.used is None else str(each.used),
+    },
+    name="quota",
+)
+def quota(
+    session: Session,
+    name: ProjectName,
+    changes: Annotated[
+        list[str] | None, argument("[QUOTA=LIMIT]...", "Quotas to be changed: a number, none or default.")
+    ] = None,
+) -> Call[wire.ProjectQuotas]:
+    """Show the quotas of a project and what it uses of them, or change some."""
+    if not changes:
+        return wire.get_project_quotas(name)
+    wanted = pairs(changes, "quota", "QUOTA=LIMIT")
+    return wire.modify_project_quotas(name, {each: _limit(each, text) for each, text in wanted.items()})
+
+
+def _limit(name: str, text: str) -> int | None:
+    """Read a limit: a number or a size such as 64MiB, `none` as 0, `default` as None; raise `Usage`."""
+    if text in ("default", "none"):
+        return None if text == "default" else 0
+    try:
+        return size_number(text)
+    except (ValueError, KeyError):
+        raise Usage(f"quota {name}: {text!r} is no number such as 100 or 64MiB, nor none nor default") from None
 
 
 @app.confirms("project {name} deleted")

@@ -3,7 +3,9 @@
 `ams acl` is here: the access lists of topics and subscriptions.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, NamedTuple
 
 from ams.cli.arguments import MemberNames, Resource, argument, option
@@ -12,6 +14,7 @@ from ams.cli.completing import member_names
 from ams.cli.exits import Usage
 from ams.cli.output import columns
 from ams.client import wire
+from ams.client.errors import NotFound
 from ams.client.wire import Call
 from ams.core.rights import ANY, CONSUME, PUBLISH, is_resource
 
@@ -99,11 +102,28 @@ Users = Annotated[list[str] | None, argument("[USER]...", "Names of members.", m
 NoUsers = Annotated[bool, option("Empty the list.", "--none")]
 
 
+_NO_MEMBERS = re.compile(r"User\(s\): (.+) do not exist")
+
+
+@contextmanager
+def _telling_of_members(project: str) -> Iterator[None]:
+    """Say of users who cannot be on a list that they are no members: the service's text is that of unknown users."""
+    try:
+        yield
+    except NotFound as error:
+        named = _NO_MEMBERS.fullmatch(error.message)
+        if named is None:
+            raise
+        how = f"`ams members add USER --project {project} --role ROLE` adds one who is a user"
+        raise NotFound(f"not members of project {project}: {named[1]} ({how})", error.code, error.status) from error
+
+
 class AccessList(NamedTuple):
-    """The access lists of a kind of resource: how one is asked for, and how it is replaced."""
+    """The access lists of a kind of resource: how one is asked for, replaced and changed."""
 
     get: Callable[[str, str], Call[wire.Acl]]
     modify: Callable[[str, str, Sequence[str]], Call[None]]
+    change: Callable[[str, str, Sequence[str], Sequence[str]], Call[wire.Acl]]
 
     def users(self, session: Session, name: str) -> Sequence[str]:
         """Return who is on the list of a resource."""
@@ -115,12 +135,19 @@ class AccessList(NamedTuple):
 
     def replace(self, session: Session, name: str, users: list[str]) -> None:
         """Replace the access list of a resource and write the new one."""
-        session.call(self.modify(session.project, name, users))
+        with _telling_of_members(session.project):
+            session.call(self.modify(session.project, name, users))
         _show(session, users)
 
+    def edit(self, session: Session, name: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+        """Add users to the access list of a resource or remove them, and write the new one."""
+        with _telling_of_members(session.project):
+            found = session.call(self.change(session.project, name, add, remove))
+        _show(session, found.authorized_users)
 
-TOPIC = AccessList(wire.get_topic_acl, wire.modify_topic_acl)
-SUBSCRIPTION = AccessList(wire.get_subscription_acl, wire.modify_subscription_acl)
+
+TOPIC = AccessList(wire.get_topic_acl, wire.modify_topic_acl, wire.change_topic_acl)
+SUBSCRIPTION = AccessList(wire.get_subscription_acl, wire.modify_subscription_acl, wire.change_subscription_acl)
 
 _KINDS = {"topics": TOPIC, "subs": SUBSCRIPTION, "subscriptions": SUBSCRIPTION}
 
@@ -148,20 +175,20 @@ def set_(session: Session, resource: Resource, users: Users = None, none: NoUser
 
 @app.does()
 def add(session: Session, resource: Resource, users: MemberNames) -> None:
-    """Add users to the list; a change at the same moment may undo that."""
+    """Add users to the list; others stay on it."""
     access_list, name = _split(resource)
-    access_list.replace(session, name, list(dict.fromkeys([*access_list.users(session, name), *users])))
+    access_list.edit(session, name, add=users)
 
 
 @app.does()
 def remove(session: Session, resource: Resource, users: MemberNames) -> None:
-    """Remove users from the list; a change at the same moment may undo that."""
+    """Remove users from the list; others stay on it."""
     access_list, name = _split(resource)
     found = access_list.users(session, name)
     missing = [user for user in users if user not in found]
     if missing:
         raise Usage(f"not on the access list of {resource}: {', '.join(missing)}")
-    access_list.replace(session, name, [user for user in found if user not in users])
+    access_list.edit(session, name, remove=users)
 
 
 def _split(resource: str) -> tuple[AccessList, str]:

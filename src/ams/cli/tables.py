@@ -20,7 +20,7 @@ app = Group(
     "ams pipeline table restore ams-pipeline/accounting/results/sites 2024-03-05",
     "ams pipeline table merge archive --partition date=2024-03-04",
     "ams pipeline table vacuum archive --remove",
-    help="Look after tables of jobs: history, restore, merge, vacuum, check, convert.",
+    help="Look after tables of jobs: history, restore, merge, vacuum, check.",
 )
 
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
@@ -106,24 +106,6 @@ def check(table: Table, output: Output = Format.TABLE) -> None:
         note(f"{table}: {len(report.unknown)} files of attempts that failed, or of a batch at work; vacuum takes them")
     if report.wrong:
         raise CheckFailed(f"{table}: {len(report.wrong)} of {report.files} files are not as its log says")
-
-
-@app.command()
-def convert(
-    table: Table,
-    to: Annotated[str | None, option("Make it there, such as on S3, and leave TABLE as it is.", metavar="PATH")] = None,
-) -> None:
-    """Make a Delta table of a table of an earlier version, in place; stop the run that writes it first.
-
-    Rows are compared one by one before anything changes, and the run then goes on with its checkpoint. The old files
-    stay until vacuum; may be interrupted and called again.
-    """
-    need("tables")
-    from ams.tables.convert import convert
-
-    done = convert(table, target=to)
-    made = to or table
-    note(f"{made}: {done.rows:,} rows of {done.batches:,} folders are in {done.files:,} files now, and are the same")
 
 
 def _cell(value: object) -> str:

@@ -13,6 +13,7 @@ from ams.cli.exits import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note
 from ams.client import wire
+from ams.client.errors import NotAuthenticated
 from ams.client.wire import Call
 
 app = Group(
@@ -204,6 +205,12 @@ def update_member(
     return wire.update_member(session.project, user, role or ())
 
 
+@members.shows(_fields, name="refresh-token")
+def refresh_member_token(session: Session, user: MemberName) -> Call[wire.User]:
+    """Give a member a new token and show it; the old one is dead at once."""
+    return wire.refresh_member_token(session.project, user)
+
+
 @members.confirms("user {user} is no member of {session.project} any more", name="remove")
 def remove_member(session: Session, user: MemberName) -> Call[None]:
     """End a membership; the user stays."""
@@ -292,7 +299,12 @@ def show_token(session: Session, user: UserName) -> None:
         )
 
 
-@tokens.shows(_fields, name="refresh")
-def refresh_token(session: Session, user: UserName) -> Call[wire.User]:
+@tokens.does("refresh")
+def refresh_token(session: Session, user: UserName) -> None:
     """Give a user a new token and show it; the old one is dead at once."""
-    return wire.refresh_token(user)
+    found = session.call(wire.refresh_token(user))
+    session.show(found, _fields(found))
+    try:
+        session.call(wire.get_profile())
+    except NotAuthenticated:  # it was the caller's own
+        note(f"the token of {session.login_from} is dead now: put the new one there")

@@ -18,7 +18,8 @@ from typing import Any
 
 from ams.client.bearer import Bearer, BearerFile
 from ams.client.errors import BadConnection, InvalidInput, NoService
-from ams.client.transport import LOOPBACK, host
+from ams.client.proxies import LOOPBACK
+from ams.client.transport import host
 
 TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE")
 """Variables that hold or name a token."""
@@ -32,6 +33,8 @@ AUTHN_KEYS = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
 KEYS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca", *AUTHN_KEYS)
 _FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
+OPTION, VARIABLE = "an option", "a variable"
+"""Places that say something of a connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,8 @@ class Source:
     authn_key: str | None = None
     authn_key_file: str | None = None
     authn_ca: str | None = None
+    place: str = ""
+    """What it is: `OPTION`, `VARIABLE` or `profile NAME`; empty for the folder of a service on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ class Connection:
     ca: str | None
     bearer: Bearer | None = field(default=None, repr=False)
     """Instead of the token."""
+    login_from: str = ""
+    """Where the token is from: an option, a variable, a file or a profile; empty when there is none."""
 
 
 def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
@@ -90,6 +97,7 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
         project=_first(sources, "project"),
         ca=_first(sources, "ca"),
         bearer=_bearer(login),
+        login_from=_place_of(login),
     )
 
 
@@ -128,6 +136,7 @@ def _profile_in_use(path: str, sources: list[Source]) -> str | None:
 
 def _from_environment(environment: Mapping[str, str]) -> Source:
     return Source(
+        place=VARIABLE,
         endpoint=environment.get("AMS_ENDPOINT") or None,
         token=environment.get("AMS_TOKEN") or None,
         token_file=environment.get("AMS_TOKEN_FILE") or None,
@@ -192,6 +201,17 @@ def _login(sources: list[Source]) -> Source:
     return Source()
 
 
+def _place_of(source: Source) -> str:
+    """Return where a token is from, without the token; empty when there is none."""
+    for kind in ("token", "bearer_token"):
+        said, path = getattr(source, kind), getattr(source, f"{kind}_file")
+        if path:
+            return f"file {path}" + (f" of {source.place}" if source.place else "")
+        if said:
+            return {OPTION: f"--{kind}", VARIABLE: f"AMS_{kind.upper()}"}.get(source.place, source.place)
+    return ""
+
+
 def _bearer(source: Source) -> Bearer | None:
     if source.bearer_token_file:
         file = BearerFile(os.path.abspath(source.bearer_token_file))
@@ -236,7 +256,7 @@ def read_profile(path: str, name: str) -> Source:
     table = _checked(path, name, _toml(path).get(name))
     folder = os.path.dirname(path)
     files = {key: os.path.join(folder, os.path.expanduser(table[key])) for key in _FILES if key in table}
-    return Source(**(table | files))
+    return Source(**(table | files), place=f"profile {name}")
 
 
 def read_profiles(path: str) -> Profiles:

@@ -16,7 +16,8 @@
         ├── NotFound          404
         ├── AckTimeout        408
         ├── Conflict          409
-        │   └── AlreadyExists     409 with the status word ALREADY_EXISTS
+        │   ├── AlreadyExists     409 with the status word ALREADY_EXISTS
+        │   └── ChangedMeanwhile  412
         └── Unavailable       500 and above
             └── Overloaded    429 and 503
 
@@ -132,6 +133,10 @@ class AlreadyExists(Conflict):
     """The name is taken."""
 
 
+class ChangedMeanwhile(Conflict):
+    """What was to be changed is not any more as it was read; nothing was done."""
+
+
 class Unavailable(Refused):
     """The service cannot do its work now; nothing was promised, trying again is right."""
 
@@ -149,6 +154,7 @@ _BY_CODE: dict[int, type[Refused]] = {
     404: NotFound,
     408: AckTimeout,
     409: Conflict,
+    412: ChangedMeanwhile,
     413: TooLarge,
     429: Overloaded,
     503: Overloaded,

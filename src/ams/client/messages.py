@@ -69,5 +69,5 @@ def data_of(message: PulledMessage) -> bytes:
     try:
         return message.payload()
     except ValueError:
-        # A lenient service keeps data that is not base64 as the text that came (clients.md, A17).
+        # A service without strict_data keeps data that is not base64 as the text that came (clients.md, A17).
         return message.data.encode()

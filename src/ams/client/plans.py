@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import msgspec
@@ -21,7 +21,7 @@ import msgspec
 from ams.client import wire
 from ams.client.errors import AckTimeout, ClientError, InvalidInput, NotAms, Refused, Unreachable, refusal
 from ams.client.messages import Message, ReceivedMessage, ack_ids_of, incoming, outgoing
-from ams.client.wire.call import Call
+from ams.client.wire.call import Call, Versioned
 
 T = TypeVar("T")
 
@@ -117,6 +117,8 @@ class Response:
     body: bytes
     retry_after: str = ""
     """Seconds to wait as the service asked for them; empty when it did not."""
+    version: str = ""
+    """The `ETag`; empty when there is none."""
 
 
 Outcome = Response | Unreachable | None
@@ -276,7 +278,8 @@ def read(call: Call[T], answer: Response, endpoint: str) -> T:
         raise refusal(answer.status, answer.body, answer.retry_after)
     try:
         if answer.status in call.successes:
-            return call.read(answer.body)
+            value = call.read(answer.body)
+            return cast("T", Versioned(value, answer.version)) if call.versioned else value
     except msgspec.DecodeError:
         pass
     raise NotAms(f"{endpoint} does not answer as AMS (status {answer.status})")

@@ -14,12 +14,10 @@ from ams import __version__
 from ams.client.bearer import AsyncBearer, Bearer, BearerAuth
 from ams.client.errors import Closed, InvalidInput, NotAms, Unreachable, Untrusted, Unusable
 from ams.client.plans import Outcome, Pause, Plan, Response, Send
+from ams.client.proxies import proxy_to
 from ams.client.wire import Call
 
 T = TypeVar("T")
-
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that are this machine: never reached through a proxy."""
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0
@@ -43,6 +41,7 @@ class HttpxArguments(TypedDict):
     timeout: httpx.Timeout
     limits: httpx.Limits
     trust_env: bool
+    proxy: str | None
     auth: httpx.Auth | None
 
 
@@ -51,11 +50,12 @@ def httpx_arguments(
 ) -> HttpxArguments:
     """Return how to speak to `endpoint`, with a token of either kind or none.
 
-    Raises `InvalidInput` for an endpoint or a token that cannot be one, and for two tokens.
+    Raises `InvalidInput` for an endpoint or a token that cannot be one, and for two tokens; `Unusable` for a proxy of
+    the environment that cannot be one.
     """
     if token and bearer:
         raise InvalidInput("give a token or a bearer token, not both")
-    local = host(endpoint) in LOOPBACK
+    host(endpoint)
     return HttpxArguments(
         base_url=endpoint,
         headers=_headers(token),
@@ -63,7 +63,8 @@ def httpx_arguments(
         verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if trust is None else trust,
         timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
         limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
-        trust_env=not local,
+        trust_env=False,
+        proxy=proxy_to(endpoint),
         auth=None if bearer is None else BearerAuth(bearer),
     )
 
@@ -285,7 +286,9 @@ def _arguments(call: Call[Any]) -> dict[str, Any]:
 
 
 def _response(answer: httpx.Response) -> Response:
-    return Response(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
+    return Response(
+        answer.status_code, answer.content, answer.headers.get("retry-after", ""), answer.headers.get("etag", "")
+    )
 
 
 def _closed() -> Closed:

@@ -9,12 +9,15 @@ push_config            where a subscription's messages are delivered to, and the
 parallel_options       what a parallel subscription has beyond an ordered one, and the limits of that
 filters                which messages are delivered, by their attributes
 issuer                 an issuer whose tokens are accepted, and the file that lists issuers
+versions               versions of resources, and changes that are meant for one of them
 public_keys            public keys of named tokens: read, and what they are called by
 rights                 what a token is good for, of what its user may do
 distinguished_names    names of certificates, and the form they are compared in
 clock                  wall time and monotonic time, replaceable in tests
 cache                  a bounded cache: the entry that was not used for longest goes first
 backoff                how long to wait between tries
+quotas                 how much one project may take: names, defaults, own values, and the check
+fair_share             a share of a capacity for each holder: as much as it leaves free
 attempts               failed logins by address, counted and limited
 observing              logs and metrics, configured once; and which request is being answered
 supervisor             threads and tasks a process cannot do without, and what follows when one ends

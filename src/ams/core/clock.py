@@ -36,6 +36,40 @@ class SystemClock:
         return Milliseconds(time.monotonic_ns() // 1_000_000)
 
 
+LEAP = Milliseconds(3_600_000)
+"""A step of the time of day ahead that is longer than this is not believed at once."""
+LEAP_WAIT = Milliseconds(24 * 3_600_000)
+"""How long such a step has to last until it is."""
+
+
+class RetentionClock:
+    """The time of day by which what is old is removed: a sudden leap ahead is followed a day later only.
+
+    Somebody who sets the clock wrong, or a virtual machine that gets another time, would remove everything at once. A
+    step back is followed at once: it removes nothing. A start follows whatever the time is then.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wall, self._at = clock.wall(), clock.monotonic()
+        self._leapt_at: Milliseconds | None = None
+        self.leap = Milliseconds(0)
+        """How far the time of day is ahead of this one."""
+
+    def wall(self) -> Milliseconds:
+        """Return the time; look often, as only what comes between two looks is a leap."""
+        now, at = self._clock.wall(), self._clock.monotonic()
+        expected = Milliseconds(self._wall + at - self._at)
+        leap = Milliseconds(now - expected)
+        if leap > LEAP:
+            self._leapt_at = at if self._leapt_at is None else self._leapt_at
+            if at - self._leapt_at < LEAP_WAIT:
+                self.leap = leap
+                return expected
+        self._wall, self._at, self._leapt_at, self.leap = now, at, None, Milliseconds(0)
+        return now
+
+
 @dataclass(slots=True)
 class ManualClock:
     """A clock that stands still until it is moved: tests need no sleeping."""

@@ -16,8 +16,11 @@
     ├── AckTimeout            an acknowledgement came after its deadline (408)
     ├── AlreadyExists         the name is taken (409)
     ├── Conflict              the state of the resource does not allow this now (409)
-    │   └── KeyReused         an idempotency key came back with other content
+    │   ├── KeyReused         an idempotency key came back with other content
+    │   └── ChangedMeanwhile  a resource is not as the client read it (412)
     ├── TooLarge              a message or a body is over the limit (413)
+    ├── UnknownCoding         a body comes in a coding that is not undone here (415)
+    ├── QuotaExceeded         a project has as much as its quota allows; the message names the quota (429)
     ├── Overloaded            the service refuses work to protect what it has; try again (503)
     │   ├── RateLimited       more requests of a user or a project than its rate limit (429)
     │   └── OwnedElsewhere    another node works on the subscription: that one is to be asked
@@ -145,11 +148,34 @@ class KeyReused(Conflict):
         super().__init__(message)
 
 
+class ChangedMeanwhile(Conflict):
+    """What a client read and wants to change has changed since; nothing was done."""
+
+    def __init__(self, message: str = "It was changed meanwhile: read it again, nothing was done") -> None:
+        super().__init__(message)
+
+
 class TooLarge(AmsError):
     """A message or a body is over the limit; nothing was stored."""
 
     def __init__(self, message: str = "Message size is too large") -> None:
         super().__init__(message)
+
+
+class UnknownCoding(AmsError):
+    """A body comes in a coding that is not undone here; nothing was done."""
+
+    def __init__(self, message: str = "Content-Encoding can only be gzip") -> None:
+        super().__init__(message)
+
+
+class QuotaExceeded(AmsError):
+    """A project has as much of something as its quota allows; nothing was done."""
+
+    def __init__(self, message: str, *, quota: str = "") -> None:
+        """`quota` is its name (`ams.core.quotas`)."""
+        super().__init__(message)
+        self.quota = quota
 
 
 class Overloaded(AmsError):

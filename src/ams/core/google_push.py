@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ams.core.errors import InvalidInput
+from ams.core.urls import has_credentials
 
 VERSION = "x-goog-version"
 """The one attribute that a push configuration may have."""
@@ -42,9 +43,13 @@ def version_of(attributes: Mapping[str, str]) -> str:
     return version
 
 
-def check(form: GoogleForm, endpoint: str, *, is_https: bool) -> None:
+def check(form: GoogleForm, endpoint: str, *, is_permitted: bool) -> None:
     """Raise `InvalidInput` for what cannot be delivered."""
-    if not is_https or len(endpoint) > _LONGEST:
+    if has_credentials(endpoint):
+        raise InvalidInput(
+            "Invalid push endpoint given: it has a user and password in it. Leave them out, and give an oidc_token."
+        )
+    if not is_permitted or len(endpoint) > _LONGEST:
         raise InvalidInput(
             f"Invalid push endpoint given (endpoint={endpoint[:_LONGEST]}). It must be a URL that begins with https."
         )

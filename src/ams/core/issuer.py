@@ -28,6 +28,7 @@ import msgspec
 from ams.core.clock import Milliseconds
 from ams.core.errors import BadSettings, InvalidInput
 from ams.core.names import IssuerName, checked_name, is_name
+from ams.core.urls import is_http_url
 
 Introspect = Literal["never", "opaque", "always"]
 """Which tokens the issuer is asked about: none, those that are no JWT, or all."""
@@ -322,11 +323,8 @@ def _is_url(url: str) -> bool:
     if len(url) > LONGEST_URL or not url.isascii() or not url.isprintable() or set(url) & set(" \\#"):
         return False
     try:
-        parts = urlsplit(url)
-        return (
-            parts.scheme in ("https", "http") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
-        )
-    except ValueError:  # a port that is none, half an IPv6 address
+        return is_http_url(url) and urlsplit(url).port != 0
+    except ValueError:  # a port that is no number
         return False
 
 

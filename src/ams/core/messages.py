@@ -87,10 +87,16 @@ class _MadeWhenAsked(Sequence[Message]):
 class Batch(_MadeWhenAsked):
     """The messages of a publish request, and what is counted of them."""
 
-    __slots__ = ("data_bytes", "largest", "sent", "size")
+    __slots__ = ("data_bytes", "largest", "not_base64", "sent", "size")
 
     def __init__(
-        self, sent: Sequence[Sent], fragments: Sequence[Fragment], size: int, largest: int, data_bytes: int
+        self,
+        sent: Sequence[Sent],
+        fragments: Sequence[Fragment],
+        size: int,
+        largest: int,
+        data_bytes: int,
+        not_base64: int = 0,
     ) -> None:
         """Take messages and the fragment of each, counted."""
         self.sent = sent
@@ -102,6 +108,8 @@ class Batch(_MadeWhenAsked):
         """Bytes of the largest of them."""
         self.data_bytes = data_bytes
         """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
+        self.not_base64 = not_base64
+        """Messages whose data is other text than base64."""
 
     @property
     def has_ordering_keys(self) -> bool:
@@ -138,11 +146,13 @@ class Parsed(_MadeWhenAsked):
         return map(parse, self.fragments[of])
 
 
-def batch_of(messages: Sequence[Message]) -> Batch:
+def batch_of(messages: Sequence[Message], *, not_base64: int = 0) -> Batch:
     """Return messages with what is counted of them."""
     if isinstance(messages, Batch):
         return messages
-    return _counted(messages, [each.fragment for each in messages])
+    made = _counted(messages, [each.fragment for each in messages])
+    made.not_base64 = not_base64
+    return made
 
 
 def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
@@ -313,7 +323,7 @@ def decoded_data(text: str) -> bytes:
 
 
 def data_or_text(text: str) -> bytes:
-    """Return the data of a message as bytes; what is no base64, as a lenient service takes it, as the text it is."""
+    """Return the data of a message as bytes; what is no base64, as the text it is."""
     try:
         return decoded_data(text)
     except ValueError:

@@ -142,10 +142,10 @@ def revision_id(schema: SchemaId, revision: int) -> str:
     return blake2b(f"{schema}/{revision}".encode(), digest_size=4).hexdigest()
 
 
-def schema_reference(reference: str) -> SchemaName:
-    """Read `projects/P/schemas/X`, with any P and X (contract 8); raise `InvalidInput` otherwise."""
+def schema_reference(project: str, reference: str) -> SchemaName:
+    """Read `projects/P/schemas/X` where P must be `project` (contract 8); raise `InvalidInput` otherwise."""
     parts = reference.split("/")
-    if len(parts) != 4 or parts[0] != "projects" or parts[2] != "schemas":
+    if len(parts) != 4 or parts[:3] != ["projects", project, "schemas"]:
         raise InvalidInput("wrong schema name declaration")
     return SchemaName(parts[3])
 

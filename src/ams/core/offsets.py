@@ -14,6 +14,8 @@ Range = tuple[Offset, Offset]
 """Offsets from the first, up to but without the second."""
 _CHECKSUM = 4
 """Bytes."""
+_CONTAINER = 2**16
+"""Offsets that the library keeps together: those that differ in their last 16 bits."""
 
 
 def bitmap_of(ranges: Iterable[Range]) -> BitMap64:
@@ -35,13 +37,22 @@ def first_missing(bitmap: BitMap64, start: Offset) -> Offset:
     """Return the first offset from `start` on that is not in the set."""
     # The library has no such question. It says quickly whether a range is in: the range is doubled, then halved.
     known, step = start, 1
-    while bitmap.contains_range(known, known + step):
-        known, step = Offset(known + step), step * 2
+    while _holds(bitmap, known, step):
+        known, step = Offset(known + step), min(step * 2, _CONTAINER - (known + step) % _CONTAINER)
     while step > 1:
         step //= 2
-        if bitmap.contains_range(known, known + step):
+        if _holds(bitmap, known, step):
             known = Offset(known + step)
     return known
+
+
+def _holds(bitmap: BitMap64, first: Offset, count: int) -> bool:
+    """Return whether the set has `count` offsets from the first on, all of one container.
+
+    Asked of a range that goes on into a container that is not there, the library says wrongly that it has all of them
+    when there is a later container (CRoaring 5.2).
+    """
+    return bool(bitmap.contains_range(first, first + count))
 
 
 def packed(bitmap: BitMap64) -> bytes:

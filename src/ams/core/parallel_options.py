@@ -22,8 +22,6 @@ MIN_ATTEMPTS, MAX_ATTEMPTS = 5, 100
 DEFAULT_ATTEMPTS = 5
 MIN_TTL = Milliseconds(DAY)
 MIN_RETENTION, MAX_RETENTION = Milliseconds(600 * SECOND), Milliseconds(31 * DAY)
-MIN_ACK_DEADLINE = 10
-"""Seconds; the most is that of any subscription."""
 
 BAD_TYPE = "Subscription type can only be of 'ordered' or 'parallel'"
 BAD_BACKOFF = "Fields minimumBackoff and maximumBackoff should be between 0s and 600s"

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from ams.core import google_push
 from ams.core.errors import InvalidInput
 from ams.core.google_push import GoogleForm
+from ams.core.urls import has_credentials, is_loopback
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"
@@ -36,10 +37,17 @@ MAX_OUTSTANDING = 1000
 DEFAULT_OUTSTANDING = 10
 
 BAD_URL = "Push endpoint should be addressed by a valid https url"
+URL_CREDENTIALS = (
+    "Push endpoint should be a url without a user and password: set authorizationHeader to 'autogen', and let the"
+    " receiver look at its value"
+)
 BAD_HEADER = "Authorization header type can only be of 'autogen' or 'disabled' type"
 BAD_TYPE = "Push configuration type can only be of 'http_endpoint' or 'mattermost'"
 BAD_RETRY = "Retry policy can only be of 'linear' or 'slowstart' type"
 NO_MATTERMOST_URL = "Field mattermostUrl cannot be empty"
+MATTERMOST_CREDENTIALS = (
+    "Field mattermostUrl should be a url without a user and password: the address of an incoming webhook is enough"
+)
 BAD_COUNT = f"Field maxMessages should be between 1 and {MAX_MESSAGES}"
 BAD_ATTEMPTS = f"Field maxDeliveryAttempts should be between 1 and {MAX_ATTEMPTS}"
 BAD_OUTSTANDING = f"Field maxOutstanding should be between 1 and {MAX_OUTSTANDING}"
@@ -128,10 +136,13 @@ class Header(NamedTuple):
     value: str
 
 
-def created(asked: AskedPush, secret: Secret, *, parallel: bool = False) -> PushConfig:
-    """Return the configuration of a new subscription; raise `InvalidInput` in the order of HTTP contract 13.2."""
+def created(asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False) -> PushConfig:
+    """Return the configuration of a new subscription; raise `InvalidInput` in the order of HTTP contract 13.2.
+
+    `local_http` permits `http` to this machine in Google's form.
+    """
     if asked.google is not None:
-        return _in_googles_form(asked.endpoint, asked.google)
+        return _in_googles_form(asked.endpoint, asked.google, local_http)
     asked = _typed(asked)
     _check_target(asked)
     _check_retry(asked)
@@ -140,14 +151,16 @@ def created(asked: AskedPush, secret: Secret, *, parallel: bool = False) -> Push
     return _configured(None, asked, secret)
 
 
-def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False) -> PushConfig:
+def modified(
+    existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
+) -> PushConfig:
     """Return what takes the place of `existing`, None for a pull subscription (HTTP contract 13.3).
 
     Raises `InvalidInput`, for the retry policy first.
     """
     revision = existing.revision + 1 if existing else 0
     if asked.google is not None:
-        return replace(_in_googles_form(asked.endpoint, asked.google), revision=revision)
+        return replace(_in_googles_form(asked.endpoint, asked.google, local_http), revision=revision)
     asked = _typed(asked)
     _check_retry(asked)
     _check_target(asked)
@@ -163,9 +176,9 @@ def verified(config: PushConfig) -> PushConfig:
     return replace(config, verified=True)
 
 
-def _in_googles_form(endpoint: str, form: GoogleForm) -> PushConfig:
+def _in_googles_form(endpoint: str, form: GoogleForm, local_http: bool) -> PushConfig:
     """Return a configuration that is delivered at once: receivers know who sends by its token, if they look at all."""
-    google_push.check(form, endpoint, is_https=is_https(endpoint))
+    google_push.check(form, endpoint, is_permitted=is_https(endpoint) or (local_http and is_local_http(endpoint)))
     return PushConfig(
         HTTP_ENDPOINT,
         endpoint=endpoint,
@@ -192,11 +205,15 @@ def _check_target(asked: AskedPush) -> None:
     elif asked.type == MATTERMOST:
         if not asked.mattermost_url:
             raise InvalidInput(NO_MATTERMOST_URL)
+        if has_credentials(asked.mattermost_url):
+            raise InvalidInput(MATTERMOST_CREDENTIALS)
     else:
         raise InvalidInput(BAD_TYPE)
 
 
 def _check_endpoint(asked: AskedPush) -> None:
+    if has_credentials(asked.endpoint):
+        raise InvalidInput(URL_CREDENTIALS)
     if not is_https(asked.endpoint):
         raise InvalidInput(BAD_URL)
     if asked.header_type not in ("", AUTOGEN, DISABLED):
@@ -288,12 +305,24 @@ def _header(existing: PushConfig | None, asked: str, secret: Secret) -> Header:
 
 
 def is_https(url: str) -> bool:
-    """Whether this is an absolute https URL with a host, spelled so that no two programs read another host in it."""
-    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+    """Return whether deliveries may go to a URL: absolute, https, with a host, without credentials.
+
+    It is spelled so that no two programs read another host in it.
+    """
+    return _is_url(url, "https")
+
+
+def is_local_http(url: str) -> bool:
+    """Return whether a URL is as `is_https` wants it, but with http to this machine, by its name or address."""
+    return _is_url(url, "http") and is_loopback(urlsplit(url).hostname or "")
+
+
+def _is_url(url: str, scheme: str) -> bool:
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url or has_credentials(url):
         return False
     try:
         parts = urlsplit(url)
-        return parts.scheme == "https" and _is_host(parts.hostname or "") and parts.port != 0
+        return parts.scheme == scheme and _is_host(parts.hostname or "") and parts.port != 0
     except ValueError:  # a port that is none, half an IPv6 address
         return False
 
@@ -306,6 +335,6 @@ def _is_host(host: str) -> bool:
 
 
 def authority(url: str) -> tuple[str, int]:
-    """Return host and port of an https URL."""
+    """Return host and port of an http or https URL."""
     parts = urlsplit(url)
-    return parts.hostname or "", parts.port or 443
+    return parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)

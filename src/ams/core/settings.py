@@ -7,7 +7,6 @@ those of `ams authn serve` and `ams push` are in `ams.authn.settings` and `ams.a
 """
 
 import dataclasses
-import ipaddress
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NewType, Self
 
 from ams.core.errors import BadSettings
+from ams.core.urls import is_loopback
 
 Bytes = NewType("Bytes", int)
 """A size; written `16MiB`, `500kB` or a plain number."""
@@ -284,9 +284,15 @@ class Settings(SettingsTable):
     idempotency_window: Seconds = setting(
         Seconds(0.0), "How long an Idempotency-Key of a publish is known; 0 = as long as the topic's messages are kept."
     )
-    max_data_bytes: Bytes = setting(Bytes(0), "Size of the data folder above which oldest messages go; 0 = no limit.")
-    min_free_bytes: Bytes = setting(Bytes(256 * 2**20), "Free disk space below which publishing is refused.")
-    reserve_bytes: Bytes = setting(Bytes(64 * 2**20), "Space kept aside so that acknowledgements commit when full.")
+    max_data_bytes: Bytes = setting(
+        Bytes(0), "Size of the data folder above which oldest messages go that are acknowledged; 0 = no limit."
+    )
+    min_free_bytes: Bytes = setting(
+        Bytes(256 * 2**20), "Free disk space below which publishing, and making anything, is refused."
+    )
+    reserve_bytes: Bytes = setting(
+        Bytes(64 * 2**20), "Space kept aside so that acknowledgements, deletions and the audit log go on when full."
+    )
     segment_bytes: Bytes = setting(Bytes(256 * 2**20), "Size at which a segment of the log is sealed.")
     sync: str = setting(
         "always", "always: an answer waits for the disk; interval: fsync is called every sync_interval, and a power"
@@ -303,12 +309,36 @@ class Settings(SettingsTable):
     max_header_bytes: Bytes = setting(Bytes(64 * 2**10), "Largest request head; beyond it 400.")
     max_connections: int = setting(
         20_000,
-        "Open connections to a port, beyond them 503; also calls, and streams, of Google's clients at a time.",
+        "Open connections to a port, of which an address has as many as it leaves free; beyond them 503, or closed with"
+        " TLS. Also calls, and streams, of Google's clients at a time.",
     )
     request_seconds: Seconds = setting(Seconds(30.0), "Time a client has to send a request.")
     keep_alive_seconds: Seconds = setting(Seconds(75.0), "How long an idle connection is kept.")
     user_requests_per_second: int = setting(0, "Requests a second of one user; beyond it 429. 0 = no limit.")
     project_requests_per_second: int = setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
+    project_stored_bytes: Bytes = setting(
+        Bytes(0), "Bytes that one project's messages may take; beyond it 429. 0 = as much as they leave free of"
+        " max_data_bytes, or of the disk."
+    )  # fmt: skip
+    project_publish_bytes_per_second: Bytes = setting(
+        Bytes(0), "Bytes of messages a second published to one project; beyond it 429. 0 = no limit."
+    )
+    project_topics: int = setting(10_000, "Topics of one project; beyond it 429. 0 = no limit.")
+    project_subscriptions: int = setting(10_000, "Subscriptions of one project; beyond it 429. 0 = no limit.")
+    project_schemas: int = setting(1_000, "Schemas of one project; beyond it 429. 0 = no limit.")
+    project_schema_bytes: Bytes = setting(
+        Bytes(64 * 2**20), "Size of all revisions of all schemas of one project; beyond it 429. 0 = no limit."
+    )
+    project_members: int = setting(10_000, "Members of one project; beyond it 429. 0 = no limit.")
+    project_connections: int = setting(
+        0, "HTTP connections of one project, on each node; beyond it 429. 0 = as many as it leaves free."
+    )
+    project_waiting_pulls: int = setting(
+        0, "Pulls of one project that wait at a time, on each node; beyond it 429. 0 = no limit."
+    )
+    project_streams: int = setting(
+        0, "Streams of Google's clients of one project at a time, on each node; beyond it UNAVAILABLE. 0 = no limit."
+    )
     failed_logins_per_minute: int = setting(
         0, "Failed logins a minute of one address; beyond it they are answered 429. 0 = no limit."
     )
@@ -320,7 +350,7 @@ class Settings(SettingsTable):
     max_pull_bytes: Bytes = setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
     max_read_messages: int = setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")
     pull_wait: Seconds = setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
-    lenient_data: bool = setting(False, "Store message data that is not base64 as it is.")
+    strict_data: bool = setting(False, "Refuse message data that is not base64; else it is stored as the text it is.")
     push_enabled: bool = setting(True, "Whether subscriptions may have a push configuration.")
     push_inside: bool = setting(
         True, "Whether this service delivers by itself; off where `ams push` does, and with a push_server_host."
@@ -425,16 +455,6 @@ def is_plain_to_others(settings: Settings) -> bool:
     return not (settings.cert or settings.tls_self_signed or is_loopback(settings.host))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
-        return False
-
-
 def registry_mistakes(registry: str) -> Mistakes:
     """Yield what must not be of where a registry is kept."""
     yield (
@@ -500,7 +520,7 @@ def _value(each: "dataclasses.Field[Any]", value: object, source: str) -> Any:
 
 def _read(each: "dataclasses.Field[Any]", value: object) -> Any:
     if each.type is Bytes:
-        return Bytes(round(_measure(value, _SIZE)))
+        return Bytes(size_number(value))
     if each.type is Seconds:
         return duration_seconds(str(value))
     if each.type is bool:
@@ -542,6 +562,11 @@ def _words(value: object, separator: str) -> Words:
 def duration_seconds(text: str) -> Seconds:
     """Read a duration as settings are written; raises `ValueError` or `KeyError`."""
     return Seconds(_measure(text, _DURATION))
+
+
+def size_number(text: object) -> int:
+    """Read a number or a size as settings are written; raises `ValueError` or `KeyError`."""
+    return round(_measure(text, _SIZE))
 
 
 def retention_seconds(text: str) -> int:

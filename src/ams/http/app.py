@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from ams.access.admission import Caller
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.held import SMALL
 from ams.core.observing import REQUEST, SCOPE
+from ams.core.versions import read_if_match, written
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.auditing import Auditor, log_change, shown_path
 from ams.http.errors import refusal
@@ -32,7 +34,7 @@ from ams.http.fast import OPERATIONS, FastRoutes, Gate
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encoded
-from ams.http.routing import Call, Row, Streamed, StreamedResponse
+from ams.http.routing import Call, Row, Streamed, StreamedResponse, Versioned
 from ams.service.delivering import UnreadAnswers
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
@@ -44,9 +46,10 @@ _METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
 _SIMPLE_HEADERS = frozenset({b"accept", b"accept-language", b"content-language", b"origin"})
 _HEADERS = _SIMPLE_HEADERS | {
     b"x-requested-with", b"content-type", b"x-api-key", b"authorization", b"idempotency-key", b"x-request-id",
+    b"if-match",
 }  # fmt: skip
-_EXPOSED = b"x-request-id, date, retry-after"
-"""What pages of other origins may read of every answer: how an error is reported, and when to ask again."""
+_EXPOSED = b"x-request-id, date, retry-after, etag"
+"""What pages of other origins may read of every answer: how an error is reported, when to ask again, and versions."""
 
 
 REQUEST_ID = b"x-request-id"
@@ -225,13 +228,17 @@ class App:
             project = project_of(request.scope)
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
+            headers: dict[str, str] = {}
+            if isinstance(made, Versioned):
+                headers["ETag"] = written(made.version)
+                made = made.body
             if row.method == "GET":  # what was changed is answered in any case
                 self._unread.check(project, len(made))
-            return Response(made, media_type=JSON_TYPE)
+            return Response(made, media_type=JSON_TYPE, headers=headers)
 
         async def answered(
             request: Request, caller: Caller | None, leave_unrecorded: Callable[[], None]
-        ) -> bytes | Streamed | Answer:
+        ) -> bytes | Streamed | Versioned | Answer:
             headers, query = request.scope["headers"], request.scope["query_string"]
             names = request.path_params
             token = self._gate.token(headers, query)
@@ -254,6 +261,8 @@ class App:
                 return read
 
             call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
+            if caller is not None and row.versioned:
+                call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
             with holding:
                 if self._forwarder is None:
                     return await row.handler(call)
@@ -270,8 +279,7 @@ class App:
     async def _admitted(self, row: Row, request: Request) -> Caller | None:
         if not row.action:
             return None
-        headers, query = request.scope["headers"], request.scope["query_string"]
-        return await self._gate.admit(row.action, request.path_params, headers, query)
+        return await self._gate.admit_from(request.scope, row.action, request.path_params)
 
 
 def _clean(path: str) -> str:

@@ -81,7 +81,7 @@ def _contents(fragments: Sequence[Fragment]) -> tuple["pa.MapArray", list[bytes]
 
 
 def payload(data: str) -> bytes:
-    """Decode data from base64; of a lenient service's other text, return its UTF-8 bytes."""
+    """Decode data from base64; of other text, return its UTF-8 bytes."""
     try:
         return decoded_data(data)
     except ValueError:

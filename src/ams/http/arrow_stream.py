@@ -5,8 +5,8 @@ Most pieces are made in less time than it takes to send them to a worker.
 
 import asyncio
 import contextlib
+import functools
 import importlib
-import sys
 from array import array
 from collections.abc import AsyncIterator, Hashable, Sequence
 from itertools import accumulate, chain, pairwise
@@ -39,7 +39,8 @@ async def stream(
             with contextlib.suppress(NoWorker, TaskFailed):
                 async with pool.done(project, encode, _parts(piece), seconds=_SECONDS) as [encoded]:
                     return bytes(encoded)
-        arrow = sys.modules.get(_ARROW) or await asyncio.to_thread(_arrow)
+        # Not looked for among the loaded modules: there it stands before it is whole, while another thread loads it.
+        arrow = _arrow() if _arrow.cache_info().currsize else await asyncio.to_thread(_arrow)
         async with turn:
             await asyncio.sleep(0)
             return _encoded(arrow, piece)
@@ -75,6 +76,7 @@ def _parts(piece: Sequence[Stored]) -> Sequence[bytes]:
     return heads.tobytes(), array("I", map(len, fragments)).tobytes(), b"".join(fragments)
 
 
+@functools.cache
 def _arrow() -> Any:
     """Load what makes Arrow; that takes a while the first time."""
     return importlib.import_module(_ARROW)

@@ -14,7 +14,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.core.clock import Clock
-from ams.core.errors import AmsError, Overloaded, RateLimited, UnknownToken
+from ams.core.errors import AmsError, Overloaded, QuotaExceeded, RateLimited, UnknownToken
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.http.asgi import Application, Event, Receive, Send, client_address
@@ -37,6 +37,7 @@ _UNCHANGING = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:leas
 
 `Call.leave_unrecorded` says so of single requests.
 """
+_NOT_RECORDED = (Overloaded, QuotaExceeded, UnknownToken, ClientLeft)
 
 logger = structlog.get_logger("ams.http")
 
@@ -125,7 +126,7 @@ class Auditor:
         Not those that were turned away to protect the service (429, 503), which come by thousands and did nothing; nor
         those without a known user, which are failed logins; nor those whose client left before they began.
         """
-        if action is None or not is_change(method, action) or isinstance(error, Overloaded | UnknownToken | ClientLeft):
+        if action is None or not is_change(method, action) or isinstance(error, _NOT_RECORDED):
             return
         actor = (caller.name or SERVICE_TOKEN) if caller else await self._who(scope)
         if actor:

@@ -12,7 +12,7 @@ import msgspec
 
 from ams.core.errors import AmsError, BadRequest, InvalidInput
 from ams.wire.base import Request
-from ams.wire.projects import NewAccessList
+from ams.wire.projects import AccessListChange, NewAccessList
 
 T = TypeVar("T", bound=Request)
 
@@ -141,6 +141,19 @@ def access_list_reader(text: str) -> Callable[[bytes], list[str]]:
         if names is None:
             raise InvalidInput(text)
         return names
+
+    return read
+
+
+def access_change_reader(text: str) -> Callable[[bytes], tuple[list[str], list[str]]]:
+    """Return what reads whom a changeAcl body adds and removes; it raises `InvalidInput` with `text`."""
+    reader = Reader(AccessListChange, lambda: InvalidInput(text))
+
+    def read(body: bytes) -> tuple[list[str], list[str]]:
+        change = reader.read(body)
+        if change.add is None and change.remove is None:
+            raise InvalidInput(text)
+        return change.add or [], change.remove or []
 
     return read
 

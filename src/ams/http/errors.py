@@ -27,14 +27,17 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.AckTimeout: Status(408, "TIMEOUT"),
     errors.AlreadyExists: Status(409, "ALREADY_EXISTS"),
     errors.Conflict: Status(409, "CONFLICT"),
+    errors.ChangedMeanwhile: Status(412, "FAILED_PRECONDITION"),
     errors.TooLarge: Status(413, "INVALID_ARGUMENT"),
+    errors.UnknownCoding: Status(415, "INVALID_ARGUMENT"),
+    errors.QuotaExceeded: Status(429, "RESOURCE_EXHAUSTED"),
     errors.RateLimited: Status(429, "RESOURCE_EXHAUSTED"),
     errors.Unavailable: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Damaged: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Unusable: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Overloaded: Status(503, "UNAVAILABLE"),
 }
-"""The nearest class in an error's ancestry decides. Source: contract, short forms; 406, 429 and 503 are ours."""
+"""The nearest class in an error's ancestry decides. Source: contract, short forms; 406, 412, 415, 429, 503: ours."""
 
 INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2

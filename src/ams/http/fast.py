@@ -14,21 +14,23 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ams.access.admission import Admission, Caller, bearer_of
+from ams.access.quota_slots import ConnectionSlot, ConnectionSlots, QuotaSlots
 from ams.access.rates import Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack_prefix, checked_name
+from ams.core.quotas import WAITING_PULLS, Quotas
 from ams.http import messages
-from ams.http.asgi import Receive, query_value
+from ams.http.asgi import CONNECTION, Receive, query_value
 from ams.http.big_bodies import BIG_BODY
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
 from ams.http.routing import Operation
 from ams.service.delivering import Deliverer, Gone
-from ams.service.parallel.requests import holder_of
+from ams.service.parallel.settling import holder_of
 from ams.service.parallel.working import Working
 from ams.service.publishing import Publisher
 from ams.storage.database.invalidation import Cache, Invalidations
@@ -39,13 +41,33 @@ from ams.workers import Pool
 
 CREATE_PROJECT = "projects:create"
 """The one action whose project need not exist."""
+OFFERED, COUNTED = "ams.head", "ams.counted"
+"""Members of the state of an ASGI scope: the head by which the connection would know such a request again, and whether
+it was counted for its rate before."""
+
+
+class Connection(Protocol):
+    """A connection of a client, as the gate counts it."""
+
+    slot: ConnectionSlot | None
+    """Its place among the connections of a project."""
+    is_lost: bool
+    """Whether it has given that back for good."""
 
 
 class Gate:
     """Lets requests in."""
 
-    def __init__(self, admission: Admission, auth_option: str, rates: Rates | None = None) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        auth_option: str,
+        rates: Rates | None = None,
+        connections: ConnectionSlots | None = None,
+    ) -> None:
+        """`connections` says how many connections a project may have; absent: any number."""
         self._admission = admission
+        self._connections = connections
         self._rates = rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
@@ -87,8 +109,26 @@ class Gate:
 
     def count_request(self, caller: Caller) -> None:
         """Count a request that is let in; raise `RateLimited`, and count nothing, when there are too many."""
-        if self._rates is not None:
-            self._rates.count(caller)
+        rates = self._rates
+        if rates is not None and (rates.is_usual or (caller.project is not None and caller.project.quotas)):
+            rates.count(caller)
+
+    def count_connection(self, connection: Connection, caller: Caller) -> None:
+        """Count a connection for the project of a request that is let in.
+
+        Raises `QuotaExceeded`, and leaves it counted as it was, when the project has as many as it may.
+        """
+        if self._connections is not None and caller.project is not None and not connection.is_lost:
+            connection.slot = self._connections.take(connection.slot, caller.project)
+
+    async def admit_from(self, scope: Mapping[str, Any], action: str, names: Mapping[str, str]) -> Caller:
+        """Admit a request over ASGI, and count it and its connection."""
+        state = scope.get("state") or {}
+        headers, query = scope["headers"], scope["query_string"]
+        caller = await self.admit(action, names, headers, query, counted=COUNTED in state)
+        if CONNECTION in state:
+            self.count_connection(state[CONNECTION], caller)
+        return caller
 
     def is_still(self, caller: Caller, token: str) -> bool:
         """Whether a token that let a caller in does so now, in the same generation. Notes the use of a named token."""
@@ -246,9 +286,6 @@ _FIELD_BYTES = 140
 """Of a header field beside its name and its value, about: three objects of Python."""
 _LONGEST_HEAD = 4096
 """A longer one is not remembered."""
-OFFERED, COUNTED = "ams.head", "ams.counted"
-"""Members of the state of an ASGI scope: the head by which the connection would know such a request again, and whether
-it was counted for its rate before."""
 
 
 class FastRoutes:
@@ -263,11 +300,15 @@ class FastRoutes:
         working: Working,
         invalidations: Invalidations,
         *,
-        lenient: bool,
+        strict: bool,
         workers: Pool | None = None,
         forwarder: Forwarder | None = None,
+        waiting: QuotaSlots | None = None,
     ) -> None:
-        """`forwarder` is needed where other nodes work on parallel subscriptions."""
+        """`strict` refuses data that is not base64. `forwarder` is needed where other nodes work on parallel
+        subscriptions. `waiting` says how many pulls of a project may wait; absent: any number.
+        """
+        self._waiting = waiting or QuotaSlots(Quotas(), WAITING_PULLS)
         self.gate = gate
         self.bodies = bodies
         self._publisher = publisher
@@ -275,7 +316,8 @@ class FastRoutes:
         self._puller, self._settler = working.puller, working.settler
         self._forwarder = forwarder
         self._invalidations = invalidations
-        self._messages = messages.MessageReader(lenient, workers)
+        self._strict = strict
+        self._messages = messages.MessageReader(workers)
         self._routes: dict[tuple[str, str], tuple[str, str, Callable[[Call], Awaitable[bytes]]]] = {
             ("topics", "publish"): ("topic", "topics:publish", self._publish),
             ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
@@ -320,9 +362,8 @@ class FastRoutes:
     ) -> bytes:
         variable, action, handler = route
         names = {"project": project, variable: name}
-        headers, query, generation = scope["headers"], scope["query_string"], self._invalidations.generation
-        is_counted = COUNTED in (scope.get("state") or ())
-        caller = await self.gate.admit(action, names, headers, query, counted=is_counted)
+        generation = self._invalidations.generation
+        caller = await self.gate.admit_from(scope, action, names)
         return await handler(Call(action, names, name, caller, generation, scope, receive))
 
     def _remember(self, call: Call, act: Act, *, is_pull: bool = False, waits_once: bool = True) -> None:
@@ -355,7 +396,10 @@ class FastRoutes:
         body = await self.bodies.read(headers, call.receive, None, call.holders)
         if time.monotonic() - began > LATE_SECONDS:
             topic = await self._publisher.topic(await self._admitted_again(call), name)
-        act = partial(self._store, topic, call.project)
+        here = call.caller.here
+        is_strict = self._strict if here.strict_data is None else here.strict_data
+        # A topic's schema refuses data that is not base64 itself, with its own text (contract 15.3).
+        act = partial(self._store, topic, call.project, not is_strict or topic.schema is not None)
         self._remember(call, act if topic.schema is None else partial(self._store_allowed, topic, topic.schema))
         with self.bodies.held(body, call.holders):
             return await act(body, key)
@@ -368,8 +412,7 @@ class FastRoutes:
         appended = await self._publisher.publish(topic, received, key=key, is_allowed=True)
         return messages.published(appended.first, appended.count)
 
-    async def _store(self, topic: Topic, project: str, body: bytes, key: str | None) -> bytes:
-        is_lenient = topic.schema is not None
+    async def _store(self, topic: Topic, project: str, is_lenient: bool, body: bytes, key: str | None) -> bytes:
         if len(body) <= BIG_BODY:
             received = self._messages.read_small(body, lenient=is_lenient)
         else:
@@ -428,6 +471,10 @@ class FastRoutes:
     async def _pull_later(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
         """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
+        with self._waiting.taken(call.caller.here):
+            return await self._wait_and_give(call, subscription, body, until)
+
+    async def _wait_and_give(self, call: Call, subscription: Subscription, body: bytes, until: float) -> bytes:
         left = gone(call.receive)
         try:
             while await self._wait(call, subscription, until, left):

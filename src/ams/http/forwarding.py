@@ -25,9 +25,9 @@ from ams.service.delivering import Gone, UnreadAnswers
 T = TypeVar("T")
 
 MARK = b"x-ams-forwarded-by"
-_PASSED_ON = frozenset({b"x-api-key", b"authorization", b"content-type", b"accept"})
+_PASSED_ON = frozenset({b"x-api-key", b"authorization", b"content-type", b"accept", b"if-match"})
 _FORWARDED_FOR = b"x-forwarded-for"
-_ANSWERED = (b"retry-after", b"www-authenticate")
+_ANSWERED = (b"retry-after", b"www-authenticate", b"etag")
 _UNAVAILABLE = 503
 _PART_OF_MEMORY = 4
 """Where answers have little memory, a large one is fetched when this part of it is free."""

@@ -33,7 +33,7 @@ from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
 from ams.http.protocol import LimitedProtocol, head_of_answer
 from ams.service.delivering import UnreadAnswers
 
-_ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin"})
+_ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"content-encoding", b"upgrade", b"origin"})
 """Header fields of requests that are not for the lane."""
 _TOLD_APART = _ELSEWHERE | {b"x-api-key", b"authorization", b"connection", b"proxy-connection"}
 """Header fields that hot requests, and rights to them, depend on: those by which heads are told apart. The parser goes
@@ -134,13 +134,11 @@ class LaneProtocol(LimitedProtocol):
     def _has_begun(self) -> bool:
         return self._admitted is None
 
-    def on_body(self, body: bytes) -> None:
+    def _take_body(self, body: bytes) -> None:
         """Gather the body of a request on the lane."""
         if self._admitted is None:
-            super().on_body(body)
+            super()._take_body(body)
             return
-        self._has_body = True
-        self._trailer_bytes = 0
         self._pieces.append(body)
         self._received += len(body)
         if self._received > SMALL:
@@ -155,14 +153,12 @@ class LaneProtocol(LimitedProtocol):
         except AmsError:
             self._leave()
 
-    def on_message_complete(self) -> None:
+    def _take_message(self) -> None:
         """Hand a body to the use case."""
         admitted = self._admitted
         if admitted is None:
-            super().on_message_complete()
+            super()._take_message()
             return
-        self._stop_waiting()
-        self._in_request = False
         self._request_id = self._request_id or self.lane.app.new_id()
         named = REQUEST.set(self._request_id)  # for what is logged; what is waited for, and tasks, take it from here
         fast, is_counted = self.lane.fast, False
@@ -172,13 +168,14 @@ class LaneProtocol(LimitedProtocol):
                 raise NotOnLane
             fast.gate.count_request(admitted.caller)
             is_counted = True
+            fast.gate.count_connection(self, admitted.caller)
             work = admitted.act(body, idempotency_key(self._keys))
             waits_for = work.send(None)
         except StopIteration as done:
             self._start(admitted).answer(done.value)
         except Exception:  # it is raised again on the way over ASGI, which words it
             self._leave(is_counted=is_counted)
-            super().on_message_complete()
+            super()._take_message()
         else:
             self._start(admitted).wait(work, waits_for, body)
         finally:
@@ -206,7 +203,7 @@ class LaneProtocol(LimitedProtocol):
         if is_counted:
             state[COUNTED] = True
         for piece in pieces:
-            super().on_body(piece)
+            super()._take_body(piece)
 
     def _drop(self) -> list[bytes]:
         """Forget the request that arrives, and return what came of its body."""
@@ -256,8 +253,19 @@ class LaneRequest:
     """
 
     __slots__ = (
-        "_admitted", "_arriving", "_begun", "_connection", "_id", "_task", "_work", "disconnected", "keep_alive",
-        "message_event", "response_complete", "response_started",
+        "_admitted",
+        "_arriving",
+        "_begun",
+        "_connection",
+        "_id",
+        "_task",
+        "_work",
+        "disconnected",
+        "has_input_ended",
+        "keep_alive",
+        "message_event",
+        "response_complete",
+        "response_started",
     )  # fmt: skip
     more_body = False
 
@@ -273,7 +281,7 @@ class LaneRequest:
         self._begun: Event = {}
         """The head of an answer that is given as ASGI does."""
         self.message_event: Any = _NO_EVENT
-        self.disconnected = self.response_started = self.response_complete = False
+        self.disconnected = self.response_started = self.response_complete = self.has_input_ended = False
         self.keep_alive = True
 
     def wait(self, work: Coroutine[Any, Any, bytes], waits_for: Any, body: bytes) -> None:
@@ -346,7 +354,7 @@ class LaneRequest:
         async def receive() -> Event:
             if coming:
                 return coming.pop()
-            while not self.disconnected:
+            while not (self.disconnected or self.has_input_ended):
                 await left.wait()
             return {"type": "http.disconnect"}
 

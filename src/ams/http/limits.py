@@ -7,10 +7,11 @@ of answers that are not read, a project may hold as much as it leaves free.
 import asyncio
 import contextlib
 import resource
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from ams.core.errors import BadRequest, Overloaded, TooLarge
+from ams.core.errors import BadRequest, Overloaded, TooLarge, UnknownCoding
+from ams.core.fair_share import FairShare
 from ams.core.held import SMALL, held
 from ams.http.asgi import Receive
 
@@ -25,6 +26,12 @@ LATE_SECONDS = 0.05
 
 A client can send its head, have its token revoked, and send its body half a minute later.
 """
+GZIP_PORTION_BYTES = 64 * 1024
+"""Decoded at once."""
+MAX_GZIP_MEMBERS = 100
+"""In a body: each may be empty, and costs work all the same."""
+_GZIP = 31
+"""Of `wbits`: gzip, and nothing else."""
 SHARE_OF_MEMORY = 8
 """A budget is at most this part of the memory that the process may still take: a body is held in several forms."""
 
@@ -57,10 +64,8 @@ class Bodies:
     def __init__(self, max_body: int, max_buffered: int, seconds: float) -> None:
         self.most = max_body
         """Bytes that any body may have."""
-        self._max_buffered = max_buffered
         self._seconds = seconds
-        self._buffered = 0
-        self._by_holder: Counter[Hashable] = Counter()
+        self._share = FairShare[Hashable](max_buffered)
         self._arriving: set[Arriving] = set()
 
     async def read(
@@ -68,10 +73,34 @@ class Bodies:
     ) -> bytes:
         """Return the whole body, of at most `limit` bytes (absent: the most any request may have).
 
-        Raises `TooLarge` over the limit, `Overloaded` when all bodies together need too much memory and no other holder
-        has more of it, `BadRequest` when it takes too long, `ClientLeft` when the client has left.
+        One in gzip is decoded. Raises `UnknownCoding` for other codings, `TooLarge` over the limit, `Overloaded` when
+        all bodies together need too much memory and no other holder has more of it, `BadRequest` when it takes too
+        long, `ClientLeft` when the client has left.
         """
         limit = self.most if limit is None else min(limit, self.most)
+        is_coded = is_gzip(headers)
+        body = await self._received(headers, receive, limit, holders)
+        return await self._decoded(body, limit, holders) if is_coded and body else body
+
+    async def _decoded(self, body: bytes, limit: int, holders: Holders) -> bytes:
+        """Undo gzip, a portion at a time; what comes of it counts as if it had been sent."""
+        arriving = Arriving(holders, lambda: None)
+        portions, size = [], 0
+        try:
+            for portion in gunzipped(body):
+                portions.append(portion)
+                size += len(portion)
+                if size > limit:
+                    raise TooLarge
+                self.grow(arriving, size)
+                if arriving.is_ended:
+                    raise _too_many()
+                await asyncio.sleep(0)  # others have their turn
+            return b"".join(portions)
+        finally:
+            self.release(arriving)
+
+    async def _received(self, headers: Headers, receive: Receive, limit: int, holders: Holders) -> bytes:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientLeft
@@ -102,7 +131,7 @@ class Bodies:
 
         Raises `Overloaded` when its holders would have more of the memory than they leave free.
         """
-        if size > SMALL and self._buffered + max(map(self._by_holder.__getitem__, holders)) + size > self._max_buffered:
+        if size > SMALL and size > self._share.room(*holders):
             raise _too_many()
         return held(self._count, holders, size)
 
@@ -151,8 +180,8 @@ class Bodies:
 
         Raises `Overloaded` when that is the body that arrives now, or when what the holder has is being stored already.
         """
-        while self._buffered > self._max_buffered:
-            largest = max(self._by_holder, key=self._by_holder.__getitem__)
+        while self._share.used > self._share.capacity:
+            largest = self._share.largest_holder()
             of_largest = [each for each in self._arriving if largest in each.holders and each.size]
             ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
             if ended is arriving:
@@ -165,13 +194,7 @@ class Bodies:
         arriving.size = 0
 
     def _count(self, holders: Holders, size: int) -> None:
-        if not size:
-            return
-        self._buffered += size
-        for holder in set(holders):
-            self._by_holder[holder] += size
-            if not self._by_holder[holder]:
-                del self._by_holder[holder]
+        self._share.add(size, *holders)
 
 
 def _too_many() -> Overloaded:
@@ -204,6 +227,39 @@ def gone(receive: Receive) -> asyncio.Future[None]:
             pass
 
     return asyncio.ensure_future(disconnect())
+
+
+def is_gzip(headers: Headers) -> bool:
+    """Whether a body comes in gzip; raises `UnknownCoding` for any other coding, or several."""
+    codings = [value.strip().lower() for name, value in headers if name == b"content-encoding"]
+    found = [each for each in codings if each not in (b"", b"identity")]
+    if found and found not in ([b"gzip"], [b"x-gzip"]):
+        raise UnknownCoding
+    return bool(found)
+
+
+def gunzipped(body: bytes) -> Iterator[bytes]:
+    """Yield what a body in gzip holds, in portions. Raises `BadRequest` for what is not gzip, or not all of it."""
+    members, member = 1, zlib.decompressobj(wbits=_GZIP)
+    for at in range(0, len(body), GZIP_PORTION_BYTES):
+        data, portion = body[at : at + GZIP_PORTION_BYTES], b""
+        while data or (len(portion) == GZIP_PORTION_BYTES and not member.eof):  # a full one may leave more inside
+            if member.eof:
+                members, member = members + 1, zlib.decompressobj(wbits=_GZIP)
+            try:
+                portion = member.decompress(data, GZIP_PORTION_BYTES)
+            except zlib.error:
+                raise _not_gzip() from None
+            yield portion
+            data = member.unused_data if member.eof else member.unconsumed_tail
+            if members > MAX_GZIP_MEMBERS:
+                raise _not_gzip()
+    if not member.eof:
+        raise _not_gzip()
+
+
+def _not_gzip() -> BadRequest:
+    return BadRequest("Request body is not gzip")
 
 
 def _announced(headers: Headers) -> int:

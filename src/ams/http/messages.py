@@ -54,8 +54,8 @@ _SECONDS = 10.0
 """For a worker to read a body; after that it is read here."""
 _LENIENT = b"lenient"
 _ORDERING_KEY = b'"orderingKey"'
-_COUNTS = struct.Struct("<QQQ")
-"""Of a `Batch`: bytes of the fragments and of the largest of them, data bytes."""
+_COUNTS = struct.Struct("<QQQQ")
+"""Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
 _ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
 
 _publish = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
@@ -67,12 +67,10 @@ _acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 class MessageReader:
     """Reads what may be big: publish and acknowledge requests.
 
-    `lenient` stores data that is not base64 as it is (contract 17.1, M7). `pool` reads the big ones; absent: they are
-    read here, one at a time, others in between.
+    `pool` reads the big ones; absent: they are read here, one at a time, others in between.
     """
 
-    def __init__(self, lenient: bool, pool: Pool | None = None) -> None:
-        self._lenient = lenient
+    def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool
         self._one_at_a_time = asyncio.Lock()
 
@@ -84,11 +82,10 @@ class MessageReader:
 
         Raises `TooLarge` for more than `MAX_MESSAGES` of them, or `MAX_ATTRIBUTES` of one.
 
-        `lenient` leaves data that is not base64 to be refused by the topic's schema, with its text (contract 15.3).
+        `lenient` takes data that is not base64 as it is, and counts it (contract 17.1, M7).
         """
         if len(body) <= BIG_BODY:
             return self.read_small(body, lenient=lenient)
-        lenient = lenient or self._lenient
         if self._pool is not None and self._pool.is_ready(len(body)):
             parts = _LENIENT if lenient else b"", body
             with contextlib.suppress(NoWorker, TaskFailed):
@@ -96,15 +93,16 @@ class MessageReader:
                     return await _taken(*made)
         async with self._one_at_a_time:
             messages: list[Message] = []
+            found = _Found(lenient)
             for slice_ in slices_of(body):
                 await asyncio.sleep(0)
-                messages += _read_slice(slice_, len(messages), lenient)
-            return batch_of(messages)
+                messages += _read_slice(slice_, len(messages), found)
+            return batch_of(messages, not_base64=found.not_base64)
 
     def read_small(self, body: bytes, *, lenient: bool = False) -> Batch:
         """Do what `read` does, of a body of at most `BIG_BODY` bytes and without a wait."""
         usual = _usual(body)
-        return _unusual(body, lenient or self._lenient) if usual is None else usual
+        return _unusual(body, lenient) if usual is None else usual
 
     async def ack_ids(self, prefix: str, body: bytes, *, project: Hashable = None) -> list[str] | None:
         """Read an acknowledge body; None when the ids are absent. Raises `InvalidInput` "Invalid ack parameter".
@@ -172,10 +170,11 @@ def read_messages(parts: Sequence[memoryview]) -> Sequence[bytes]:
     batch = _usual(body) if holds_few(body) else None
     if batch is None:
         messages: list[Message] = []
+        found = _Found(bool(lenient))
         for slice_ in slices_of(body):
-            messages += _read_slice(slice_, len(messages), bool(lenient))
-        batch = batch_of(messages)
-    counts = _COUNTS.pack(batch.size, batch.largest, batch.data_bytes)
+            messages += _read_slice(slice_, len(messages), found)
+        batch = batch_of(messages, not_base64=found.not_base64)
+    counts = _COUNTS.pack(batch.size, batch.largest, batch.data_bytes, batch.not_base64)
     return counts, array("I", map(len, batch.fragments)).tobytes(), b"".join(batch.fragments)
 
 
@@ -192,9 +191,28 @@ async def _taken(counts: memoryview, lengths: memoryview, blob: memoryview) -> B
     return Batch(Parsed(fragments), fragments, *_COUNTS.unpack(counts))
 
 
-def _read_slice(raw: Sequence[msgspec.Raw], place: int, lenient: bool) -> list[Message]:
+class _Found:
+    """Counts messages of a request that are not base64; raises `InvalidInput` for one unless it is to be lenient."""
+
+    __slots__ = ("_is_lenient", "not_base64")
+
+    def __init__(self, is_lenient: bool) -> None:
+        self._is_lenient = is_lenient
+        self.not_base64 = 0
+
+    def check(self, data: str, place: int) -> None:
+        """Look at data that is not base64 on one line."""
+        try:
+            decoded_data(data)
+        except ValueError:
+            if not self._is_lenient:
+                raise _no_base64(place) from None
+            self.not_base64 += 1
+
+
+def _read_slice(raw: Sequence[msgspec.Raw], place: int, found: _Found) -> list[Message]:
     """Read messages, of which the first is at a place of its request."""
-    return [_message(_read_one(each), number, lenient) for number, each in enumerate(raw, place)]
+    return [_message(_read_one(each), number, found) for number, each in enumerate(raw, place)]
 
 
 class UsualMessage(CamelRequest, frozen=True, gc=False):
@@ -251,7 +269,9 @@ def _usual_with_keys(body: bytes) -> Batch | None:
 def _unusual(body: bytes, lenient: bool) -> Batch:
     """Return the messages of any small body; see `MessageReader.read`."""
     every = _publish.read(body).messages or ()
-    return batch_of([_message(each, place, lenient) for place, each in enumerate(every)])
+    found = _Found(lenient)
+    messages = [_message(each, place, found) for place, each in enumerate(every)]
+    return batch_of(messages, not_base64=found.not_base64)
 
 
 def _read_one(raw: msgspec.Raw) -> PublishedMessage:
@@ -278,7 +298,7 @@ def _largest(prefix: str, ids: list[str] | None) -> list[str] | None:
         return None
 
 
-def _message(published: PublishedMessage | None, place: int, lenient: bool) -> Message:
+def _message(published: PublishedMessage | None, place: int, found: _Found) -> Message:
     if published is None:
         raise _empty(place)
     data, key = published.data or "", published.ordering_key or ""
@@ -288,8 +308,8 @@ def _message(published: PublishedMessage | None, place: int, lenient: bool) -> M
     if not is_ordering_key(key):
         raise _long_key(place)
     plain = _is_base64(data)
-    if not plain and not lenient:
-        _must_decode(data, place)
+    if not plain:
+        found.check(data, place)
     return message(data, attributes, key, plain=plain)
 
 
@@ -323,14 +343,11 @@ def _long_key(place: int) -> InvalidInput:
     )
 
 
-def _must_decode(data: str, place: int) -> None:
-    try:
-        decoded_data(data)
-    except ValueError:
-        raise InvalidInput(
-            f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64: encode it, or run"
-            " the service with the setting lenient_data"
-        ) from None
+def _no_base64(place: int) -> InvalidInput:
+    return InvalidInput(
+        f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64, as strict_data"
+        " demands: encode it"
+    )
 
 
 def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:

@@ -53,6 +53,10 @@ HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
         "The same key with the same messages is stored once, and answered as the first time. Blanks may be inside.",
         {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     ),
+    "If-Match": (
+        "The `ETag` of what was read: the change is made only of that, else it is refused with 412.",
+        {"type": "string"},
+    ),
 }
 """Request headers: meaning and form."""
 
@@ -112,7 +116,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "operationId": operation.action or f"{operation.method} {operation.path}",
         "summary": operation.summary,
         "tags": [_room(operation.path)],
-        "parameters": [*_path_parameters(operation.path), *map(_parameter, operation.parameters)],
+        "parameters": [*_path_parameters(operation.path), *map(_parameter, _parameters(operation))],
         "responses": {"200": _success(operation), **_ERROR_REFERENCES},
     }
     if operation.reads is not None:
@@ -131,6 +135,11 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [{"name": name, "in": "path", "required": True, "schema": _NAME} for name in _VARIABLE.findall(path)]
 
 
+def _parameters(operation: Operation) -> Sequence[str]:
+    is_change = operation.versioned and operation.method != "GET"
+    return (*operation.parameters, "If-Match") if is_change else operation.parameters
+
+
 def _parameter(name: str) -> dict[str, Any]:
     if name in HEADERS:
         meaning, schema = HEADERS[name]
@@ -144,7 +153,10 @@ def _success(operation: Operation) -> dict[str, Any]:
         return {"description": "Done; the body is empty."}
     schema = {"schema": _reference(operation.answers)}
     content = {form: schema if form in _STRUCTURED else {} for form in operation.forms}
-    return {"description": "Done.", "content": content}
+    described: dict[str, Any] = {"description": "Done.", "content": content}
+    if operation.versioned and operation.method == "GET":
+        described["headers"] = {"ETag": {"description": "The version, for `If-Match`.", "schema": {"type": "string"}}}
+    return described
 
 
 def _reference(kind: type) -> dict[str, str]:

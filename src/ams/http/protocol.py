@@ -1,7 +1,7 @@
-"""The connection: uvicorn's HTTP parser with limits on heads, connections and slow senders, and errors in our envelope.
+"""The connection: uvicorn's HTTP parser with limits on heads and slow senders, and errors in our envelope.
 
-Without them a client could send headers for ever, or open connections and say nothing, and a request that is no HTTP
-would be answered in plain text, which the official library cannot read (clients.md A2).
+Without them a client could send headers for ever, and a request that is no HTTP would be answered in plain text, which
+the official library cannot read (clients.md A2). How many connections there may be is the listener's (`ams.web`).
 
 Where a head or a body ends is decided by the parser alone: no byte is searched for, and none is changed, before it.
 """
@@ -10,14 +10,15 @@ import asyncio
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from ams.access.quota_slots import ConnectionSlot
 from ams.core.errors import AmsError, BadRequest, Overloaded
-from ams.http.asgi import JSON, Header
+from ams.http.asgi import CONNECTION, JSON, Header
 from ams.http.errors import Refusal, refusal
 from ams.http.rounds import Rounds
 
@@ -33,10 +34,19 @@ MAX_PIPELINED = 100
 """Requests of a connection that wait for the answers before."""
 MAX_TRAILER_BYTES = 8 * 1024
 """Received behind the head without being part of the body: sizes of chunks, and trailers, which are passed over."""
+MAX_FRAMING_BYTES = 16 * 1024
+"""Received of a body in chunks without being data, such as sizes of chunks, beside twice as much as there is data."""
+SLICE_BYTES = 4 * 1024
+"""Fed to the parser at once, of a packet in which there may be many chunks, or many requests."""
+MAX_PARTS_PER_TURN = 256
+"""Parts of bodies taken in one turn of a connection, about: chunks of one byte are 40,000 in a packet."""
+_PARTS_OF_REQUEST = 16
+"""A request counts as so many parts."""
 MAX_HEADER_FIELDS = 100
 """In a request; what common servers take."""
 _LOOKED_AT = frozenset({b"host", b"expect", b"transfer-encoding", b"content-length"})
 """Header fields that the connection itself goes by."""
+_VERSIONS = frozenset({"1.0", "1.1"})
 MAX_LENGTH_DIGITS = 20
 """Of a `Content-Length`. The parser takes any number of zeros before, which Python does not read."""
 _PROJECT = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
@@ -48,13 +58,18 @@ class LimitedProtocol(HttpToolsProtocol):
     """One client connection. The limits are set on a subclass by `limited`."""
 
     max_header_bytes: int
-    max_connections: int
     request_seconds: float
     rounds: Rounds
     """What waits for its turn, of all connections of a server."""
     refusal: Callable[[Exception], Refusal] = staticmethod(refusal)
     """What is answered before there is a request that an application could answer."""
 
+    when_lost: Callable[[], None] = staticmethod(lambda: None)
+    """Called when the connection is lost."""
+    slot: ConnectionSlot | None = None
+    """Its place among the connections of a project."""
+    is_lost = False
+    """Whether nothing more is counted for it: a request may be let in after its client has left."""
     _in_request = False
     """Whether a request has begun to arrive that is not complete."""
     _in_head = False
@@ -65,8 +80,18 @@ class LimitedProtocol(HttpToolsProtocol):
     """In the packet that the parser reads now."""
     _heads_begun = 0
     """In that packet."""
-    _has_body = False
-    """Whether that packet had a part of a body."""
+    _packet_body_bytes = 0
+    """Of bodies, in that packet."""
+    _parts = 0
+    """Taken in this turn of the connection."""
+    _body_bytes = 0
+    """Received of the body of that request."""
+    _body_left = 0
+    """To come of a body whose length was said."""
+    _framing_bytes = 0
+    """Received of a body in chunks without being data."""
+    _is_chunked = False
+    """Whether the body of that request comes in chunks."""
     _hosts = 0
     """Header fields `Host` in that head."""
     _trailer_bytes = 0
@@ -75,10 +100,18 @@ class LimitedProtocol(HttpToolsProtocol):
     """Fields behind the body."""
     _wrong: AmsError | None = None
     """Why a callback of the parser stopped it."""
+    _stays_open = True
+    """True if the head of that request lets the connection stay open after its answer."""
     _body_after_offer = b""
     """The header field that says how long the body is, of a request that offers to upgrade."""
     _last_answer: Refusal | None = None
     """What the connection ends with, once the requests before are answered."""
+    _is_over = False
+    """Whether what still comes is dropped: the connection ends with an answer that is made."""
+    _start_of_head = b""
+    """Of a head that did not come in one packet: its earlier packets."""
+    _packet = b""
+    """What the parser reads now."""
     _running: RequestResponseCycle | None = None
     """The request that is worked on; those behind it wait in `pipeline`."""
     _idle_since = 0.0
@@ -86,13 +119,15 @@ class LimitedProtocol(HttpToolsProtocol):
     _held: list[bytes] | None = None
     """Packets that wait for their turn, not looked at yet."""
     _held_bytes = 0
+    _has_rest = False
+    """Whether the first of them is the rest of a packet that would have taken long."""
     _project = ""
     """To which a request of this connection was last let in."""
     _patience: asyncio.TimerHandle | None = None
     _reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
-        """Take the connection, or refuse it when there are too many.
+        """Take the connection.
 
         As uvicorn does, which however asks the system for both addresses anew, by sockets that it makes for it: a
         twentieth of all work for a call that has a TLS connection of its own.
@@ -103,13 +138,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self.server, self.client = _address(transport, "sockname"), _address(transport, "peername")
         self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         transport.set_write_buffer_limits(high=PORTION)
-        if len(self.connections) > self.max_connections:
-            self._refuse(Overloaded("Too many connections"))
-            return
         self._be_patient()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
+        self.when_lost()
+        self.is_lost = True
+        if self.slot is not None:
+            self.slot.give_back()
         self._drop_held()
         self._stop_waiting()
         self._unset_keepalive_if_required()
@@ -129,6 +165,9 @@ class LimitedProtocol(HttpToolsProtocol):
         elif (self._held or rounds.is_over(self.loop)) and rounds.hold(len(data)):
             self._hold(data)
             return
+        elif self._has_rest:
+            self._refuse_slow()
+            return
         else:
             self._read_held()
         self._read(data)
@@ -143,23 +182,47 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._held_bytes > PORTION:
             self.flow.pause_reading()
 
+    def _hold_rest(self, rest: bytes) -> None:
+        """Hold what is left of a packet until this connection's next turn; nothing more is received before it."""
+        rounds = self.rounds
+        if not rounds.hold(len(rest)):
+            self._refuse_slow()
+            return
+        rounds.is_over(self.loop)  # so that there is a next turn
+        self._hold(rest)
+        self._has_rest = True
+        self.flow.pause_reading()
+
+    def _refuse_slow(self) -> None:
+        """Refuse a request that takes long to read, as too much of others waits already."""
+        self._drop_held()
+        self._refuse(Overloaded("Too many large requests at once"))
+
     def _read_held(self) -> None:
         """Read what waits for its turn, if that is not done yet and the connection not lost."""
         if self._held is None:
             return
-        if self._held_bytes > PORTION:
+        if self._has_rest or self._held_bytes > PORTION:
             self.flow.resume_reading()
+        held = iter(self._drop_held())
         try:
-            for data in self._drop_held():
+            for data in held:
                 self._read(data)
+                if self._has_rest:
+                    break
         except Exception:
             self.transport.abort()  # as for a packet that is read as it comes
             raise
+        for data in held:  # behind the rest of that before
+            if self._held is None or not self.rounds.hold(len(data)):
+                self._refuse_slow()
+                return
+            self._hold(data)
 
     def _drop_held(self) -> Sequence[bytes]:
         """Return what waits for its turn; it does so no more."""
         held, size = self._held or (), self._held_bytes
-        self._held, self._held_bytes = None, 0
+        self._held, self._held_bytes, self._has_rest = None, 0, False
         self.rounds.let_go(size)
         return held
 
@@ -177,13 +240,32 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.client and (self.client[0],), project
 
     def _read(self, data: bytes) -> None:
+        """Read a packet; what would take long of it waits for the next turn of this connection.
+
+        A body whose length was said is one part, however large. Chunks and requests may be tiny, so they are counted.
+        """
+        self._parts = 0
+        if len(data) <= SLICE_BYTES:
+            self._read_slice(data)
+            return
+        at, size = 0, len(data)
+        while at < size:
+            if self._parts >= MAX_PARTS_PER_TURN:
+                self._hold_rest(data[at:])
+                return
+            end = at + max(SLICE_BYTES, self._body_left)
+            self._read_slice(data[at:end])
+            at = end
+
+    def _read_slice(self, data: bytes) -> None:
         """Feed the parser, counting what belongs to a head."""
-        if self._last_answer is not None or self.transport.is_closing():
+        if self._is_over or self.transport.is_closing():
             return
         was_in_request, was_in_head = self._in_request, self._in_head
-        self._packet_bytes, self._heads_begun, self._has_body = len(data), 0, False
+        self._packet, self._packet_bytes, self._heads_begun, self._packet_body_bytes = data, len(data), 0, 0
         self._feed(data)
-        if self._last_answer is not None or self.transport.is_closing():
+        self._packet = b""
+        if self._is_over or self.transport.is_closing():
             return
         if not self._in_request:
             is_nothing = not (was_in_request or self._heads_begun)  # an empty line, which begins no request
@@ -196,10 +278,16 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._head_bytes > self.max_header_bytes:
                 self._refuse(_too_large())
                 return
-        elif was_in_request and not (was_in_head or self._heads_begun or self._has_body):
-            self._trailer_bytes += len(data)
+            self._start_of_head += data
+        elif was_in_request and not (was_in_head or self._heads_begun):
+            if not self._packet_body_bytes:
+                self._trailer_bytes += len(data)
             if self._trailer_bytes > MAX_TRAILER_BYTES:
                 self._refuse(BadRequest("Request trailer is too large"))
+                return
+            self._framing_bytes += len(data) - self._packet_body_bytes
+            if self._is_chunked and self._framing_bytes > MAX_FRAMING_BYTES + 2 * self._body_bytes:
+                self._refuse(BadRequest("Request body has more framing than data: send larger chunks"))
                 return
         if self._patience is None:
             self._be_patient()
@@ -234,7 +322,10 @@ class LimitedProtocol(HttpToolsProtocol):
         """Begin to read a head."""
         self._in_request = self._in_head = True
         self._head_bytes = self._trailer_bytes = self._trailers = self._hosts = 0
+        self._body_left = 0
+        self._is_chunked = False
         self._heads_begun += 1
+        self._parts += _PARTS_OF_REQUEST
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -262,11 +353,20 @@ class LimitedProtocol(HttpToolsProtocol):
         elif name == b"content-length":
             if len(value) > MAX_LENGTH_DIGITS:
                 raise self._stop(BadRequest("Invalid HTTP request"))
+            self._body_left = int(value)  # digits: the parser checked that
         elif value.lower() != b"chunked":  # the body would reach us as it was coded
             raise self._stop(BadRequest("Transfer-Encoding can only be chunked"))
+        else:
+            self._is_chunked = True
+            self._body_bytes = self._framing_bytes = 0
 
     def on_headers_complete(self) -> None:
         """Start the request."""
+        head = self._start_of_head + self._packet if self._start_of_head else self._packet
+        may_be_other = b" RTSP/" in head or b" ICE/" in head
+        if self.parser.get_http_version() not in _VERSIONS or (may_be_other and self._is_other_protocol()):
+            raise self._stop(BadRequest("Only HTTP/1.0 and HTTP/1.1 are served here"))
+        self._start_of_head = b""
         if self._head_bytes + self._packet_bytes > self.max_header_bytes < self._size_of_head():
             raise self._stop(_too_large())
         _, _, query = self.url.partition(b"?")
@@ -279,16 +379,25 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._body_after_offer = self._body_of_offer()
         self._stop_waiting()
+        self._stays_open = self.parser.should_keep_alive()
         self._begin()
         self._in_head = False
+
+    def _is_other_protocol(self) -> bool:
+        """Whether the request is of RTSP or ICE, which the parser reads as well but does not tell apart."""
+        head, line = self._start_of_head + self._packet, self.parser.get_method() + b" " + self.url
+        return line + b" RTSP/" in head or line + b" ICE/" in head
 
     def _begin(self) -> None:
         """Hand the request whose head is complete to the application, or put it behind those that are not answered."""
         self._make_scope()
+        cast("Any", self.scope)["state"][CONNECTION] = self
         super().on_headers_complete()
         # Uvicorn names the class of its cycles itself; a wrapper around one would be garbage that only the collector
         # finds, thousands a second.
         self.cycle.__class__ = _OneWriteCycle
+        if self._is_chunked:
+            cast("_OneWriteCycle", self.cycle).leave_body = self._leave_body
 
     def _make_scope(self) -> None:
         """Have uvicorn make what an application is told of the request, when there is a head and one is asked."""
@@ -299,9 +408,23 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
-        self._has_body = True
+        size = len(body)
+        self._parts += 1
+        self._packet_body_bytes += size
+        self._body_bytes += size
+        self._body_left -= size
         self._trailer_bytes = 0
+        self._take_body(body)
+
+    def _take_body(self, body: bytes) -> None:
+        """Hand a part of the body to the application."""
         super().on_body(body)
+
+    def _leave_body(self) -> None:
+        """Read no more: the answer is made without the rest of the body, and says that the connection closes."""
+        self._is_over = True
+        self._stop_waiting()
+        self._drop_held()
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -336,11 +459,36 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._stop_waiting()
         self._in_request = False
+        closes = self._stays_open and not self.parser.should_keep_alive()
+        self._take_message()
+        if closes:
+            # A trailer such as `Connection: close` ends the connection for the parser, which reads no byte after it.
+            self._close_after_answer()
+
+    def _take_message(self) -> None:
+        """Hand the end of the body to the application."""
         super().on_message_complete()
 
-    def eof_received(self) -> None:
-        """Read what came before the end."""
+    def _close_after_answer(self) -> None:
+        """Close the connection when the last request is answered, and say so unless its answer has begun."""
+        self.cycle.keep_alive = False
+        if self.cycle.response_complete:
+            self._close()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as of asyncio
+        """Answer what was asked, and close then: the client sends nothing more, and may still read.
+
+        Returns whether the connection stays open for that. A request that waits for a message, or streams, ends: a
+        client that is gone looks the same. With TLS the connection is closed at once: the event loop knows no half.
+        """
         self._read_held()
+        if self.scheme == "https" or self._in_request or self._is_over or self._is_idle():
+            return False
+        for request in (self._running, *(cycle for cycle, _ in self.pipeline)):
+            cast("_OneWriteCycle", request).has_input_ended = True
+            cast("_OneWriteCycle", request).message_event.set()
+        self._close_after_answer()
+        return True
 
     def pause_writing(self) -> None:
         """Give the client time to read a portion of its answer, or drop it: what it does not read takes memory."""
@@ -392,6 +540,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """
         self.server_state.total_requests += 1
         self._note_project()
+        if self._is_over and self._last_answer is None and not self.transport.is_closing():
+            self._linger(self.request_seconds)
+            return
         if self.transport.is_closing():
             self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
             return
@@ -473,7 +624,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._last_answer is not None:
             return
         self._stop_waiting()
-        self._last_answer = self.refusal(error)
+        self._last_answer, self._is_over = self.refusal(error), True
         is_known = self._in_request and not self._in_head and self._has_begun()
         if is_known and self.pipeline and self.pipeline[0][0] is self.cycle:
             self.pipeline.popleft()  # it waited for those before; its body will not come
@@ -489,15 +640,23 @@ class LimitedProtocol(HttpToolsProtocol):
             self._write_last_answer(self._last_answer)
 
     def _write_last_answer(self, last: Refusal) -> None:
-        fields = [JSON, (b"content-length", b"%d" % len(last.body)), (b"connection", b"close"), *last.headers]
-        self.transport.write(head_of_answer(last.code, fields) + last.body)
-        if not self._in_request or not self.transport.can_write_eof():
+        self.transport.write(closing_answer(last))
+        if self._in_request:
+            self._linger(LINGER_SECONDS)
+        else:
+            self._close()
+
+    def _linger(self, seconds: float) -> None:
+        """Close; first let the client send what it still has.
+
+        That is read and dropped: closed with it unread, TCP would take the answers back. TLS drops it by itself.
+        """
+        if not self.transport.can_write_eof():
             self._close()
             return
-        # What the client still sends is read and dropped: closed with it unread, TCP would take the answers back.
         self.transport.write_eof()
         self.flow.resume_reading()
-        self.loop.call_later(LINGER_SECONDS, self._close)
+        self.loop.call_later(seconds, self._close)
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
@@ -548,6 +707,12 @@ class _OneWriteCycle(RequestResponseCycle):
     """
 
     _start: Any = None
+    has_input_ended = False
+    """Whether its client sends nothing more."""
+    _is_body_given = False
+    """Whether the application has all of the body."""
+    leave_body: Callable[[], None] | None = None
+    """Makes the connection read no more of the body, where what is left of it costs work: it comes in chunks."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR.value
     """Of its answer, once that has begun."""
 
@@ -570,6 +735,24 @@ class _OneWriteCycle(RequestResponseCycle):
         if self.response_complete and self.flow.write_paused:
             await self.flow.drain()
 
+    async def receive(self) -> Any:
+        """Return an ASGI event, as uvicorn does; after the body, that the client left if it sends nothing more."""
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not (self.disconnected or self.response_complete or self.has_input_ended):
+            self.flow.resume_reading()
+            await self.message_event.wait()
+            self.message_event.clear()
+        if self.has_input_ended and self._is_body_given and not self.disconnected:
+            self.disconnected = True
+            self.transport.close()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self.body = bytes(self.body), bytearray()
+        self._is_body_given = not self.more_body
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
     async def _send_body(self, message: Any) -> None:
         body = message.get("body", b"")
         last = max(len(body) - 1, 0) // PORTION * PORTION
@@ -585,7 +768,13 @@ class _OneWriteCycle(RequestResponseCycle):
         return goes_on and not message.get("more_body", False) and self.scope["method"] != "HEAD"
 
     def _write(self, start: Any, portion: bytes) -> None:
-        head = head_of_answer(start["status"], (*self.default_headers, *start["headers"]))
+        fields = (*self.default_headers, *start["headers"])
+        if self.leave_body is not None:
+            if self.more_body:
+                fields += ((b"connection", b"close"),)
+                self.leave_body()
+            self.leave_body = None  # it knows the connection, which knows its last request
+        head = head_of_answer(start["status"], fields)
         self.response_started = True
         self.waiting_for_100_continue = False
         self.transport.write(head + portion)
@@ -607,6 +796,12 @@ def head_of_answer(status: int, fields: Iterable[Header]) -> bytes:
     return b"".join(parts)
 
 
+def closing_answer(last: Refusal) -> bytes:
+    """Return an answer after which the connection is closed."""
+    fields = [JSON, (b"content-length", b"%d" % len(last.body)), (b"connection", b"close"), *last.headers]
+    return head_of_answer(last.code, fields) + last.body
+
+
 async def _write_portions(
     transport: asyncio.Transport, flow: FlowControl, body: bytes, size: int, request: Any
 ) -> None:
@@ -623,7 +818,6 @@ async def _write_portions(
 
 def limited(
     max_header_bytes: int,
-    max_connections: int,
     request_seconds: float,
     *,
     base: type[LimitedProtocol] = LimitedProtocol,
@@ -632,7 +826,6 @@ def limited(
     """Return the protocol class with these limits, for uvicorn's `http`; `refusal` words what it answers itself."""
     limits = {
         "max_header_bytes": max_header_bytes,
-        "max_connections": max_connections,
         "request_seconds": request_seconds,
         "refusal": staticmethod(refusal),
         "rounds": Rounds(),

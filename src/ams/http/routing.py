@@ -56,6 +56,13 @@ class Streamed(NamedTuple):
     """Whether it goes on until the client leaves, who is then noticed while the next piece is waited for."""
 
 
+class Versioned(NamedTuple):
+    """The body of a 200 that shows a resource, and the version that a change may be meant for."""
+
+    body: bytes
+    version: str
+
+
 class StreamedResponse(Response):
     """Sends a `Streamed`.
 
@@ -188,7 +195,7 @@ class Call(NamedTuple):
         return ",".join(value.decode("latin-1") for given, value in self.headers if given == name)
 
 
-Handler = Callable[[Call], Awaitable[bytes | Streamed]]
+Handler = Callable[[Call], Awaitable[bytes | Streamed | Versioned]]
 
 
 class Operation(NamedTuple):
@@ -209,6 +216,8 @@ class Operation(NamedTuple):
     """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
     at_root: bool = False
     """Whether the path is not under `/v1`."""
+    versioned: bool = False
+    """Of a GET: whether the answer has an `ETag`; of all others: whether `If-Match` names the versions they are for."""
 
     @property
     def whole_path(self) -> str:
@@ -236,6 +245,8 @@ class Row(NamedTuple):
     """Bytes a body may have; None: as many as a publish."""
     at_root: bool = False
     """Whether the path is where others look for it, and not under `/v1`."""
+    versioned: bool = False
+    """As in `Operation`."""
 
     @property
     def operation(self) -> Operation:
@@ -243,7 +254,7 @@ class Row(NamedTuple):
         summary = (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
         return Operation(
             self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters, self.forms,
-            self.at_root,
+            self.at_root, self.versioned,
         )  # fmt: skip
 
 

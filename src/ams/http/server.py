@@ -10,16 +10,19 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from uvicorn.server import ServerState
 
-from ams.core.errors import Unusable
+from ams.core.errors import Overloaded, Unusable
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Receive, Send, answer
-from ams.http.protocol import PORTION
+from ams.http.protocol import PORTION, LimitedProtocol, closing_answer, limited
+from ams.web.listener import Listener, ListenerLimits
 
 BACKLOG = 4096
 """Connections the system holds for us while we are busy."""
@@ -29,19 +32,49 @@ STOP_SECONDS = 8
 """How long requests in flight are given at a stop; the whole stop stays under ten seconds."""
 
 
+SMALL_CONNECTIONS = 128
+"""Of a port for operators. One address has half of them at most."""
+_SMALL_HEADER_BYTES = 16 * 2**10
+_SMALL_SECONDS = 10.0
+
+
 class Server(uvicorn.Server):
-    """Uvicorn, leaving signals to the service, which has more than one server to stop and in an order."""
+    """Uvicorn behind a listener of ours, leaving signals to the service, which stops several servers in an order."""
+
+    def __init__(self, config: uvicorn.Config, listener: Listener) -> None:
+        super().__init__(config)
+        self.listener = listener
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections of the one socket."""
+        [sock] = sockets or []
+        self.listener.start(sock, partial(_connection, self.config, self.server_state))
+        self.servers = [cast("Any", self.listener)]  # of which a stop uses `close` and `wait_closed`
+        self.started = True
+
+
+def _connection(config: uvicorn.Config, state: ServerState, when_lost: Callable[[], None]) -> asyncio.Protocol:
+    made: Any = config.http_protocol_class
+    connection = made(config, state, {})
+    connection.when_lost = when_lost
+    return cast("asyncio.Protocol", connection)
+
 
 def server(
-    app: Any, *, http: Any = "httptools", context: ssl.SSLContext | None = None, keep_alive: float = 5
+    app: Any,
+    name: str,
+    limits: ListenerLimits,
+    *,
+    http: type[LimitedProtocol],
+    context: ssl.SSLContext | None = None,
+    keep_alive: float = 5,
 ) -> Server:
-    """Return a server for an ASGI application."""
+    """Return a server for an ASGI application; `name` is that of its port in logs and metrics."""
     config = uvicorn.Config(
         app,
         http=http,
@@ -52,12 +85,17 @@ def server(
         log_level="critical",
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]  # a timer takes fractions too
         timeout_graceful_shutdown=STOP_SECONDS,
-        ssl_context_factory=(lambda *_: context) if context else None,
     )
-    return Server(config)
+    refusal = closing_answer(http.refusal(Overloaded("Too many connections")))
+    return Server(config, Listener(name, limits, context=context, refusal=refusal))
+
+
+def small_server(app: Any, name: str) -> Server:
+    """Return a server for few clients that ask little, such as those of an operations port."""
+    speaks = limited(_SMALL_HEADER_BYTES, _SMALL_SECONDS)
+    return server(app, name, ListenerLimits(connections=SMALL_CONNECTIONS), http=speaks)
 
 
 def listen(host: str, port: int, what: str) -> socket.socket:
@@ -135,13 +173,13 @@ class Operations:
 @contextlib.asynccontextmanager
 async def answering_operations(
     sock: socket.socket, operations: Operations, supervisor: Supervisor
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Listener]:
     """Answer on the operations port until the block ends."""
-    aside = server(operations)
+    aside = small_server(operations, "operations")
     task = supervisor.task("operations port", aside.serve([sock]), may_end=True)
     try:
         await until_started(aside, task)
-        yield
+        yield aside.listener
     finally:
         aside.should_exit = True
         await task

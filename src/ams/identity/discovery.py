@@ -14,6 +14,7 @@ import msgspec
 from ams.core.cache import ExpiringCache
 from ams.core.clock import Clock
 from ams.core.issuer import Issuer
+from ams.core.urls import is_http_url
 from ams.identity.tokens import shown
 from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.guard import Guard
@@ -113,16 +114,8 @@ def _url(said: dict[str, Any], name: str, issuer_url: str) -> str:
     found = said.get(name, "")
     if found == "":
         return ""
-    if not isinstance(found, str) or not _is_url(found):
-        raise IssuerFailed(f"its description has a {name} that is no http or https URL")
+    if not isinstance(found, str) or not is_http_url(found):
+        raise IssuerFailed(f"its description has a {name} that is no http or https URL without credentials")
     if urlsplit(issuer_url).scheme == "https" and urlsplit(found).scheme != "https":
         raise IssuerFailed(f"its description has a {name} that is not https, as it is itself")
     return found
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        return False

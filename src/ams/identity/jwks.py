@@ -17,6 +17,8 @@ MOST_KEYS = 100
 """Of one issuer."""
 FEWEST_BITS, MOST_BITS = 2048, 8192
 """Of an RSA key; fewer are refused by RFC 7518, 3.3, and more would take long."""
+MOST_EXPONENT_BITS = 32
+"""Of an RSA key: nearly all have 65537. A check takes as long as it is, and thousands of bits a processor's while."""
 MOST_ID = 255
 """Characters of a key's id, and of the name of an algorithm."""
 _MOST_NUMBER = 2048
@@ -97,6 +99,8 @@ class PublishedKey:
             raise _LeftOut("it is malformed") from None
         if isinstance(key, RSAPublicKey) and not FEWEST_BITS <= key.key_size <= MOST_BITS:
             raise _LeftOut(f"it has {key.key_size} bits")
+        if isinstance(key, RSAPublicKey) and (bits := key.public_numbers().e.bit_length()) > MOST_EXPONENT_BITS:
+            raise _LeftOut(f"its exponent has {bits} bits")
 
 
 class KeySet(NamedTuple):

@@ -1,12 +1,10 @@
-"""Moving from the reference: what it keeps, or shows by its API, as lines of an export that `ams import` takes.
+"""Moving from the reference: its database and messages as lines of an export that `ams import` takes.
 
 documents    the collections of its database, read whole
 converting   documents to lines, and what of them does not go over as it is
 records      its messages in Kafka, and what of those does not go over as it is
-asking       its API, where its MongoDB and Kafka cannot be reached
-listing      documents, as the database would give them, by the API
-pulling      its messages by the API
-sources      one of the two ways
+asking       its API, which takes messages and positions back
+sources      its MongoDB and Kafka, opened together
 writing      both together as a file
 copying      rounds into an installation that nobody serves yet
 reading      long topics read in processes of their own

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
+from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.names import MAX_NAME, is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
 from ams.core.settings import MAX_RETENTION_SECONDS
+from ams.core.urls import has_credentials
 from ams.migrate.documents import Document, Documents, Oddity
-from ams.service.subscriptions import MAX_ACK_DEADLINE
 from ams.storage.export_format import (
     Day,
     Line,
@@ -445,6 +446,9 @@ class _Conversion:
         if kind not in (HTTP_ENDPOINT, MATTERMOST):
             if endpoint:
                 self._odd("push", what, "has an endpoint and no type of push: it is pulled from, as it was")
+            return None
+        if has_credentials(endpoint) or has_credentials(_text(each, "mattermost_url")):
+            self._odd("push", what, "is pulled from now: its endpoint has a user and password in its URL")
             return None
         if kind == HTTP_ENDPOINT and not is_https(endpoint):
             self._odd("push", what, "is pulled from now: its endpoint is no https URL")

@@ -69,8 +69,6 @@ class Move:
     """The data folder of that installation."""
     service_token: str = field(default="", repr=False)
     """What is a service_admin's token without a user, by the settings of the new service."""
-    by_api: bool = False
-    """Whether the old one is read by its API, so that it must run until all is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +111,16 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
             tell("copying what is new, while the old service goes on")
             _check_token((await _round(old, copying))[0], service.token, move.service_token)
             began = time.monotonic()
-            await held.begin(all_answered=move.by_api)
-            if not move.by_api:
-                await held.stop()
+            await held.begin(all_answered=False)
+            await held.stop()
             tell("copying the rest: messages, users, topics, positions")
             found, copied = await _finish(old, copying)
             _check(await compare_stored(found.found, target, old.messages))
-        if move.by_api:
-            await _check_still(old, found)
-            await held.stop()
         held.note_new_starts()
         await _start(service.client, steps, tell)
         tell("trying every token")
         _check(await compare_served(found.found, service.client, service.ca))
-        if not move.by_api:
-            await _check_still(old, found)
+        await _check_still(old, found)
         await held.lead("new", steps.patience)  # clients may use it from here on: there is no way back but `back`
         Copying.end(move.folder)
         return Cut(found, copied, time.monotonic() - began)

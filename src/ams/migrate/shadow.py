@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
-from ams.http.server import listen, server, until_started, url_of
+from ams.http.server import listen, small_server, until_started, url_of
 from ams.migrate.comparing import Kind, Read, different, read_of
 from ams.migrate.haproxy_log import request_of
 from ams.migrate.side import AT_ONCE, MOST_BYTES, Side, TooLarge
@@ -274,7 +274,7 @@ async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterato
         finally:
             stopping.cancel()
 
-    serving = server(take)
+    serving = small_server(take, "shadow")
     task = asyncio.ensure_future(serving.serve([sock]))
     try:
         await until_started(serving, task)

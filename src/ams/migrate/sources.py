@@ -1,4 +1,4 @@
-"""Where the reference is read from: its MongoDB and Kafka, or, where those cannot be reached, its HTTP API."""
+"""The reference as it is read: its documents in MongoDB and its messages in Kafka."""
 
 import asyncio
 import contextlib
@@ -6,13 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ams.client import Retry
 from ams.core.messages import Stored
-from ams.migrate.asking import PATIENCE, OldService
 from ams.migrate.converting import Bounds
 from ams.migrate.documents import Documents, read_documents
-from ams.migrate.listing import LACKS, listed
-from ams.migrate.pulling import Pulling
 from ams.migrate.records import Kafka
 
 
@@ -35,16 +31,11 @@ class Messages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to read from: `api` with a service_admin's token, or else `mongodb` and `kafka`."""
+    """The addresses of the reference's stores."""
 
     mongodb: str = field(default="", repr=False)
     database: str = "argo_msg"
     kafka: str = ""
-    api: str = ""
-    token: str = field(default="", repr=False)
-    ca: str | None = None
-    patience: Retry = PATIENCE
-    """With the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +47,12 @@ class Source:
     messages: Messages
     """Bounds are those of when it was looked last; before the first look there are none."""
     look: Callable[[], Awaitable[object]]
-    """Looks only at what topics have, where that can be done alone."""
-    lacks: Sequence[str] = ()
-    """What is never there in what this source gives."""
+    """Reads only what topics have."""
 
 
 @contextlib.asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[Source]:
     """Open the source at a place until the block ends. All it gives raises `Unavailable`, which names no secret."""
-    if place.api:
-        async with _api(place) as source:
-            yield source
-        return
     async with Kafka(place.kafka) as kafka:
 
         async def documents() -> Documents:
@@ -76,20 +61,3 @@ async def opened(place: Place) -> AsyncIterator[Source]:
             return found
 
         yield Source(documents, kafka, kafka.look)
-
-
-@contextlib.asynccontextmanager
-async def _api(place: Place) -> AsyncIterator[Source]:
-    old = OldService(place.api, place.token, place.ca, place.patience)
-    pulling = Pulling(old)
-
-    async def documents() -> Documents:
-        found = await listed(old, pulling)
-        pulling.know(found.places, found.bounds)
-        return found.documents
-
-    try:
-        yield Source(documents, pulling, documents, LACKS)
-    finally:
-        await pulling.close()
-        await old.close()

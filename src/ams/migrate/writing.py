@@ -19,7 +19,7 @@ from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, e
 SAMPLE = 10_000
 """Messages that are read to see how fast that goes."""
 STORING = 2
-"""Reading and storing take about so many times as long as reading alone (`make bench BENCH=migrate-copy`)."""
+"""Reading and storing take about so many times as long as reading alone; measured in November 2026."""
 Progress = Callable[[int, int | None], None]
 """Told how many messages are done, and of how many."""
 

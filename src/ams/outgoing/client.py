@@ -14,11 +14,12 @@ import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpcore
 
 import ams
+from ams.core.urls import has_credentials
 from ams.outgoing.guard import Address, Guard, Refused, trust
 
 PORTS = {b"http": 80, b"https": 443}
@@ -57,6 +58,15 @@ class AnswerTooLong(RequestFailed):
     """The body is longer than it may be."""
 
 
+class _Redirected(RequestFailed):
+    """An answer that names another URL."""
+
+    def __init__(self, status: int, location: str) -> None:
+        super().__init__(f"the answer was {status}")
+        self.location = location
+
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGENT = b"User-Agent", f"ams/{ams.__version__}".encode()
 
 
@@ -123,13 +133,16 @@ class HttpClient:
         self.requests = 0
         self.failures = 0
 
-    async def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
-        """Return the body of a 200 to a GET with these headers besides; raise `RequestFailed`."""
-        return await self._fetched("GET", url, headers, b"")
+    async def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS, *, redirects: int = 0) -> bytes:
+        """Return the body of a 200 to a GET with these headers besides; raise `RequestFailed`.
+
+        So many `redirects` are followed, each through the guard. No secret may be in headers then.
+        """
+        return await self._fetched("GET", url, headers, b"", redirects)
 
     async def post(self, url: str, body: bytes, media_type: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
         """Return the body of a 200 to a POST with these headers besides; raise `RequestFailed`."""
-        return await self._fetched("POST", url, {"Content-Type": media_type, **headers}, body)
+        return await self._fetched("POST", url, {"Content-Type": media_type, **headers}, body, 0)
 
     async def ask(self, request: httpcore.Request) -> Response:
         """Send a request as it is and return the response, of any status; raise `RequestFailed`.
@@ -164,15 +177,21 @@ class HttpClient:
         self._idle.clear()
         await asyncio.sleep(0)  # the loop lets go of them in its next round
 
-    async def _fetched(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    async def _fetched(self, method: str, url: str, headers: Mapping[str, str], body: bytes, redirects: int) -> bytes:
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         async with self._counted():
-            encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-            request = new_request(method, _parsed(url), [_PLAIN, *encoded], body, closes=True)
-            connection = await self._connected(request.url)
-            try:
-                return (await connection.exchange(request, self._most_bytes, only_good=True)).body
-            finally:
-                await connection.aclose()
+            while True:
+                request = new_request(method, _parsed(url), [_PLAIN, *encoded], body, closes=True)
+                connection = await self._connected(request.url)
+                try:
+                    return (await connection.exchange(request, self._most_bytes, only_good=True)).body
+                except _Redirected as error:
+                    if not redirects:
+                        raise
+                    redirects -= 1
+                    url = urljoin(url, error.location)
+                finally:
+                    await connection.aclose()
 
     @contextlib.asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:
@@ -253,6 +272,8 @@ def _origin(url: httpcore.URL) -> Origin:
 
 
 def _parsed(url: str) -> httpcore.URL:
+    if has_credentials(url):
+        raise RequestFailed("its URL has a user and password in it, which are not sent")
     parts = urlsplit(url)
     scheme = parts.scheme.encode()
     if scheme not in PORTS or not parts.hostname:
@@ -293,6 +314,9 @@ class _Connection(httpcore.AsyncNetworkStream):
         http = httpcore.AsyncHTTP11Connection(request.url.origin, self)
         answer = await http.handle_async_request(request)
         if only_good and answer.status != 200:
+            location = next((value for name, value in answer.headers if name.lower() == b"location"), b"")
+            if location and answer.status in _REDIRECTS:
+                raise _Redirected(answer.status, location.decode("latin-1"))
             raise RequestFailed(f"the answer was {answer.status}")
         body = bytearray()
         async for part in answer.aiter_stream():

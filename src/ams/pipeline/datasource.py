@@ -1,6 +1,6 @@
 """`format("ams")`: the data source that Spark is given."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
@@ -37,6 +37,9 @@ class AmsDataSource(spark.DataSource):
         if asked.ending is not None:
             given = "endingTimestamp" if isinstance(asked.ending, datetime) else "endingOffsets"
             raise WrongOption(given, "is for a batch; a stream has no end")
+        if isinstance(asked.starting, datetime) and asked.starting > datetime.now(UTC):
+            # It would begin at the end, and read what is published before that time.
+            raise WrongOption("startingTimestamp", "lies in the future; startingOffsets=latest begins with what comes")
         return StreamReader(asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:

@@ -39,8 +39,11 @@ def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> 
     """Return Java's options for the archive of classes: to use it, or the first time to write it at the end.
 
     It is of one Java and one Spark. Java itself checks that it fits, does without where it does not, and writes its
-    beginning last, so that a half-written one is none.
+    beginning last, so that a half-written one is none. Where Spark's settings are files in a folder, that folder is on
+    the path of classes, of which Java makes no archive: it would end with an error each time.
     """
+    if _has_settings(environment):
+        return ""
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(cache) / "ams" / "spark"
     spark = importlib.util.find_spec("pyspark")  # not imported: whether there is a Java can be asked without a Spark
@@ -52,3 +55,9 @@ def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> 
     except OSError:  # a home that cannot be written to: Spark only starts more slowly
         return ""
     return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
+
+
+def _has_settings(environment: Mapping[str, str]) -> bool:
+    home = environment.get("SPARK_HOME")
+    folder = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    return bool(folder) and os.path.isdir(folder) and bool(os.listdir(folder))

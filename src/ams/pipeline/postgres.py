@@ -78,7 +78,7 @@ def _connection(to: str, patience: float) -> "Session":
     give_up, pause = time.monotonic() + patience, _FIRST_PAUSE
     while True:
         try:
-            return connect(to)
+            return connect(to, prepare_threshold=None)  # so that a pooler may be in between
         except OperationalError as error:
             refused = any(part in str(error) for part in _REFUSALS) and "starting up" not in str(error)
             if refused or time.monotonic() + pause > give_up:

@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
     end: int
     """The offset the topic's next message will get."""
     id: str = ""
-    """Another one when a topic is deleted and made again; empty where a service of an older version does not tell."""
+    """Another one when a topic is deleted and made again; empty where a proxy drops the header."""
 
 
 class Patience:

@@ -11,8 +11,10 @@ from ams.client import wire
 from ams.client.connection import read_secret
 from ams.client.errors import (
     AlreadyExists,
+    ChangedMeanwhile,
     ClientError,
     Conflict,
+    NotAllowed,
     NotAuthenticated,
     NotFound,
     Unavailable,
@@ -20,6 +22,7 @@ from ams.client.errors import (
 )
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
+from ams.core.quotas import QUOTAS
 from ams.core.settings import environment
 from ams.provisioning import parallel
 from ams.provisioning.declared import NOTHING, SECRETS, Ask, Change, Existing, Fields, Key, Kind, Step
@@ -203,23 +206,34 @@ class CarryingOut:
             raise
 
     def _joined(self, step: Step) -> str:
-        """Return the uuid of a new member."""
+        """Return the uuid of a new member.
+
+        A user who is not there is made, and only one who is there is added: the audit log has each refusal.
+        """
         project, user, roles = step.key.project, step.key.name, step.fields["roles"]
+        is_there = self._is_user(user)
+        if not is_there:
+            with suppress(AlreadyExists):
+                made = self._send(wire.create_member(project, user, roles, email=step.fields.get("email") or None))
+                self._keep(made)
+                return str(made.uuid)
         try:
-            return str(self._send(wire.add_member(project, user, roles)).uuid)
-        except NotFound:
-            pass
+            added = self._send(wire.add_member(project, user, roles))
         except Conflict as error:  # a member already
             raise Overtaken from error
+        if is_there is False:  # made by another client meanwhile
+            raise Overtaken
+        return str(added.uuid)
+
+    def _is_user(self, name: str) -> bool | None:
+        """Whether there is such a user; None when the caller may not know, as a project_admin."""
         try:
-            made = self._send(wire.create_member(project, user, roles, email=step.fields.get("email") or None))
-        except AlreadyExists as error:
-            # Made by another client, which need not have made a member: what comes next may need one.
-            with suppress(Conflict):
-                self._send(wire.add_member(project, user, roles))
-            raise Overtaken from error
-        self._keep(made)
-        return str(made.uuid)
+            self._ask(wire.get_user(name))
+        except NotFound:
+            return False
+        except (NotAllowed, NotAuthenticated):
+            return None
+        return True
 
     def _project(self, step: Step) -> None:
         name, description = step.key.name, step.fields.get("description", "")
@@ -227,8 +241,12 @@ class CarryingOut:
             self._send(wire.create_project(name, description))
         elif description:
             self._send(wire.update_project(name, description=description))
+        if "strictData" in step.fields:
+            self._send(wire.update_project(name, strict_data=step.fields["strictData"]))
         if _to_be_set(step, "retention"):
             self._send(wire.modify_project_retention(name, step.fields["retention"]))
+        if _to_be_set(step, "quotas"):
+            self._send(wire.modify_project_quotas(name, {**dict.fromkeys(QUOTAS), **step.fields["quotas"]}))
 
     def _schema(self, step: Step) -> None:
         project, name, said = step.key.project, step.key.name, step.fields
@@ -290,9 +308,9 @@ class CarryingOut:
         if step.change is Change.ADD:
             self._send(wire.create_issuer(wire.Issuer(name=name, **said)))
         else:
-            there = self._send(wire.get_issuer(name))
-            before = {each: getattr(there, each) for each in ISSUER}
-            self._send(wire.update_issuer(wire.Issuer(name=name, **(before | said))))
+            there = self._send(wire.get_issuer(name).with_version())
+            before = {each: getattr(there.value, each) for each in ISSUER}
+            self._send(wire.update_issuer(wire.Issuer(name=name, **(before | said))).if_match(there.version))
 
     def _identity(self, step: Step) -> None:
         user, name = step.key.project, step.key.name
@@ -450,25 +468,27 @@ def _rules(texts: Sequence[str]) -> list[wire.RoleRule]:
 def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collection[str] = ()) -> None:
     """Put users on an access list that others change too, take others off it, and leave all others where they are.
 
-    The API can only read a whole list and replace it (authn contract 15, A26). So it is read at the last moment,
-    replaced with what was on it then, and read again: when another list came in between and ours is gone, it is
-    done again on top of theirs. What stays possible is that a list read by two at the same moment loses the change of
-    the first of them: another run of either puts it back. Raises a `ClientError`, `Unavailable` when others replace the
-    list again and again.
+    Any AMS can read a whole list and replace it, and no other verb is needed (authn contract 15, A26). So it is read at
+    the last moment, replaced with what was on it then, and read again: when another list came in between, it is done
+    again on top of theirs. Ours refuses to replace a list that was changed meanwhile. At an AMS that gives no versions,
+    a list read by two at the same moment can lose the change of the first: another run of either puts it back. Raises a
+    `ClientError`, `Unavailable` when others replace the list again and again.
     """
     get, modify = _LISTS[key.kind]
     for _ in range(LIST_ROUNDS):
-        there = ask(get(key.project, key.name)).authorized_users
+        acl, version = ask(get(key.project, key.name).with_version())
+        there = acl.authorized_users
         if _is_so(there, add, remove):
             return
         users = list(dict.fromkeys([*(user for user in there if user not in remove), *add]))
-        try:
-            ask(modify(key.project, key.name, users))
-        except NotFound:  # the list holds users who have left the project
-            staying = [user for user in users if user in add or _is_member(ask, key.project, user)]
-            if staying == users:
-                raise
-            ask(modify(key.project, key.name, staying))
+        with suppress(ChangedMeanwhile):
+            try:
+                ask(modify(key.project, key.name, users).if_match(version))
+            except NotFound:  # the list holds users who have left the project
+                staying = [user for user in users if user in add or _is_member(ask, key.project, user)]
+                if staying == users:
+                    raise
+                ask(modify(key.project, key.name, staying).if_match(version))
     if not _is_so(ask(get(key.project, key.name)).authorized_users, add, remove):
         raise Unavailable(f"others change the access list of {key} all the time")
 

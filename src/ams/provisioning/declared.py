@@ -4,7 +4,8 @@ A resource is a key and its fields. Declared fields are those that are named, th
 what exists are all that were read. Both spell values alike, so that equal means nothing to do:
 
     user          email, first_name, last_name, organization, description: text; service_roles: sorted names
-    project       description: text; retention: seconds, 0 = the service's
+    project       description: text; retention: seconds, 0 = the service's; quotas: its own, by name;
+                  strictData: whether data that is not base64 is refused
     member        roles: sorted names
     schema        type: json or avro; schema, attributes: JSON objects
     topic         schema: name, "" = none; retention: seconds, 0 = the project's; access: sorted names

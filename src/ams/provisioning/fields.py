@@ -10,12 +10,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.clock import utc_text
 from ams.core.distinguished_names import normalised
 from ams.core.errors import BadDocument
 from ams.core.parallel_options import ORDERED, PARALLEL
+from ams.core.quotas import MAX_LIMIT, QUOTAS
 from ams.core.rights import is_resource
-from ams.core.settings import retention_seconds
+from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import Value, bad, read_capped
 from ams.provisioning import parallel
 from ams.provisioning.declared import Fields, Key, Kind
@@ -25,8 +27,6 @@ ALL = "all"
 KEY_ID = "key_id"
 """Of a named token that is a key; it is never declared."""
 TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
-MAX_ACK_DEADLINE = 600
-"""Seconds (HTTP contract 9.3)."""
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000
 MAX_OUTSTANDING = 1000
@@ -277,6 +277,22 @@ def _retention(value: Value) -> Any:
     return _said_as(retention_seconds, value)
 
 
+def _quotas(value: Value) -> Mapping[str, int]:
+    return {name: _limit(each) for name, each in value.mapping(tuple(QUOTAS)).items()}
+
+
+def _limit(value: Value) -> int:
+    """Return a limit: a number, a size such as 64MiB, or `none` for 0."""
+    text = value.text()
+    try:
+        limit = 0 if text == "none" else size_number(text)
+    except (ValueError, KeyError):
+        limit = -1
+    if not 0 <= limit <= MAX_LIMIT:
+        raise bad(value.place, f"{text!r} is no limit such as 100 or 64MiB, nor 'none'")
+    return limit
+
+
 def _subject(value: Value) -> Any:
     return _said_as(normalised, value)
 
@@ -293,7 +309,7 @@ USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
     "service_roles": _names,
 }
-PROJECT: Readers = {"description": _some_text, "retention": _retention}
+PROJECT: Readers = {"description": _some_text, "retention": _retention, "quotas": _quotas, "strictData": Value.switch}
 _TOPIC: Readers = {"schema": _text_or_none, "retention": _retention, "access": _names}
 _SUBSCRIPTION: Readers = {
     "topic": Value.text,

@@ -19,8 +19,9 @@ import httpx
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ams.client.transport import LOOPBACK
+from ams.client.proxies import LOOPBACK, proxy_to
 from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
+from ams.core.urls import without_credentials
 
 T = TypeVar("T")
 
@@ -99,13 +100,13 @@ class Feed:
     def __init__(self, endpoints_at: str, sites_at: str, *, ca: str = "", cert: str = "", key: str = "") -> None:
         for address in (endpoints_at, sites_at):
             if address.startswith("http://") and urlsplit(address).hostname not in LOOPBACK:
-                raise BadSettings(f"{address} would be read without TLS: say https://")
+                raise BadSettings(f"{_shown(address)} would be read without TLS: say https://")
         self._endpoints_at = endpoints_at
         self._sites_at = sites_at
         over_tls = any(each.startswith("https://") for each in (endpoints_at, sites_at))
         # Without TLS anywhere, one that trusts no certificate: reading the system's certificates takes its time.
         self._trust = _trust(ca, cert, key) if over_tls or ca or cert else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._clients: dict[bool, httpx.Client] = {}
+        self._clients: dict[str | None, httpx.Client] = {}
         self._pages: dict[str, list[Endpoint]] = {}
         self._sites: dict[str, Site] | None = None
         self._failed_sites: dict[str, ServiceFailed] = {}
@@ -174,13 +175,13 @@ class Feed:
             raise ServiceFailed(f"cannot read {_shown(address)}: {why or type(error).__name__}") from error
 
     def _client(self, address: str) -> httpx.Client:
-        local = urlsplit(address).hostname in LOOPBACK
-        if local not in self._clients:
+        proxy = proxy_to(address)
+        if proxy not in self._clients:
             timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
-            self._clients[local] = httpx.Client(
-                verify=self._trust, timeout=timeout, trust_env=not local, follow_redirects=False
+            self._clients[proxy] = httpx.Client(
+                verify=self._trust, timeout=timeout, trust_env=False, proxy=proxy, follow_redirects=False
             )
-        return self._clients[local]
+        return self._clients[proxy]
 
 
 def _whole(answer: httpx.Response, address: str, until: float) -> bytes:
@@ -216,8 +217,7 @@ def _followed(address: str, link: str) -> str:
 
 def _shown(address: str) -> str:
     """Return an address without a user and password that may stand in it."""
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if is_url(address) else address
+    return without_credentials(address) if is_url(address) else address
 
 
 def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:

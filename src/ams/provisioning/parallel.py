@@ -10,6 +10,7 @@ import msgspec
 
 from ams.client import wire
 from ams.core import parallel_options
+from ams.core.ack_deadline import MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
 from ams.core.parallel_options import (
@@ -17,7 +18,6 @@ from ams.core.parallel_options import (
     DEFAULT_MAXIMUM,
     DEFAULT_MINIMUM,
     MAX_ATTEMPTS,
-    MIN_ACK_DEADLINE,
     MIN_ATTEMPTS,
     ORDERED,
     PARALLEL,

@@ -122,7 +122,12 @@ class _State:
             return
         yield (
             Key(Kind.PROJECT, "", name),
-            {"description": project.description, "retention": project.retention_seconds},
+            {
+                "description": project.description,
+                "retention": project.retention_seconds,
+                "quotas": dict(project.quotas),
+                **({} if project.strict_data is None else {"strictData": project.strict_data}),
+            },
         )
         readers = {
             Kind.MEMBER: self._members,

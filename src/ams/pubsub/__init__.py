@@ -9,7 +9,6 @@ errors      one table from our errors to codes and texts of Google's
 metadata    what a call says of itself before its first request: headers, and where its client is
 doors       who is let in: by tokens, or as an emulator
 wire        how much is in a request, looked at before it is parsed
-places      shares of what there may be at a time
 calls       one call from its beginning to its end, what an error is answered with, what the audit log gets
 fields      values that many requests have: durations, labels, masks, pages
 resources   topics, subscriptions and snapshots as answers show them, and as requests ask for them

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput, NotAuthenticated, Overloaded, OwnedElsewhere, TooLarge
+from ams.core.fair_share import FairShare
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import is_within, project_of, usual_address
@@ -24,12 +25,13 @@ from ams.pubsub.doors import Door
 from ams.pubsub.errors import Refusal, refusal
 from ams.pubsub.metadata import Context, Scope, scope_of
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
-from ams.pubsub.places import Places
 from ams.pubsub.protos import Message
 from ams.service.delivering import UnreadAnswers
 
 MOST_PAYLOAD = 10 * 2**20
 """Bytes of a request."""
+TOO_MANY_LOGINS = "Too many calls of this address wait to be let in"
+TOO_MANY_CALLS, TOO_MANY_STREAMS = "Too many calls of this user at a time", "Too many streams of this user at a time"
 PLAIN = "Connections without TLS are only taken from the proxies that the setting trusted_proxies names"
 _VARIABLES = {TOPICS: "topic", SUBSCRIPTIONS: "subscription", SNAPSHOTS: "snapshot", SCHEMAS: "schema"}
 _NOBODY = Caller(None, None, frozenset(), False, None)
@@ -102,8 +104,8 @@ class Relay(Protocol):
 class Calls:
     """Answers calls.
 
-    Who calls is known before anything that they send is read: until then a call takes one of the places for logins, of
-    its client's share, and from then on one of the places for calls or for streams, of its user's share.
+    Who calls is known before anything that they send is read. Until then a call counts for its address, and from then
+    on for its user; each has a fair share.
     """
 
     def __init__(
@@ -130,9 +132,8 @@ class Calls:
         self._new_id = new_id
         self._ended = ended
         self._unread = unread
-        self._logins = Places(most, "Too many calls of this address wait to be let in")
-        self._calls = Places(most, "Too many calls of this user at a time")
-        self._streams = Places(most, "Too many streams of this user at a time")
+        most = max(most, 2)
+        self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
         self._seconds = seconds
         self._proxies = proxies
         self._only_proxies = only_proxies
@@ -164,7 +165,7 @@ class Calls:
             scope = self._begin(context, method)
             try:
                 held = _until_sent()
-                held.enter_context(self._calls.taken(await self._login(scope)))
+                held.enter_context(self._calls.taken(await self._login(scope), TOO_MANY_CALLS))
                 found = await self._answer(
                     rpc, method, read(rpc.request, await first_of(context, self._seconds)), context, scope
                 )
@@ -182,7 +183,7 @@ class Calls:
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)
             try:
-                with self._streams.taken(await self._login(scope)):
+                with self._streams.taken(await self._login(scope), TOO_MANY_STREAMS):
                     await rpc.act(context, scope)
             except ClientLeft:
                 context.set_code(grpc.StatusCode.CANCELLED)
@@ -198,7 +199,7 @@ class Calls:
         known = self._door.known(scope["headers"])
         if known is not None:
             return known
-        with self._logins.taken(scope["address"]):
+        with self._logins.taken(scope["address"], TOO_MANY_LOGINS):
             return await self._door.login(scope["headers"])
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:

@@ -38,7 +38,9 @@ CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
     errors.AckTimeout: Code.INVALID_ARGUMENT,
     errors.AlreadyExists: Code.ALREADY_EXISTS,
     errors.Conflict: Code.FAILED_PRECONDITION,
+    errors.ChangedMeanwhile: Code.ABORTED,
     errors.TooLarge: Code.INVALID_ARGUMENT,
+    errors.QuotaExceeded: Code.RESOURCE_EXHAUSTED,
     errors.RateLimited: Code.RESOURCE_EXHAUSTED,
     errors.Overloaded: Code.UNAVAILABLE,
     errors.Unavailable: Code.UNAVAILABLE,
@@ -62,10 +64,6 @@ TEXTS: Mapping[str, str] = {
 
 class NotSupported(errors.InvalidInput):
     """Something of Google's that there is not here; the message names it."""
-
-
-class ChangedMeanwhile(errors.Conflict):
-    """What a client read and wants to replace has changed since: it is to read that again."""
 
 
 class Missing(errors.NotFound):
@@ -115,8 +113,6 @@ def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) ->
 def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, NotSupported):
         return Code.UNIMPLEMENTED, error.message
-    if isinstance(error, ChangedMeanwhile):
-        return Code.ABORTED, error.message
     if isinstance(error, InvalidAckIds):
         return error.code, error.message
     if isinstance(error, MemoryError):

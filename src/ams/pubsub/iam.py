@@ -4,17 +4,26 @@ On a topic the role is `roles/pubsub.publisher`, on a subscription `roles/pubsub
 `user:NAME OF A USER`. Roles of users in a project are given by the HTTP API only.
 """
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
-from ams.core.errors import InvalidInput, NoMembers, NotAllowed, NotAuthenticated, NotFound, UnknownToken
+from ams.core.errors import (
+    ChangedMeanwhile,
+    InvalidInput,
+    NoMembers,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    UnknownToken,
+)
 from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
+from ams.core.versions import ANY_VERSION, Precondition, version_of
 from ams.pubsub import names, protos
 from ams.pubsub.calls import Call, Rpc
-from ams.pubsub.errors import ChangedMeanwhile, NotSupported
+from ams.pubsub.errors import NotSupported
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
@@ -140,19 +149,22 @@ class IamRpcs:
         if not kind.role:
             await self._authorized(call.caller, call.name)
             raise NotSupported(f"A policy of {call.name.kind} is not supported: only the roles in the project count.")
-        before = _policy(kind.role, await self._users(call))
-        if request.policy.etag and request.policy.etag != before.etag:
-            raise ChangedMeanwhile(_CHANGED)
-        if "bindings" not in _mask(request):
-            return before
-        users = _members(request.policy, kind.role)
+        before, etag = await self._users(call), request.policy.etag
+        expected = Precondition(frozenset({etag.decode("latin-1")})) if etag else ANY_VERSION
         try:
+            expected.check(lambda: before)
+            if "bindings" not in _mask(request):
+                return _policy(kind.role, before)
+            users = _members(request.policy, kind.role)
+            caller = replace(call.caller, expected=expected)
             if call.name.kind == TOPICS:
-                await self._topics.set_access_list(call.caller, TopicName(call.name.leaf), users)
+                await self._topics.set_access_list(caller, TopicName(call.name.leaf), users)
             else:
-                await self._subscriptions.set_access_list(call.caller, SubscriptionName(call.name.leaf), users)
+                await self._subscriptions.set_access_list(caller, SubscriptionName(call.name.leaf), users)
         except NoMembers as missing:
             raise InvalidInput(missing.message) from None
+        except ChangedMeanwhile:
+            raise ChangedMeanwhile(_CHANGED) from None
         return await self.get(call, request)
 
     async def test(self, call: Call, request: Message) -> Message:
@@ -195,7 +207,7 @@ class IamRpcs:
 
 
 def _policy(role: str, users: Sequence[UserName]) -> Message:
-    policy = protos.Policy(version=1, etag=hashlib.blake2b(",".join(users).encode(), digest_size=8).digest())
+    policy = protos.Policy(version=1, etag=version_of(users).encode())
     if users:
         policy.bindings.add(role=role, members=[f"{_USER}{each}" for each in users])
     return policy

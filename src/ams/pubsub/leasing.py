@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
@@ -14,8 +15,7 @@ from ams.pubsub.names import SUBSCRIPTIONS, Name
 from ams.pubsub.protos import Message
 from ams.service.delivering import Deliverer
 from ams.service.lookup import find_subscription, require_attached
-from ams.service.parallel.requests import MAX_SECONDS, holder_of
-from ams.service.parallel.settling import LateIds
+from ams.service.parallel.settling import LateIds, holder_of
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription
 
@@ -185,10 +185,10 @@ class LeasingRpcs:
 
 def check_seconds(seconds: int) -> None:
     """Raise `InvalidInput` for a deadline outside 0 to 600 seconds."""
-    if not 0 <= seconds <= MAX_SECONDS:
+    if not 0 <= seconds <= MAX_ACK_DEADLINE:
         raise InvalidInput(
             f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 0 and"
-            f" {MAX_SECONDS} seconds."
+            f" {MAX_ACK_DEADLINE} seconds."
         )
 
 

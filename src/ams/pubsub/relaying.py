@@ -17,7 +17,7 @@ from ams.pubsub.errors import DETAILS, Refusal
 from ams.pubsub.leasing import AGENT
 from ams.pubsub.metadata import Context, client_of
 from ams.pubsub.protos import Message
-from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST, PING_SECONDS
+from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
 
 MARK = "x-ams-forwarded-by"
 _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
@@ -26,8 +26,10 @@ _SECONDS = 30.0
 """For an answer of another node."""
 _UNHEARD_SECONDS = 10
 """For the answer to a ping: an owner that is frozen, or whose machine is gone, breaks no connection."""
+KEEPALIVE_SECONDS = 20
+"""Between two pings of a connection to another node, which tell whether it is there."""
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", (PING_SECONDS + 1) * 1000),
+    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", _UNHEARD_SECONDS * 1000),
     ("grpc.http2.ping_timeout_ms", _UNHEARD_SECONDS * 1000),  # of the library's other pings: it has one at a time
     ("grpc.http2.max_pings_without_data", 0),

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
+from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, revision_id
@@ -16,7 +17,6 @@ from ams.core.parallel_options import (
     DEFAULT_MINIMUM,
     MAX_ATTEMPTS,
     MAX_RETENTION,
-    MIN_ACK_DEADLINE,
     MIN_ATTEMPTS,
     MIN_RETENTION,
     Changes,
@@ -31,7 +31,6 @@ from ams.pubsub.push import show_push
 from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
 
 USUAL_TTL, USUAL_RETENTION = Milliseconds(31 * DAY), Milliseconds(7 * DAY)
-MOST_ACK_DEADLINE = 600
 
 TOPIC_FIELDS = frozenset(protos.Topic.DESCRIPTOR.fields_by_name)
 TOPIC_CHANGES = frozenset({"labels", "message_retention_duration", "schema_settings", "message_storage_policy",
@@ -93,7 +92,7 @@ def shown_subscription(project: str, subscription: Subscription, topic: Topic | 
     shown = protos.Subscription(
         name=Name(project, SUBSCRIPTIONS, subscription.name).path,
         topic=Name(project, TOPICS, topic.name).path if topic else DELETED_TOPIC,
-        ack_deadline_seconds=min(max(subscription.ack_deadline_seconds, MIN_ACK_DEADLINE), MOST_ACK_DEADLINE),
+        ack_deadline_seconds=min(max(subscription.ack_deadline_seconds, MIN_ACK_DEADLINE), MAX_ACK_DEADLINE),
         retain_acked_messages=options.retain_acked_messages,
         message_retention_duration=fields.duration(options.message_retention or USUAL_RETENTION),
         labels=subscription.labels,
@@ -152,10 +151,10 @@ def asked_subscription(project: ProjectName, asked: Message) -> AskedSubscriptio
 
 
 def _ack_deadline(seconds: int) -> int:
-    if seconds and not MIN_ACK_DEADLINE <= seconds <= MOST_ACK_DEADLINE:
+    if seconds and not MIN_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
         raise InvalidInput(
             f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between"
-            f" {MIN_ACK_DEADLINE} and {MOST_ACK_DEADLINE} seconds."
+            f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
         )
     return seconds or MIN_ACK_DEADLINE
 

@@ -1,7 +1,8 @@
 """The port: TLS, limits of connections, its start and its stop."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -16,9 +17,10 @@ from ams.pubsub.streaming import Streams
 MOST_REQUEST = 20 * 2**20
 """Bytes of a request that are taken in; the limit of Google's is checked where its text is known."""
 MOST_ANSWER = 2**30
-PING_SECONDS = 20
-"""Between two pings of a client's connection that are taken: clients ping every 30 s."""
-HANDSHAKE_SECONDS = 30
+MIN_PING_SECONDS = 5
+"""Between two pings of a connection. Clients are told to go away when they ping more often three times. Google's
+libraries ping every 30 s; the libraries of gRPC let their users set 10 s, and no less."""
+HANDSHAKE_SECONDS = 10
 """For a new connection to be one of HTTP/2, and of TLS where there is that."""
 IDLE_SECONDS = 3600
 """After which a connection without calls is told to go; its client opens another with its next call. Not sooner, as
@@ -30,7 +32,7 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_REQUEST),
     ("grpc.max_send_message_length", MOST_ANSWER),
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_SECONDS * 1000),
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_SECONDS * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_metadata_size", 64 * 1024),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
@@ -73,12 +75,37 @@ async def answering(
         raise Unusable(f"pubsub port {port} on {host} cannot be had: stop what uses it or choose another") from error
     await server.start()
     task = supervisor.task("Google Pub/Sub port", _until_stopped(server), may_end=True)
+    with _quiet_about_clients_that_left():
+        try:
+            yield address.rpartition(":")[0] + f":{bound}"
+        finally:
+            streams.stop()
+            await server.stop(GRACE_SECONDS)
+            await task
+
+
+@contextlib.contextmanager
+def _quiet_about_clients_that_left() -> Iterator[None]:
+    """Write no traceback for a call whose client vanished just when it was to be answered.
+
+    grpcio raises that in a task of its own that nobody awaits, unless it knew already that the client is gone.
+    """
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), grpc.aio.InternalError):
+            logger.debug("pubsub.client_left", reason=str(context["exception"]))
+        elif before is not None:
+            before(loop, context)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
     try:
-        yield address.rpartition(":")[0] + f":{bound}"
+        yield
     finally:
-        streams.stop()
-        await server.stop(GRACE_SECONDS)
-        await task
+        loop.set_exception_handler(before)
 
 
 async def _until_stopped(server: grpc.aio.Server) -> None:

@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 import grpc
 import structlog
 
+from ams.access.quota_slots import QuotaSlots
+from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
+from ams.core.quotas import STREAMS, Quotas
 from ams.http.limits import ClientLeft
 from ams.pubsub import messages, names, protos
 from ams.pubsub.calls import Call, Calls, Relay, StreamRpc, first_of, read
@@ -28,9 +31,9 @@ from ams.pubsub.metadata import Context, Scope
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
 from ams.pubsub.subscriber import NAME
-from ams.service.parallel.leases import Window
+from ams.service.parallel.lease_table import Window
 from ams.service.parallel.pulling import Lot
-from ams.service.parallel.requests import holder_of
+from ams.service.parallel.settling import holder_of
 from ams.service.parallel.shares import MAX_OUT, MAX_OUT_BYTES
 from ams.storage.registry.records import Subscription
 
@@ -49,7 +52,6 @@ LARGE = 4_000_000
 """Bytes of a response that some clients do not take: a message of that size is said in the log."""
 VERSIONS = (0, 1)
 """Of the protocol, 1 for clients that send pings; both are served in one way."""
-MIN_DEADLINE, MAX_DEADLINE = 10, 600
 """Seconds, of a stream."""
 
 logger = structlog.get_logger("ams.pubsub")
@@ -62,8 +64,11 @@ class Ended(Overloaded):
 class Streams:
     """All streams of this process."""
 
-    def __init__(self, leases: Leases, calls: Calls, relay: Relay | None = None) -> None:
-        """`relay` is needed where other nodes own subscriptions."""
+    def __init__(
+        self, leases: Leases, calls: Calls, relay: Relay | None = None, slots: QuotaSlots | None = None
+    ) -> None:
+        """`relay` is needed where other nodes own subscriptions; `slots` are those of projects, absent: any number."""
+        self._slots = slots or QuotaSlots(Quotas(), STREAMS)
         self._relay = relay
         self._leases = leases
         self._calls = calls
@@ -103,7 +108,8 @@ class Streams:
             spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
         spread.add(stream)
         try:
-            await stream.run(spread, first)
+            with self._slots.taken(call.caller.here):
+                await stream.run(spread, first)
         finally:
             spread.remove(stream)
             if spread.is_over:
@@ -114,10 +120,10 @@ class Streams:
 
 def _check_first(first: Message) -> None:
     seconds = first.stream_ack_deadline_seconds
-    if not MIN_DEADLINE <= seconds <= MAX_DEADLINE:
+    if not MIN_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
         raise InvalidInput(
             f"Invalid ack deadline given (ack_deadline={seconds}). The stream's ack deadline must be between"
-            f" {MIN_DEADLINE} and {MAX_DEADLINE} seconds."
+            f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
         )
     if first.protocol_version not in VERSIONS:
         raise InvalidInput(
@@ -427,7 +433,7 @@ class _Stream:
         response.subscription_properties.SetInParent()
         response.received_messages.extend(received)
         try:
-            async with asyncio.timeout(max(self.seconds, MIN_DEADLINE)), self._writing:
+            async with asyncio.timeout(max(self.seconds, MIN_ACK_DEADLINE)), self._writing:
                 await self._context.write(response)
         except TimeoutError:
             raise Ended("The stream is not read by its client") from None

@@ -4,6 +4,7 @@ They know no proxies, follow no redirects, and leave bodies compressed as they a
 """
 
 import asyncio
+import ipaddress
 import socket
 import ssl
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import httpcore
 
 from ams.outgoing.client import Headers, new_request
 from ams.outgoing.guard import Address, Guard
-from ams.push.streams import Progress, Stream, Unreachable, connected, of_http, secured
+from ams.push.streams import Progress, Stream, Unreachable, connected, of_http, secured, unsecured
 
 MAX_HEAD = 16 * 1024
 """Bytes of the head of an answer, with all the heads of status 1xx before it."""
@@ -25,8 +26,11 @@ TLS_GAP_SECONDS = 0.002
 many endpoints come back, or time out, together; without a gap the others would wait for all of them."""
 
 
-HostAndPort = tuple[str, int]
-"""Host and port."""
+Place = tuple[str, int, bool]
+"""Host, port, and whether connections are plain."""
+
+
+_LOCALHOST = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")
 
 
 class Endpoint(NamedTuple):
@@ -36,11 +40,18 @@ class Endpoint(NamedTuple):
     port: int
     target: str = ""
     """Path and query: an endpoint is a whole URL. What else is at its host may have another owner."""
+    is_plain: bool = False
+    """Without TLS, at an address of this machine."""
 
     @property
-    def host_and_port(self) -> "HostAndPort":
-        """Return where connections to it go; others may be there too."""
-        return self.host, self.port
+    def place(self) -> "Place":
+        """Where connections to it go; others may be there too."""
+        return self.host, self.port, self.is_plain
+
+    @property
+    def scheme(self) -> bytes:
+        """Of its URL."""
+        return b"http" if self.is_plain else b"https"
 
 
 class Reply(NamedTuple):
@@ -62,7 +73,7 @@ class Connection:
         self.idle_since = 0.0
         """Loop time; for the table that keeps it."""
         self._stream = stream
-        self._origin = httpcore.Origin(b"https", endpoint.host.encode(), endpoint.port)
+        self._origin = httpcore.Origin(endpoint.scheme, endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
 
     async def ask(
@@ -80,7 +91,9 @@ class Connection:
 
         `closes` says that there will be no other one.
         """
-        url = httpcore.URL(scheme=b"https", host=self._origin.host, port=self._origin.port, target=target.encode())
+        url = httpcore.URL(
+            scheme=self._origin.scheme, host=self._origin.host, port=self._origin.port, target=target.encode()
+        )
         request = new_request(method, url, headers, body, closes=closes)
         self._stream.begin(MAX_HEAD, progress)
         try:
@@ -139,6 +152,8 @@ class Connector:
         addresses = await self._addresses(endpoint)
         progress.step = "connecting"
         plain = await _first(addresses, endpoint.port, until)
+        if endpoint.is_plain:
+            return Connection(endpoint, await unsecured(plain))
         progress.step = "agreeing on TLS"
         try:
             await self._turn()
@@ -156,6 +171,8 @@ class Connector:
             await asyncio.sleep(turn - now)
 
     async def _addresses(self, endpoint: Endpoint) -> Sequence[Address]:
+        if endpoint.is_plain:  # nobody is asked for a name: it is not to lead elsewhere
+            return _LOCALHOST if endpoint.host == "localhost" else [ipaddress.ip_address(endpoint.host)]
         try:
             return await self._guard.addresses(endpoint.host, endpoint.port)
         except OSError as error:

@@ -180,12 +180,20 @@ class Bodies:
         assert self._mattermost is not None
         sent = parse(message.fragment)
         text = _text(sent) if self._decodes else None
-        post = {"text": sent.data if text is None else text}
+        post = {"text": _post_text(message, sent, sent.data if text is None else text)}
         if self._mattermost.mattermost_username:
             post["username"] = self._mattermost.mattermost_username
         if self._mattermost.mattermost_channel:
             post["channel"] = self._mattermost.mattermost_channel
         return Body(_encode(post), int(self._decodes and text is None))
+
+
+def _post_text(message: Pulled, sent: Message, text: str) -> str:
+    """Return a post's text. Mattermost refuses a blank one each time, so the attributes are posted then."""
+    if text.strip():
+        return text
+    lines = [f"{name}: {value}" for name, value in (sent.attributes or {}).items()]
+    return "\n".join(lines) if any(map(str.strip, lines)) else f"Message {message.message_id} has no text"
 
 
 def _decoded(message: Pulled) -> tuple[Pulled, bool]:

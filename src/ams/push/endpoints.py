@@ -17,7 +17,7 @@ from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing.guard import Guard, Refused
 from ams.push.circuit import OPEN, Circuit, name
-from ams.push.connecting import Connection, Connector, Endpoint, HostAndPort, Reply
+from ams.push.connecting import Connection, Connector, Endpoint, Place, Reply
 from ams.push.streams import Progress, Unreachable
 
 HASH_PATH = "/ams_verification_hash"
@@ -127,7 +127,7 @@ class Endpoints:
         self._standings: dict[Endpoint, EndpointState] = {}
         self._idle: dict[Connection, None] = {}
         """Of all places, longest idle first."""
-        self._idle_at: defaultdict[HostAndPort, list[Connection]] = defaultdict(list)
+        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)
         """The one used last is last."""
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -147,7 +147,7 @@ class Endpoints:
 
     def take(self, endpoint: Endpoint) -> Connection | None:
         """Return an idle connection to where an endpoint is that still stands; None: there is none."""
-        while idle := self._idle_at.get(endpoint.host_and_port):
+        while idle := self._idle_at.get(endpoint.place):
             connection = idle[-1]
             self._remove(connection)
             if connection.is_kept:
@@ -163,7 +163,7 @@ class Endpoints:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle[connection] = None
-        self._idle_at[connection.endpoint.host_and_port].append(connection)
+        self._idle_at[connection.endpoint.place].append(connection)
         if len(self._idle) > self._max_idle:
             self._drop(next(iter(self._idle)))
         if self._sweep is None:
@@ -195,10 +195,10 @@ class Endpoints:
 
     def _remove(self, connection: Connection) -> None:
         del self._idle[connection]
-        host_and_port = connection.endpoint.host_and_port
-        self._idle_at[host_and_port].remove(connection)
-        if not self._idle_at[host_and_port]:
-            del self._idle_at[host_and_port]
+        place = connection.endpoint.place
+        self._idle_at[place].remove(connection)
+        if not self._idle_at[place]:
+            del self._idle_at[place]
 
     def _forget(self, now: float) -> None:
         """Forget endpoints with no requests, unless their circuit is open."""

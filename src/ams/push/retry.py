@@ -165,6 +165,9 @@ ASKS_FOR_TIME = frozenset({429, 503})
 NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
 """Statuses of the endpoint, or of what stands before it, that say nothing of what was sent."""
 
+OF_THE_MESSAGE = frozenset({400, 413, 415, 422})
+"""Statuses by which an endpoint refuses what was sent, and may well accept the next message."""
+
 
 def accepted(config: PushConfig) -> frozenset[int]:
     """Return the statuses by which an endpoint says that it has the messages."""
@@ -177,6 +180,15 @@ class Refusals:
     def __init__(self, config: PushConfig) -> None:
         self._most = config.max_delivery_attempts if config.dead_letter_topic else 0
         self._counts: dict[int, int] = {}
+
+    def advice(self, messages: Sequence[Pulled], status: int, attempt: int) -> str:
+        """Return what to do about a message that an endpoint refuses again and again, and that nothing puts aside."""
+        if self._most or len(messages) > 1 or attempt < 2 or status not in OF_THE_MESSAGE:
+            return ""
+        return (
+            f"message {messages[0].message_id} was refused {attempt} times, and holds up those behind it: a"
+            " deadLetterTopic would put it aside"
+        )
 
     def refused(self, messages: Sequence[Pulled], status: int) -> int:
         """Note that a body was not accepted; return how often its message was if it shall be put aside now, else 0."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ams.core.clock import Clock, SystemClock
-from ams.core.push_config import authority, is_https
+from ams.core.push_config import authority, is_https, is_local_http
 from ams.outgoing.guard import Guard, Refused
 from ams.push import circuit
 from ams.push.circuit import CLOSED
@@ -80,10 +80,13 @@ class HttpSender:
         *,
         clock: Clock | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        local_http: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        """`local_http` permits plain http to this machine."""
         self._connector = Connector(guard, trust)
         self._endpoints = Endpoints(idle_seconds=idle_seconds)
+        self._local_http = local_http
         self._clock = clock or SystemClock()
         self._chance = chance
 
@@ -96,7 +99,7 @@ class HttpSender:
         `seconds` is for everything: waiting for a slot, finding the address, connecting, sending, the whole answer.
         Raises `SendFailed`, and `CircuitOpen` without asking.
         """
-        endpoint = _place(url)
+        endpoint = _place(url, self._local_http)
         until = asyncio.get_running_loop().time() + seconds
         delivery = _Delivery(endpoint, _encoded(headers), body, until)
         standing = self._endpoints.of(endpoint, self._now())
@@ -119,7 +122,7 @@ class HttpSender:
     def circuit(self, url: str) -> str:
         """Return how the circuit of an endpoint stands: `closed`, `open` or `half-open`."""
         try:
-            standing = self._endpoints.get(_place(url))
+            standing = self._endpoints.get(_place(url, self._local_http))
         except SendFailed:
             return CLOSED
         return circuit.name(standing.circuit, self._now()) if standing else CLOSED
@@ -188,13 +191,14 @@ class HttpSender:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _place(url: str) -> Endpoint:
+def _place(url: str, local_http: bool) -> Endpoint:
     """Return where a URL leads to; raise `SendFailed` for what is no https URL."""
-    if not is_https(url):
+    is_plain = local_http and is_local_http(url)
+    if not (is_plain or is_https(url)):
         raise SendFailed(NO_HTTPS)
     parts = urlsplit(url)
     path = parts.path or "/"
-    return Endpoint(*authority(url), f"{path}?{parts.query}" if parts.query else path)
+    return Endpoint(*authority(url), f"{path}?{parts.query}" if parts.query else path, is_plain)
 
 
 def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:

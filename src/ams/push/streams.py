@@ -188,6 +188,12 @@ async def connected(address: Address, port: int) -> socket.socket:
         raise Unreachable(of_socket(error)) from error
 
 
+async def unsecured(plain: socket.socket) -> Stream:
+    """Speak without TLS. The socket is closed with the stream."""
+    _, wire = await asyncio.get_running_loop().create_connection(_Wire, sock=plain)
+    return Stream(wire)
+
+
 async def secured(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
     """Speak TLS with `host`; raise `Unreachable`. The socket is closed with the stream, or when there is none.
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from ams.core.clock import Clock
@@ -107,12 +108,15 @@ class Tries:
             return self._google.delivery(messages[0], attempt=attempt, token=self._means.token(self._target))
         return self._deliveries.delivery(messages, attempt=attempt, now=now)
 
-    def refused(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str) -> str:
-        """Report an answer that is no good one; return what the endpoint said."""
+    def refused(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
+        """Report an answer that is no good one, with advice if there is any; return what the endpoint said."""
         said = self._details.answer(answer.text) or error
         # An endpoint may repeat what it was sent, which belongs into no log.
         reason = f"HTTP {answer.status}" if repeats(said, messages) else error
-        self._report.failed(self._failure(SEND, said, answer.status), reason)
+        failure = self._failure(SEND, said, answer.status)
+        if advice:
+            failure = msgspec.structs.replace(failure, detail=f"{failure.detail} ({advice})")
+        self._report.failed(failure, reason)
         return said
 
     def ended(self, answer: EndpointAnswer) -> None:

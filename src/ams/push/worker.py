@@ -135,7 +135,8 @@ class Cycle:
             self.stopped = True
             self._tries.ended(answer)
             return None
-        said = self._tries.refused(messages, answer, outcome.error)
+        advice = self._refusals.advice(messages, answer.status, self._tried)
+        said = self._tries.refused(messages, answer, outcome.error, advice)
         if attempts := self._refusals.refused(messages, answer.status):
             await self._dead_letter(messages[0], Verdict(said, attempts, answer.status))
             return None

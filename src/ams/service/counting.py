@@ -59,6 +59,9 @@ class Counts:
     clock: Clock = field(default_factory=SystemClock)
     published: dict[TopicId, PublishNote] = field(default_factory=dict)
     pulled: dict[SubscriptionId, Pulls] = field(default_factory=dict)
+    not_base64: int = 0
+    """Messages since the start whose data is other text than base64; by topic, as long as it is there, the next."""
+    not_base64_of: Counter[TopicId] = field(default_factory=Counter)
     acknowledgements: int = 0
     """Since the start."""
     acknowledged: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
@@ -70,6 +73,11 @@ class Counts:
         last = known[1] if known else None
         if last is None or appended.first > last.first:
             self.published[topic.id] = (topic.project_id, appended, last)
+
+    def note_not_base64(self, topic: Topic, messages: int) -> None:
+        """Note messages that were stored although they are not base64."""
+        self.not_base64 += messages
+        self.not_base64_of[topic.id] += messages
 
     def note_attempt(self, topic: Topic) -> None:
         """Note a publish that failed or was given up: its messages may be in the log all the same."""
@@ -102,15 +110,16 @@ class Counts:
             del self.pulled[subscription]
         return taken
 
-    def forget_gone(self, existing: Set[SubscriptionId]) -> None:
-        """Forget subscriptions that are gone, but for what they handed out and is not stored yet."""
+    def forget_gone(self, existing: Set[SubscriptionId], topics: Set[TopicId]) -> None:
+        """Forget topics and subscriptions that are gone, but for what these handed out and is not stored yet."""
+        self.not_base64_of = Counter({each: count for each, count in self.not_base64_of.items() if each in topics})
         self.pulled = {each: pulls for each, pulls in self.pulled.items() if pulls.messages or each in existing}
         self.acknowledged = {each: when for each, when in self.acknowledged.items() if each in existing}
 
     @property
     def kept(self) -> int:
         """How many notes are kept."""
-        return len(self.pulled) + len(self.acknowledged)
+        return len(self.pulled) + len(self.acknowledged) + len(self.not_base64_of)
 
     def give_back(self, published: dict[TopicId, PublishNote], pulled: dict[SubscriptionId, Pulls]) -> None:
         """Take notes again that could not be stored."""
@@ -239,6 +248,11 @@ class Counting:
             pulls = self._counts.pulled.get(subscription)
         return stored if pulls is None else _with_pulls(stored, pulls)
 
+    @property
+    def not_base64(self) -> Mapping[TopicId, int]:
+        """How many messages were published to topics since the start whose data is other text than base64."""
+        return self._counts.not_base64_of
+
     def acknowledged(self, subscription: SubscriptionId) -> Milliseconds | None:
         """Return when the last acknowledgement was; None when there was none since the start."""
         return self._counts.acknowledged.get(subscription)
@@ -321,7 +335,7 @@ class Counting:
         named = self.figures.by_topic
         if self._counts.kept + len(named) <= self._most:
             return
-        self._counts.forget_gone(await self._registry.subscriptions.ids())
+        self._counts.forget_gone(await self._registry.subscriptions.ids(), await self._registry.topics.ids())
         there = {(each.project, each.name) for each in await self._registry.tallies.all()} if named else set()
         for gone in named.keys() - there:
             del named[gone]

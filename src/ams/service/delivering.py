@@ -10,7 +10,6 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 import asyncio
 import contextlib
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
+from ams.core.fair_share import FairShare
 from ams.core.held import SMALL, held
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
@@ -49,18 +49,17 @@ stores, that reports, and it is answered. So it waits for one large answer, and 
 class UnreadAnswers:
     """The memory of answers that are not read by their clients yet, the small ones aside.
 
-    A project may hold as much as it leaves free of the whole: one alone half of it, each of two a third, and so on.
+    Each project has a fair share of it.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         """Bytes of all of them."""
-        self._held = 0
-        self._by_project: Counter[str] = Counter()
+        self._share = FairShare[str](most)
 
     def left(self, project: str) -> int:
         """Return how large an answer may be now."""
-        return max(self.most - self._held - self._by_project.get(project, 0), 0)
+        return self._share.room(project)
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
@@ -86,10 +85,7 @@ class UnreadAnswers:
         return contextlib.nullcontext() if project is None else held(self._count, project, size)
 
     def _count(self, project: str, size: int) -> None:
-        self._held += size
-        self._by_project[project] += size
-        if not self._by_project[project]:
-            del self._by_project[project]
+        self._share.add(size, project)
 
 
 def _too_many_unread() -> Overloaded:

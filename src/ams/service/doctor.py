@@ -125,6 +125,7 @@ class Doctor:
         said = [
             *(_of_push(pushed) if pushed else ()),
             *_findings(subscription, standing),
+            *(_of_texts(self.counting.not_base64.get(topic.id, 0)) if topic else ()),
             *await self._of_parallel(caller, subscription),
         ]
         if caller.access_lists and not subscription.authorized and subscription.push is None:
@@ -224,6 +225,16 @@ def _of_topic(standing: Standing) -> Iterator[Finding]:
     else:
         ago = span_text(standing.published_ago)
         yield Finding(False, f"Nothing is waiting; the last message was published {ago} ago.")
+
+
+def _of_texts(messages: int) -> Iterator[Finding]:
+    """Yield that publishers send other text than base64, which consumers get as it is."""
+    if messages:
+        yield Finding(
+            False,
+            f"{_messages(messages)} published to its topic since the service started {'is' if messages == 1 else 'are'}"
+            " not base64: consumers get that text as it is, and data that happens to be base64 is decoded.",
+        )
 
 
 def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Finding]:

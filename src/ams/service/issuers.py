@@ -94,7 +94,7 @@ class Issuers:
             issuer = replace(issuer, client_secret=before.client_secret)
         issuer = checked(issuer)
         _check_taken(issuer, others=[each for each in await self.all() if each.name != issuer.name])
-        if not await self._registry.issuers.update(issuer.name, issuer):
+        if not await self._registry.issuers.update(issuer.name, issuer, caller.expected.seen_by(without_secret)):
             raise _unknown()
         self._keys.forget(before)
         return self._listed(issuer)
@@ -103,7 +103,7 @@ class Issuers:
         """Refuse the tokens of an issuer from now on; bindings stay. Raises `NotFound`; `Conflict` as `update`."""
         _require_full(caller)
         before = await self._own(name)
-        if not await self._registry.issuers.delete(name):
+        if not await self._registry.issuers.delete(name, caller.expected.seen_by(without_secret)):
             raise _unknown()
         self._keys.forget(before)
 
@@ -132,6 +132,11 @@ class Issuers:
         if found is None:
             raise _unknown()
         return found
+
+
+def without_secret(issuer: Issuer) -> Issuer:
+    """Return what the version of an issuer is of: nobody can guess at its secret by that."""
+    return replace(issuer, client_secret="")
 
 
 def _check_taken(issuer: Issuer, others: Collection[Issuer]) -> None:

@@ -1,12 +1,15 @@
 """Look up what a request names, or raise the error that answers it when it is not there."""
 
 import contextlib
+from dataclasses import replace
+from typing import TypeVar
 
 from ams.access.admission import Caller
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import SnapshotName, SubscriptionName, TopicName, UserName, is_name, topic_reference
 from ams.core.parallel_options import ParallelOptions
-from ams.storage.registry.records import Snapshot, Subscription, Topic, User
+from ams.core.versions import Precondition
+from ams.storage.registry.records import NO_USERS, Snapshot, Subscription, Topic, User
 from ams.storage.registry.registry import Registry
 
 NO_USER = "User doesn't exist"
@@ -15,6 +18,19 @@ NOT_PARALLEL = "Subscription is not of type parallel"
 NO_SNAPSHOT = "Snapshot doesn't exist"
 DETACHED = "Subscription is detached"
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
+
+
+R = TypeVar("R", Topic, Subscription)
+
+
+def without_access_list(resource: R) -> R:
+    """Return what the version of a topic or subscription is of: its access list has a version of its own."""
+    return replace(resource, authorized=NO_USERS)
+
+
+def expected_subscription(caller: Caller) -> Precondition:
+    """Return which versions of a subscription a change is meant for: of what its caller sees."""
+    return caller.expected.seen_by(lambda found: without_access_list(caller.view_push(found)))
 
 
 async def find_user(registry: Registry, name: UserName, caller: Caller | None = None) -> User:

@@ -10,18 +10,21 @@ from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
-from ams.core.errors import InvalidInput, KeyReused, TooLarge
+from ams.core.errors import InvalidInput, KeyReused, QuotaExceeded, TooLarge
 from ams.core.messages import Batch, Message, batch_of
 from ams.core.names import Offset, TopicName
 from ams.service.counting import Counts
 from ams.service.fitting import Fitting
 from ams.service.lookup import find_topic
+from ams.service.stored_bytes import StoredBytes
 from ams.service.validators import Validators
 from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic
 from ams.storage.registry.registry import Registry
 
 SCHEMA_DELETED = "The schema of the topic was deleted: attach another one, or none"
+RECORD_BYTES = 64
+"""What a stored request costs beside its messages, about."""
 RECORD_OVERHEAD = 100
 """What a stored message costs beside its attributes and data: id, time and framing (contract 12.2)."""
 
@@ -35,6 +38,8 @@ class Publisher:
     max_message_bytes: int
     validators: Validators
     counts: Counts = field(default_factory=Counts)
+    stored: StoredBytes | None = None
+    """Whether a project may store more; None: nothing is asked."""
 
     async def topic(self, caller: Caller, name: TopicName) -> Topic:
         """Return the topic if the caller may publish to it.
@@ -60,11 +65,11 @@ class Publisher:
         of the topic's: messages of which it was said how they are written tell by it what schema they keep.
 
         Raises `InvalidInput` for the first that the topic's schema does not allow, and for all when that was deleted of
-        which it was said how messages are written; `Unusable` when that schema cannot
-        be used, `TooLarge` when a message is over the limit, `KeyReused` for a key known with other messages,
-        `LogUnavailable` when the log cannot store now; nothing is stored then, but for its `OutcomeUnknown`: that
-        leaves it open, and the same under the same key settles it. No messages are no error: they store nothing, and
-        take no key.
+        which it was said how messages are written; `Unusable` when that schema cannot be used, `TooLarge` when a
+        message is over the limit, `KeyReused` for a key known with other messages, `QuotaExceeded` and `RateLimited`
+        when the project may not store so much, or so much now, `LogUnavailable` when the log cannot store now; nothing
+        is stored then, but for its `OutcomeUnknown`: that leaves it open, and the same under the same key settles it.
+        No messages are no error: they store nothing, and take no key.
         """
         if not messages:
             return await self._nothing(topic, key)
@@ -77,12 +82,25 @@ class Publisher:
             await self._check(topic, topic.schema, sent, key)
         if sent.largest + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
+        size = sent.size + RECORD_BYTES
+        if self.stored is not None:
+            try:
+                self.stored.take(topic, size)
+            except QuotaExceeded:
+                earlier = await self.log.answered(topic.id, sent, key) if key is not None else None
+                if earlier is None:
+                    raise
+                return earlier
         try:
             appended = await self.log.append(topic.id, sent, key=key)
         except BaseException:
+            if self.stored is not None:
+                self.stored.give_back(topic, size)
             self.counts.note_attempt(topic)
             raise
         self.counts.note_publish(topic, appended)
+        if sent.not_base64:
+            self.counts.note_not_base64(topic, sent.not_base64)
         return appended
 
     async def _nothing(self, topic: Topic, key: str | None) -> Appended:

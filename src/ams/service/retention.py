@@ -24,6 +24,7 @@ from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
 from ams.core.rounds import Rounds
 from ams.core.settings import MAX_RETENTION_SECONDS
+from ams.service.lookup import without_access_list
 from ams.storage.cursors.base import Cursors, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
@@ -60,7 +61,8 @@ class Retention:
         """
         retention = _checked(seconds)
         async with self._one_at_a_time:
-            topic = await self._registry.topics.set_retention(caller.here.id, name, retention)
+            expected = caller.expected.seen_by(without_access_list)
+            topic = await self._registry.topics.set_retention(caller.here.id, name, retention, expected)
             if topic is None:
                 raise TopicGone
             await self._follow(topic.id)
@@ -73,7 +75,7 @@ class Retention:
         """
         retention = _checked(seconds)
         async with self._one_at_a_time:
-            project = await self._registry.projects.set_retention(caller.here.id, retention)
+            project = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
             if project is None:
                 raise NotFound("project doesn't exist")
             heirs = await self._registry.topics.without_retention(project.id)

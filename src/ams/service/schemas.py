@@ -90,7 +90,9 @@ class Schemas:
             content = _changed(schema.content, details)
             if content:
                 await _check(content)
-            updated = await self._registry.schemas.update(schema, name=new_name, content=content)
+            updated = await self._registry.schemas.update(
+                schema, name=new_name, content=content, expected=caller.expected
+            )
             if updated is not None:
                 return updated
             schema = await self.show(caller, schema.name)  # another request changed it
@@ -133,7 +135,7 @@ class Schemas:
     async def delete(self, caller: Caller, name: SchemaName) -> None:
         """Remove a schema with all its revisions; its topics take any message from then on. Raises `NotFound`."""
         schema = await self.show(caller, name)
-        if not await self._registry.schemas.delete(schema.id):
+        if not await self._registry.schemas.delete(schema.id, caller.expected):
             raise NotFound(NO_SCHEMA)
 
     async def check(self, content: SchemaContent) -> None:
@@ -196,7 +198,7 @@ class Schemas:
     async def _new_name(self, caller: Caller, schema: Schema, reference: str | None) -> SchemaName | None:
         if not reference:
             return None
-        name = SchemaName(checked_name("schema", schema_reference(reference)))
+        name = SchemaName(checked_name("schema", schema_reference(caller.here.name, reference)))
         other = await self._registry.schemas.find(caller.here.id, name)
         if other is not None and other.id != schema.id:
             raise AlreadyExists("Schema already exists")

@@ -142,6 +142,10 @@ class ServiceDoctor:
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None
     """For how long a backup that is being taken has kept retention waiting; None without one."""
+    leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)
+    """How far the time of day leapt ahead, so that retention waits."""
+    not_base64: Callable[[], Mapping[TopicId, int]] = dict
+    """How many messages were published since the start, by topic, whose data is other text than base64."""
     nodes: Callable[[], Awaitable[Sequence[Node]]] | None = None
     """Those that share this installation; None: no other process does."""
 
@@ -160,7 +164,9 @@ class ServiceDoctor:
             *await self._of_logs(asking, found),
             *await self._of_cursors(asking, found),
             *await self._of_issuers(asking),
+            *await self._of_texts(asking),
             *_of_backup(self.copied_for()),
+            *_of_leap(self.leap()),
             *_of_losses(self.losses.messages),
         ]
         return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
@@ -203,6 +209,16 @@ class ServiceDoctor:
     async def _of_issuers(self, asking: "_EngineQueries") -> Iterator[Finding]:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
         return _listed([_of_issuer(each) for each in away[:NAMED]], len(away), "issuers that do not give their keys")
+
+    async def _of_texts(self, asking: "_EngineQueries") -> Iterator[Finding]:
+        counts = self.not_base64()
+        names = await asking.topics(counts)
+        texts = [
+            f"Publishers of {name} send data that is not base64, {counts[topic]} times since the service started:"
+            " consumers get that text as it is."
+            for topic, name in names.items()
+        ]
+        return _listed(texts, len(counts), "topics with data that is not base64", wrong=False)
 
     async def _of_logs(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         gone, orphans = found.topics_without_log, found.logs_without_topic
@@ -298,6 +314,15 @@ def _of_backup(since: Milliseconds | None) -> Iterator[Finding]:
         yield Finding(
             since >= LONG_COPY,
             f"A backup has been taken for {span_text(since)}: until it is done or ended, retention removes nothing.",
+        )
+
+
+def _of_leap(leap: Milliseconds) -> Iterator[Finding]:
+    if leap:
+        yield Finding(
+            True,
+            f"The time of day leapt ahead by {leap // 3_600_000} hours: retention removes nothing by it for a day."
+            " Set the clock right; if it is right, restart the service.",
         )
 
 

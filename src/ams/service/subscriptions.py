@@ -1,14 +1,15 @@
 """Administration of subscriptions (HTTP contract 9)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
+from ams.core.ack_deadline import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds
-from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, SubscriptionGone
+from ams.core.errors import AlreadyExists, AmsError, Conflict, InvalidInput, SubscriptionGone, Unavailable
 from ams.core.names import (
     Offset,
     ProjectName,
@@ -20,9 +21,18 @@ from ams.core.names import (
     new_uuid,
     topic_reference,
 )
-from ams.core.parallel_options import MIN_ACK_DEADLINE, Changes, DeadLetterPolicy, ParallelOptions, check
+from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, check
 from ams.core.push_config import AskedPush
-from ams.service.lookup import NOT_PARALLEL, find_dead_letter_topic, find_subscription, find_topic, parallel_options
+from ams.core.quotas import SUBSCRIPTIONS
+from ams.core.versions import ANY_VERSION
+from ams.service.lookup import (
+    NOT_PARALLEL,
+    expected_subscription,
+    find_dead_letter_topic,
+    find_subscription,
+    find_topic,
+    parallel_options,
+)
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
 from ams.storage.cursors.base import Cursors
@@ -30,11 +40,6 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-DEFAULT_ACK_DEADLINE = 10
-"""Seconds."""
-MAX_ACK_DEADLINE = 600
-"""Seconds."""
-BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"
 BAD_PARALLEL_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 10 and 600) Arguments"
 
 NO_TOPIC = TopicId(bytes(16))
@@ -101,7 +106,7 @@ class Subscriptions:
         configuration asked for, None for a pull subscription; `options` those of a parallel subscription, None for an
         ordered one. Raises, in this order: `InvalidInput` for the options, the deadline, the reference; `TopicGone`;
         what `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter topic of the options;
-        `AlreadyExists`.
+        `AlreadyExists`, `QuotaExceeded`.
         """
         if options is not None:
             check(options)
@@ -117,6 +122,7 @@ class Subscriptions:
             options = replace(options, dead_letter_policy=letters)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
+        await self._registry.quotas.require_room(caller.here.id, SUBSCRIPTIONS)
         identity = SubscriptionId(new_uuid())
         # The cursor first: a registered subscription can always be pulled from.
         await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
@@ -132,8 +138,9 @@ class Subscriptions:
                 options=options,
                 labels=labels,
             )
-        except (AlreadyExists, NotFound):
-            # Surely not registered. After any other failure the cursor is left to the sweep at the next start.
+        except Unavailable:
+            raise  # It may be registered. If it is not, the sweep at the next start removes its cursor.
+        except AmsError:
             await self._cursors.drop(identity)
             raise
         await self._pushing.created(made)
@@ -156,7 +163,10 @@ class Subscriptions:
         if is_new and not options.detached and self._cover is not None:
             await self._cover(subscription, caller.here.name)
         await self._registry.subscriptions.change_options(
-            caller.here.id, name, lambda present: replace(_of_parallel(present), **changes)
+            caller.here.id,
+            name,
+            lambda present: replace(_of_parallel(present), **changes),
+            expected_subscription(caller),
         )
         return await self.show(caller, name)
 
@@ -173,7 +183,7 @@ class Subscriptions:
 
         Returns what becomes of its delivery, empty for one that was not delivered (contract 9.2).
         """
-        removed = await self._registry.subscriptions.delete(caller.here.id, name)
+        removed = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
         if removed is None:
             raise SubscriptionGone
         return await self._removed(caller.here.name, removed)
@@ -199,10 +209,10 @@ class Subscriptions:
         def change(present: ParallelOptions | None) -> ParallelOptions:
             return replace(_of_parallel(present), detached=True)
 
-        await self._registry.subscriptions.change_options(caller.here.id, name, change)
+        await self._registry.subscriptions.change_options(caller.here.id, name, change, expected_subscription(caller))
         subscription = await find_subscription(self._registry, caller, name)
         if subscription.push is not None:
-            await self._pushing.modify(caller, name, None)
+            await self._pushing.modify(replace(caller, expected=ANY_VERSION), name, None)
         await self._let_go(subscription)
         self._stopped(subscription.id)
 
@@ -222,7 +232,8 @@ class Subscriptions:
         caller.require_listed(subscription.authorized, CONSUMER)
         if subscription.parallel is not None:
             _check_parallel_deadline(seconds)
-        if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds):
+        expected = expected_subscription(caller)
+        if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected):
             raise SubscriptionGone
 
     async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
@@ -232,7 +243,13 @@ class Subscriptions:
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> None:
         """Replace the access list; raise `NotFound` for users who are no members, then for the subscription."""
-        await self._registry.subscriptions.set_access_list(caller.here.id, name, users)
+        await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
+
+    async def change_access_list(
+        self, caller: Caller, name: SubscriptionName, add: Sequence[str], remove: Collection[str]
+    ) -> Sequence[UserName]:
+        """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
+        return await self._registry.subscriptions.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
     async def give_cursors(self) -> int:
         """Give subscriptions that have no cursor one at the oldest kept message; return how many. For the start.
@@ -276,4 +293,4 @@ def _check_parallel_deadline(seconds: int) -> None:
 
 def _check_deadline(seconds: int) -> None:
     if not 0 <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput(BAD_DEADLINE)
+        raise InvalidInput(BAD_ACK_DEADLINE)

@@ -1,13 +1,14 @@
 """Administration of topics (HTTP contract 8)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
-from ams.core.errors import AlreadyExists, InvalidInput, NotFound, TopicGone
+from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, TopicGone, Unavailable
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
+from ams.core.quotas import TOPICS
 from ams.service.counting import Counting
-from ams.service.lookup import find_topic
+from ams.service.lookup import find_topic, without_access_list
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
 from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Topic
@@ -62,11 +63,12 @@ class Topics:
         """Make a topic, its log first, so that a registered topic can always be published to.
 
         `schema` is a reference, empty for none; how it is used is said as to `attach_schema`. Raises `InvalidInput` or
-        `NotFound` for a bad one, `AlreadyExists`.
+        `NotFound` for a bad one, `AlreadyExists`, `QuotaExceeded`.
         """
         attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
         if await self._registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
+        await self._registry.quotas.require_room(caller.here.id, TOPICS)
         identity = new_topic_id()
         await self._log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
         try:
@@ -75,8 +77,9 @@ class Topics:
                 labels=labels, encoding=encoding, first_revision=first_revision, last_revision=last_revision,
             )  # fmt: skip
             await self._retention.of_new_topic(caller, identity)
-        except (AlreadyExists, NotFound):
-            # Surely not registered. After any other failure the log is left to the sweep at the next start.
+        except Unavailable:
+            raise  # It may be registered. If it is not, the sweep at the next start removes its log.
+        except AmsError:
             await self._log.drop(identity)
             raise
         await self._tell(caller, name)
@@ -87,7 +90,7 @@ class Topics:
         topic = await self.show(caller, name)
         await self._registry.idempotency.lighten([topic.id])
         async with self._counting.last_days(topic) as days:
-            if not await self._registry.topics.delete(topic, days):
+            if not await self._registry.topics.delete(topic, days, caller.expected.seen_by(without_access_list)):
                 raise TopicGone
             # In the block: a publish that waits for its end must not find the log of a topic that is gone.
             await self._log.drop(topic.id)
@@ -122,7 +125,13 @@ class Topics:
 
     async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> None:
         """Replace the access list; raise `NotFound` for users who are no members, then for the topic."""
-        await self._registry.topics.set_access_list(caller.here.id, name, users)
+        await self._registry.topics.set_access_list(caller.here.id, name, users, caller.expected)
+
+    async def change_access_list(
+        self, caller: Caller, name: TopicName, add: Sequence[str], remove: Collection[str]
+    ) -> Sequence[UserName]:
+        """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
+        return await self._registry.topics.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
     async def attach_schema(
         self,
@@ -145,11 +154,13 @@ class Topics:
         await self._registry.topics.set_schema(
             caller.here.id, name, attached,
             encoding=encoding, first_revision=first_revision, last_revision=last_revision,
+            expected=caller.expected.seen_by(without_access_list),
         )  # fmt: skip
 
     async def detach_schema(self, caller: Caller, name: TopicName) -> None:
         """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
-        await self._registry.topics.set_schema(caller.here.id, name, None)
+        expected = caller.expected.seen_by(without_access_list)
+        await self._registry.topics.set_schema(caller.here.id, name, None, expected=expected)
 
     async def _tell(self, caller: Caller, name: TopicName) -> None:
         if self._changed is not None and await self._registry.subscriptions.of_topic(caller.here.id, name):
@@ -158,7 +169,7 @@ class Topics:
     async def _schema(
         self, caller: Caller, reference: str, encoding: str, first: int | None, last: int | None
     ) -> SchemaName:
-        name = schema_reference(reference)
+        name = schema_reference(caller.here.name, reference)
         if encoding and encoding not in ENCODINGS:
             raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
         schema = await self._registry.schemas.find(caller.here.id, name)

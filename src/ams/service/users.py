@@ -112,7 +112,9 @@ class Users:
         if details.name:
             checked_name("user", details.name)
         try:
-            changed = found_user(await self._registry.users.update(user.id, details, roles))
+            changed = found_user(
+                await self._registry.users.update(user.id, details, roles, caller.expected.seen_by(caller.view))
+            )
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
         await self._warn_if_last(user, changed.service_roles)
@@ -121,7 +123,7 @@ class Users:
     async def delete(self, caller: Caller, name: UserName) -> None:
         """Remove a user from everywhere; raise `NotFound` or `NotAllowed`. Its token is dead at once."""
         user = await find_managed_user(self._registry, caller, name)
-        if not await self._registry.users.delete(user.id):
+        if not await self._registry.users.delete(user.id, caller.expected.seen_by(caller.view)):
             raise NotFound(NO_USER)
         await self._warn_if_last(user)
 
@@ -171,7 +173,9 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
     token = new_token()
     await asyncio.to_thread(keep, token)
     try:
-        await registry.users.create(FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None, token=token)
+        await registry.users.create(
+            FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None, token=token, grows=False
+        )
     except AlreadyExists:
         await asyncio.to_thread(forget)
         return False
@@ -187,7 +191,9 @@ async def push_worker(registry: Registry, token: str = "") -> bool:
     if token and await registry.users.principal(token) is not None:
         return True
     try:
-        await registry.users.create(FIRST_WORKER, UserDetails(service_roles=(PUSH_WORKER,)), {}, None, token=token)
+        await registry.users.create(
+            FIRST_WORKER, UserDetails(service_roles=(PUSH_WORKER,)), {}, None, token=token, grows=False
+        )
     except AlreadyExists:
         return await _given(registry, token)
     return True

@@ -6,11 +6,12 @@ that another process locks shows only when something is written. So a thread loo
 
 import asyncio
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from urllib.parse import quote
 
 from ams.core.supervisor import Supervisor
@@ -28,8 +29,13 @@ SILENT_SECONDS = 15.0
 class DataCheck:
     """Looks at folders and SQLite databases that are to stay what they were when this was made."""
 
-    def __init__(self, folders: Sequence[str], databases: Sequence[str]) -> None:
-        """Remember what there is. Raises `OSError` for what is not there."""
+    def __init__(
+        self, folders: Sequence[str], databases: Sequence[str], files: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """Remember what there is; `files` names those that must be there now. Raises `OSError` for what is missing."""
+        self._files = files
+        self._gone: set[str] = set()
+        """Files that were missing at the last look: one that is being removed may still be named."""
         self._databases = databases
         self._before = {path: _identity(path) for path in (*folders, *databases)}
         self._found: str | None = None
@@ -57,13 +63,17 @@ class DataCheck:
 
     def look(self) -> None:
         """Look once. May block as long as the disk does."""
-        troubles = (*map(self._missing, self._before), *map(self._locked, self._databases))
+        troubles = (*map(self._missing, self._before), *map(self._locked, self._databases), *self._missing_files())
         self._found = next(filter(None, troubles), None)
         self._looked_at = time.monotonic()
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
             self.look()
+
+    def _missing_files(self) -> Sequence[str]:
+        before, self._gone = self._gone, {path for path in self._files() if not os.path.exists(path)}
+        return [f"{path}: {os.strerror(errno.ENOENT)}" for path in sorted(before & self._gone)]
 
     def _missing(self, path: str) -> str | None:
         try:

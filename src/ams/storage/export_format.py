@@ -9,11 +9,13 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from ams.core.ack_deadline import DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE
 from ams.core.clock import DAY
 from ams.core.errors import InvalidInput
 from ams.core.messages import Stored
 from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
+from ams.core.quotas import MAX_LIMIT
 from ams.core.rights import Right
 
 FORMAT = 1
@@ -23,6 +25,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Count
 Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]
 """Milliseconds; the log keeps nothing longer."""
+Limit = Annotated[int, msgspec.Meta(ge=0, le=MAX_LIMIT)]
 
 
 class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind"):
@@ -135,6 +138,9 @@ class Project(Line, tag="project"):
     created_by: str | None = None
     retention: Age | None = None
     days: tuple[Day, ...] = ()
+    quotas: Mapping[str, Limit] = {}
+    strict_data: bool | None = None
+    """Its own; the others are those of the service."""
 
 
 class Membership(Line, tag="membership"):
@@ -215,7 +221,7 @@ class Subscription(Line, tag="subscription"):
     name: str
     topic: str
     """A name: the topic may be gone."""
-    ack_deadline_seconds: Annotated[int, msgspec.Meta(ge=0, le=600)] = 10
+    ack_deadline_seconds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ACK_DEADLINE)] = DEFAULT_ACK_DEADLINE
     id: str | None = None
     created_on: Time | None = None
     push: PushConfig | None = None

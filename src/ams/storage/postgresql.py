@@ -12,6 +12,8 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ams.core.errors import Unusable
+
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg.rows import TupleRow
@@ -56,6 +58,13 @@ _PASSING_CLASS = "08"
 """Class of SQLSTATEs: connection exceptions."""
 _KEEPS_CONNECTION = frozenset({"40001", "40P01", "55P03", "57014"})
 
+POOLED = (
+    "PostgreSQL is reached through a pooler that gives each transaction another session, as PgBouncer with pool_mode ="
+    " transaction: connect to PostgreSQL itself, or set pool_mode = session"
+)
+_LOOKS = 5
+"""A pooler hands out the session that was used last, as a rule; others may take it in between."""
+
 _SESSION = """
 SELECT set_config('statement_timeout', %s, false),
     CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
@@ -95,6 +104,34 @@ async def connect(to: str) -> "Connection":
         await connection.close()
         raise
     return connection
+
+
+async def require_sessions(to: str) -> None:
+    """Raise `Unusable` for a pooler that gives each transaction another session, as PgBouncer does in transaction mode.
+
+    Ours keep their settings, what they listen to, and a lock by which others know that somebody serves. Through such
+    a pooler a commit could be answered before it is on disk. Raises `psycopg.Error`, too; see `is_passing`.
+    """
+    from psycopg import AsyncConnection
+
+    async with await AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as one:
+        with limited(one, CONNECT_SECONDS):
+            before = await _session(one)
+        if before == one.info.backend_pid:  # as it was told at the beginning: nobody stands in between
+            return
+        async with await AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as other:
+            for _ in range(_LOOKS):
+                with limited(one, CONNECT_SECONDS), limited(other, CONNECT_SECONDS):
+                    async with other.transaction():
+                        others, now = await _session(other), await _session(one)
+                if others == before or now != before:
+                    raise Unusable(POOLED)
+
+
+async def _session(connection: "Connection") -> int:
+    """Return the process that serves a connection just now."""
+    row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
+    return int(row[0]) if row else 0
 
 
 @contextlib.contextmanager

@@ -164,8 +164,8 @@ def read(
 def read_through(location: Location, path: str) -> tuple[int, int | None]:
     """Read all of a file, in flat memory; return its rows and its size.
 
-    Raises `WrongTable` when it is gone, or a page is not what was written. Pages have checksums, but in files of before
-    and of other writers, whose pages only have to be readable.
+    Raises `WrongTable` when it is gone, or a page is not what was written. Pages of other writers may have no
+    checksums; they only have to be readable.
     """
     with opened(location, path) as parquet:
         for group in range(parquet.num_row_groups):

@@ -18,7 +18,6 @@ from ams.tables.errors import WrongTable
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 
-OLD_FORMAT = "_manifest"
 """Folder in the tables of versions before Delta."""
 QUERY = "ams.query"
 """Property of a table: the streaming query whose batches it takes."""
@@ -114,13 +113,7 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
     more than those here.
     """
     location = Location.of(location)
-    if location.names(OLD_FORMAT):  # also while it is converted
-        raise WrongTable(no_table(location))
-    return newest(location, _version_at(location, at) if isinstance(at, datetime) else at)
-
-
-def newest(location: Location, version: int | None = None) -> Snapshot:
-    """Return the newest version, or that of a number; also while a table of before is converted."""
+    version = _version_at(location, at) if isinstance(at, datetime) else at
     try:
         with location.asking():
             delta = DeltaTable(location.root, version, location.options)
@@ -144,7 +137,7 @@ def _version_at(location: Location, at: datetime) -> int:
     """Return the newest version up to a time. By what commits say: delta-rs goes by the times of the files."""
     found = log.versions(location)
     if not found:
-        raise WrongTable(no_table(location))
+        raise WrongTable(_no_table(location))
     place = bisect.bisect_right(found, at, key=lambda version: _committed(location, version))
     if place == 0:
         raise WrongTable(f"{location} has no version of {at.isoformat()} (any longer)")
@@ -155,10 +148,7 @@ def _committed(location: Location, version: int) -> datetime:
     return log.time_of(log.commit_info(location, version))
 
 
-def no_table(location: Location) -> str:
-    """Return what is told of a folder without a table."""
-    if location.names(OLD_FORMAT):
-        return f"{location} is a table of an earlier version; `ams pipeline table convert` makes a Delta table of it"
+def _no_table(location: Location) -> str:
     return f"{location} is no table: it has no {log.FOLDER}"
 
 
@@ -166,7 +156,7 @@ def _why(location: Location, version: int | None, error: Exception) -> str:
     """Return why a table could not be opened."""
     there = log.versions(location)
     if not there:
-        return no_table(location)
+        return _no_table(location)
     if version is not None and version not in there:
         return f"{location} has no version {version} (any longer)"
     if log.is_half_written(location):

@@ -19,7 +19,7 @@ from ams.tables import log
 from ams.tables.errors import StoreFailed, WrongTable
 from ams.tables.files import File, Partition, write
 from ams.tables.location import Location
-from ams.tables.snapshot import OLD_FORMAT, QUERY, Snapshot, exists, newest, no_table, open_table
+from ams.tables.snapshot import QUERY, Snapshot, exists, open_table
 
 _TRIES = 20
 _UNANSWERED_TRIES = 5
@@ -57,7 +57,7 @@ def commit(
     mark = str(uuid.uuid4()) if location.is_store else None
     unanswered = 0
     for _ in range(_TRIES):
-        snapshot = newest(location)
+        snapshot = open_table(location)
         log.sync(location, snapshot.version)  # whoever wrote it may have been killed before
         found = change(snapshot)
         if found is None:
@@ -184,8 +184,6 @@ class Table:
     def _make_ready(self, files: Sequence[File], query: str | None) -> None:
         if self._is_ready:
             return
-        if self.location.names(OLD_FORMAT):
-            raise WrongTable(no_table(self.location))
         log.recover(self.location)
         if not self.exists():
             check_files(self.location, files)

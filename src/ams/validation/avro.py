@@ -171,19 +171,29 @@ def _in_turn(fields: list[tuple[str, Walk]]) -> Walk:
     return walk if filled else _null
 
 
+MOST_EMPTY_ITEMS = 1000
+"""Items without bytes in one array: ten bytes may say that there are 2^63 of them, which every reader would make."""
+
+
 def _blocks(item: Walk) -> Walk:
     """Walk an array or map: blocks of items, each with its count, until a count of 0."""
 
     def walk(data: bytes, at: int, depth: int) -> int:
         if depth > MAX_NESTING:
             raise _Wrong("nested too deeply")
+        empty = 0
         while True:
             count, at = _integer(data, at, _LONG)
             if count == 0:
                 return at
             if count < 0:  # then the size of the block in bytes follows
                 count, (_, at) = -count, _integer(data, at, _LONG)
-            for _ in range(count if item is not _null else 0):
+            if item is _null:
+                empty += count
+                if empty > MOST_EMPTY_ITEMS:
+                    raise _Wrong(f"an array of more than {MOST_EMPTY_ITEMS} items without bytes")
+                continue
+            for _ in range(count):
                 at = item(data, at, depth + 1)
 
     return walk

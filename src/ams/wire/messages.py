@@ -55,7 +55,7 @@ class PulledMessage(CamelObject, frozen=True, kw_only=True):
     message_id: Text = ""
     attributes: Mapping[str, str] = {}
     data: Text = ""
-    """base64 text as it travels; from a lenient service perhaps other text."""
+    """base64 text as it travels; or other text, as it was published."""
     publish_time: Text = ""
 
     def payload(self) -> bytes:

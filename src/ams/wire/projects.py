@@ -1,6 +1,6 @@
 """Projects, topics, and who may use what (contract 7 and 8)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -18,6 +18,8 @@ class ProjectChange(Request, frozen=True):
 
     name: str | None = None
     description: str | None = None
+    strict_data: bool | None = msgspec.field(name="strictData", default=None)
+    """Whether data that is not base64 is refused."""
 
 
 class NewRetention(CamelRequest, frozen=True):
@@ -30,6 +32,13 @@ class NewAccessList(Request, frozen=True):
     """The names of an access list; the list is required."""
 
     authorized_users: list[str] | None = None
+
+
+class AccessListChange(Request, frozen=True):
+    """Users to add to an access list, and users to remove from it; one of the lists is required."""
+
+    add: list[str] | None = None
+    remove: list[str] | None = None
 
 
 class SchemaReference(Request, frozen=True):
@@ -48,6 +57,33 @@ class Project(Object, frozen=True):
     description: str = ""
     retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
     """How long messages are kept in topics without a time of their own; 0: as the service says."""
+    quotas: Mapping[str, int] = {}
+    """Its own quotas; absent: it has the defaults."""
+    strict_data: bool | None = msgspec.field(name="strictData", default=None)
+    """Whether data that is not base64 is refused; absent: as the service says."""
+
+
+class Quota(Object, frozen=True):
+    """A quota of a project."""
+
+    name: str
+    limit: int
+    """0: no limit."""
+    default: int
+    """The limit where a project has no value of its own."""
+    used: int | None = None
+
+
+class ProjectQuotas(Object, frozen=True):
+    """All quotas of a project."""
+
+    quotas: Sequence[Quota]
+
+
+class QuotaChanges(Request, frozen=True):
+    """Quotas to be changed; null: the default again. What is not named stays."""
+
+    quotas: dict[str, int | None] | None = None
 
 
 class Projects(Object, frozen=True):

@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from ams.core.errors import Damaged, Unusable
 from ams.storage.folder import RESTORING, Folder
 from tests.support.engines import open_engines
 from tests.support.use_cases import UseCases
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -47,9 +47,7 @@ async def test_a_restored_folder_goes_on_where_the_backup_was_taken(backup: Path
 
 def test_a_mounted_empty_folder_will_do(backup: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
-
     restore(str(backup), str(tmp_path / "new"))
-
     Folder.take(str(tmp_path / "new")).release()
 
 
@@ -70,44 +68,35 @@ def test_a_folder_in_use_is_refused(backup: Path, tmp_path: Path) -> None:
         taken.release()
 
 
-@pytest.mark.parametrize("name", ["registry.db", "cursors.db", "token.key"])
-def test_a_byte_that_changed_is_found_and_no_service_takes_the_folder(backup: Path, tmp_path: Path, name: str) -> None:
-    damage(backup / name)
+@pytest.mark.parametrize(
+    ("spoil", "name", "said"),
+    [(damage, "registry.db", "not what was backed up"), (damage, "cursors.db", "not what was backed up"),
+     (damage, "token.key", "not what was backed up"), (os.unlink, "cursors.db", "No such file")],
+)  # fmt: skip
+def test_what_changed_or_is_missing_is_found_and_no_service_takes_the_folder(
+    backup: Path, tmp_path: Path, spoil: Callable[[Path], None], name: str, said: str
+) -> None:
+    spoil(backup / name)
 
-    with pytest.raises(Damaged, match=f"{name} is not what was backed up"):
+    with pytest.raises((Damaged, Unusable), match=said):
         restore(str(backup), str(tmp_path / "new"))
     assert os.listdir(tmp_path / "new") == [RESTORING]
     with pytest.raises(Unusable, match="holds a restore that was not finished; restore into it again, or remove it"):
         Folder.take(str(tmp_path / "new"))
 
 
-def test_a_missing_file_is_found_and_no_service_takes_the_folder(backup: Path, tmp_path: Path) -> None:
-    (backup / "cursors.db").unlink()
-
-    with pytest.raises(Unusable, match="No such file"):
-        restore(str(backup), str(tmp_path / "new"))
-    assert os.listdir(tmp_path / "new") == [RESTORING]
-    with pytest.raises(Unusable, match="holds a restore that was not finished; restore into it again, or remove it"):
-        Folder.take(str(tmp_path / "new"))
-
-
-def test_a_folder_without_a_manifest_is_no_backup(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=r"is not a whole backup: backup\.json"):
-        restore(str(data), str(tmp_path / "new"))
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_torn_manifest_is_no_backup(backup: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_whole_manifest_is_no_backup(backup: Path, data: Path, tmp_path: Path) -> None:
     (backup / "backup.json").write_text('{"format":1,')
 
-    with pytest.raises(Unusable, match=r"is not a whole backup: backup\.json cannot be read"):
-        restore(str(backup), str(tmp_path / "new"))
+    for folder, said in ((data, ""), (backup, " cannot be read")):
+        with pytest.raises(Unusable, match=rf"is not a whole backup: backup\.json{said}"):
+            restore(str(folder), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(("field", "value"), [("format", 2), ("layout", "2")])
 def test_a_backup_of_a_newer_program_is_refused(backup: Path, tmp_path: Path, field: str, value: object) -> None:
     manifest_with(backup, lambda manifest: manifest.update({field: value}))
-
     with pytest.raises(Unusable, match="upgrade it"):
         restore(str(backup), str(tmp_path / "new"))
 
@@ -115,28 +104,22 @@ def test_a_backup_of_a_newer_program_is_refused(backup: Path, tmp_path: Path, fi
 @pytest.mark.parametrize("name", ["../elsewhere", "/etc/elsewhere", "log/../../elsewhere"])
 def test_no_name_leads_out_of_the_folder(backup: Path, tmp_path: Path, name: str) -> None:
     manifest_with(backup, lambda manifest: manifest["files"].append({"name": name, "bytes": 0, "sha256": ""}))
-
     with pytest.raises(Unusable, match=r"backup\.json names"):
         restore(str(backup), str(tmp_path / "new"))
 
 
+@pytest.mark.long
 def test_a_restore_that_was_killed_leaves_no_data_folder(backup: Path, tmp_path: Path) -> None:
     (backup / "token.key").unlink()
     os.mkfifo(backup / "token.key")  # nobody writes, so that the restore gets no further
+    program = "import sys; from ams.app.backup import restore; restore(*sys.argv[1:])"
 
-    with restoring(backup, tmp_path / "new") as process:
-        while not (tmp_path / "new" / RESTORING).exists():
-            assert process.poll() is None
-            time.sleep(0.01)
+    with subprocess.Popen([sys.executable, "-c", program, str(backup), str(tmp_path / "new")]) as process:
+        wait_until((tmp_path / "new" / RESTORING).exists, process=process)
         process.kill()
 
     with pytest.raises(Unusable, match="holds a restore that was not finished"):
         Folder.take(str(tmp_path / "new"))
-
-
-def restoring(backup: Path, target: Path) -> subprocess.Popen[bytes]:
-    program = "import sys; from ams.app.backup import restore; restore(*sys.argv[1:])"
-    return subprocess.Popen([sys.executable, "-c", program, str(backup), str(target)])
 
 
 def test_a_restore_is_done_again_over_what_another_left(backup: Path, data: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ import asyncio
 import fcntl
 import os
 import resource
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,6 +13,8 @@ import pytest
 from pyroaring import BitMap64
 
 from ams.app.backup import restore, take
+from ams.app.backup.copying import copy_file
+from ams.app.backup.taking import _copy, _moment, _source
 from ams.app.maintenance import check_folder
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
@@ -39,32 +42,21 @@ def no_file_over(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_folder_at_rest_is_copied_whole_and_is_a_data_folder(data: Path, tmp_path: Path) -> None:
+def test_a_folder_at_rest_is_copied_whole_for_the_owner_only_and_is_a_data_folder(data: Path, tmp_path: Path) -> None:
+    for name in ("lock", "token.key.new", "log/reserve", "control"):  # drafts, locks and the reserve stay
+        (data / name).write_text("x")
     made = take(str(data), str(tmp_path / "b"), clock=ManualClock())
 
-    assert {each.name for each in made.files} == files_of(tmp_path / "b") - {"ams-data", "backup.json"}
+    copied = files_of(tmp_path / "b")
+    assert {each.name for each in made.files} == copied - {"ams-data", "backup.json"}
+    assert copied & {"lock", "token.key.new", "log/reserve", "control"} == set()
     assert check_folder(str(tmp_path / "b")).problems == []
     assert check_folder(str(tmp_path / "b")).log.messages == 20
     assert made.taken == "2023-11-14T22:13:20Z"
     assert made.token_key
     assert (tmp_path / "b" / "token.key").read_text() == "0" * 64
-
-
-def test_all_of_a_copy_is_for_the_owner_only(data: Path, tmp_path: Path) -> None:
-    take(str(data), str(tmp_path / "b"))
-
     places = [tmp_path / "b", *(tmp_path / "b").rglob("*")]
-    assert {each.stat().st_mode & 0o777 for each in places if each.is_dir()} == {0o700}
-    assert {each.stat().st_mode & 0o777 for each in places if each.is_file()} == {0o600}
-
-
-def test_without_the_key_nothing_in_a_copy_opens_anything(data: Path, tmp_path: Path) -> None:
-    (data / "server.key").write_text("a private key")
-
-    made = take(str(data), str(tmp_path / "b"), with_key=False)
-
-    assert not made.token_key
-    assert files_of(tmp_path / "b") & {"token.key", "admin.token", "server.key"} == set()
+    assert {(each.is_dir(), each.stat().st_mode & 0o777) for each in places} == {(True, 0o700), (False, 0o600)}
 
 
 def written_by_the_certificate_service(data: Path) -> "sqlite3.Connection":
@@ -79,9 +71,7 @@ def written_by_the_certificate_service(data: Path) -> "sqlite3.Connection":
     return database
 
 
-def test_the_certificate_service_in_the_same_folder_is_copied_with_it_as_it_is_at_one_moment(
-    data: Path, tmp_path: Path
-) -> None:
+def test_the_certificate_service_in_the_folder_is_copied_as_of_one_moment(data: Path, tmp_path: Path) -> None:
     with closing(written_by_the_certificate_service(data)):
         take(str(data), str(tmp_path / "b"))
 
@@ -93,21 +83,15 @@ def test_the_certificate_service_in_the_same_folder_is_copied_with_it_as_it_is_a
         assert database.execute("SELECT name FROM bindings").fetchall() == [("j",)]
 
 
-def test_without_the_key_a_copy_opens_nothing_of_the_certificate_service(data: Path, tmp_path: Path) -> None:
+def test_without_the_key_nothing_in_a_copy_opens_anything(data: Path, tmp_path: Path) -> None:
+    (data / "server.key").write_text("a private key")
     with closing(written_by_the_certificate_service(data)):
-        take(str(data), str(tmp_path / "b"), with_key=False)
+        made = take(str(data), str(tmp_path / "b"), with_key=False)
 
-    assert not files_of(tmp_path / "b") & {"authn.key", "authn.seal", "authn-tls/server.key"}
+    assert not made.token_key
+    keys = {"token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key"}
+    assert not files_of(tmp_path / "b") & keys
     assert "authn.db" in files_of(tmp_path / "b")
-
-
-def test_drafts_locks_and_the_reserve_are_not_copied(data: Path, tmp_path: Path) -> None:
-    for name in ("lock", "token.key.new", "log/reserve", "control"):
-        (data / name).write_text("x")
-
-    take(str(data), str(tmp_path / "b"))
-
-    assert files_of(tmp_path / "b") & {"lock", "token.key.new", "log/reserve", "control"} == set()
 
 
 async def test_a_running_service_is_copied_as_it_is_and_goes_on(tmp_path: Path) -> None:
@@ -144,8 +128,6 @@ async def test_what_is_done_of_a_parallel_subscription_is_copied_and_checked(dat
 
 async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: Path) -> None:
     """The moment comes first; a registry that grows meanwhile must not be in the copy with topics the log lacks."""
-    from ams.app.backup.taking import _copy, _moment, _source
-
     folder = Folder.look(str(tmp_path / "data"))
     async with running_service(tmp_path / "data") as (run, _):
         projects = run.service.registry.projects
@@ -166,8 +148,6 @@ async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: 
 
 async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path: Path) -> None:
     """What is published and acknowledged between the looks at cursors and log must not be seen in the cursors only."""
-    from ams.app.backup.taking import _moment, _source
-
     subscription, topic = SubscriptionId("s"), new_topic_id()
     folder = Folder.look(str(tmp_path / "data"))
     async with running_service(tmp_path / "data") as (run, _):
@@ -213,35 +193,25 @@ def test_a_bad_target_is_refused_in_one_line(data: Path, tmp_path: Path, target:
     assert sorted(os.listdir(tmp_path)) == ["data", "there"]
 
 
-def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="is not a data folder"):
-        take(str(tmp_path), str(tmp_path / "b"))
-
-
-def test_a_folder_whose_messages_are_on_kafka_is_not_taken_for_a_backup_of_them(tmp_path: Path) -> None:
-    Folder.take(str(tmp_path / "node")).release()
-
-    with pytest.raises(Unusable, match="its service keeps them on Kafka"):
-        take(str(tmp_path / "node"), str(tmp_path / "b"))
-
-    assert not (tmp_path / "b").exists()
-
-
-def test_a_folder_without_its_registry_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_backed_up_is_refused(data: Path, made: Path, tmp_path: Path) -> None:
     (data / "registry.db").unlink()
+    Folder.take(str(tmp_path / "node")).release()
+    for name in ("other", "authn"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "authn" / "authn.db").touch()
+    taken = Folder.take(str(shutil.copytree(made, tmp_path / "taken")))
 
-    with pytest.raises(Unusable, match=r"registry\.db is missing: there is nothing to back up"):
-        take(str(data), str(tmp_path / "b"))
-    assert not (tmp_path / "b.partial").exists()
-
-
-def test_a_folder_in_use_by_something_that_does_not_answer_is_refused(data: Path, tmp_path: Path) -> None:
-    taken = Folder.take(str(data))
-    try:
-        with pytest.raises(Unusable, match="its service does not answer"):
-            take(str(data), str(tmp_path / "b"))
-    finally:
-        taken.release()
+    for folder, said in (
+        ("data", r"registry\.db is missing: there is nothing to back up"),
+        ("node", "its service keeps them on Kafka"),
+        ("other", "is not a data folder"),
+        ("authn", "the certificate service's alone: copy it while that is stopped; .*sqlite3"),
+        ("taken", "its service does not answer"),
+    ):
+        with pytest.raises(Unusable, match=said):
+            take(str(tmp_path / folder), str(tmp_path / "b"))
+    taken.release()
+    assert sorted(os.listdir(tmp_path)) == ["authn", "data", "node", "other", "taken"]
 
 
 def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
@@ -253,9 +223,7 @@ def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
-def test_a_disk_without_enough_room_is_told_before_anything_is_copied(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room_is_told_before_a_copy(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.files.Disk.free_bytes", lambda *_: 1000)
 
     with pytest.raises(Unusable, match="bytes are needed and 1,000 are free; nothing is left of it"):
@@ -289,7 +257,6 @@ def test_a_draft_that_another_backup_is_writing_is_left_alone(data: Path, tmp_pa
 
 async def test_a_log_that_ends_too_early_is_not_backed_up_as_if_it_were_whole(tmp_path: Path) -> None:
     (tmp_path / "ams-data").write_text("1\n")
-    from ams.app.backup.copying import copy_file
 
     async with open_use_cases(tmp_path) as use_cases:
         await use_cases.publish(5)

@@ -13,7 +13,19 @@ from ams.app.serving import running
 from ams.app.wiring.engines import open_engines
 from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
 from ams.core.issuer import Issuer, RoleRule
-from ams.core.names import BindingName, IssuerName, TokenName, UserName
+from ams.core.names import (
+    BindingName,
+    IssuerName,
+    Offset,
+    ProjectName,
+    SchemaName,
+    SnapshotName,
+    SubscriptionName,
+    TokenName,
+    TopicName,
+    UserName,
+)  # fmt: skip
+from ams.core.offsets import bitmap_of
 from ams.core.rights import Right
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
@@ -28,16 +40,10 @@ Told = dict[str, tuple[int, str]]
 
 EXPIRY = Milliseconds(4_000_000_000_000)
 ISSUER = Issuer(
-    IssuerName("full"),
-    "https://full.example/realm",
-    audiences=("ams",),
-    clients=("app",),
-    introspect="opaque",
-    client_id="ams",
-    client_secret="a secret at an issuer",
-    create_users=True,
+    IssuerName("full"), "https://full.example/realm", audiences=("ams",), clients=("app",), introspect="opaque",
+    client_id="ams", client_secret="a secret at an issuer", create_users=True,
     roles=(RoleRule("urn:mace:example.org:group:vo:role=member", "P", ("publisher",)),),
-)
+)  # fmt: skip
 TOPICS = ("full", "partly", "quiet", "emptied")
 SUBS = ("fresh", "halfway", "behind", "done", "of-a-topic-that-is-gone", "pushed", "parallel")
 
@@ -63,8 +69,6 @@ async def installation(data: Path, clock: Clock, **more: object) -> AsyncIterato
 
 
 class Api:
-    """Asks a service."""
-
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
@@ -112,6 +116,8 @@ async def furnish(api: Api, clock: ManualClock) -> None:
         await api.ask("POST", f"/users/user-{number}", {"email": f"{number}@example.org", "service_roles": []})
     for project in ("P", "Q", "empty"):
         await api.ask("POST", f"/projects/{project}", {"description": f"the project {project}"})
+    await api.ask("POST", "/projects/P:modifyQuotas", {"quotas": {"members": 50, "schemas": 0}})
+    await api.ask("PUT", "/projects/P", {"strictData": True})
     for number, roles in enumerate((["project_admin"], ["publisher", "consumer"], [])):
         await api.ask("POST", f"/projects/P/members/user-{number}:add", {"project": "P", "roles": roles})
     token = (await api.ask("GET", "/users/user-0"))["token"]
@@ -128,8 +134,17 @@ async def furnish(api: Api, clock: ManualClock) -> None:
     await _register(api)
 
 
-async def furnish_identity(registry: Registry) -> str:
-    """Make named tokens, bindings and issuers; return a token of user-1 to publish to one topic with."""
+async def furnish_without_service(opened: Installation) -> str:
+    """Make what no request makes at once: done ranges, labels, named tokens, bindings and issuers.
+
+    Returns a token of user-1 to publish to one topic with.
+    """
+    registry = opened.registry
+    await _label(registry)
+    parallel = next(each for each in await registry.subscriptions.all() if each.name == "parallel")
+    topic = (await opened.cursors.places())[parallel.id].topic
+    ranges = [(Offset(60), Offset(90)), (Offset(95), Offset(97))]
+    await opened.cursors.restore(parallel.id, topic, Offset(50), bitmap_of(ranges))
     users = [await registry.users.by_name(UserName(f"user-{number}")) for number in range(3)]
     root, anna, bert = (each.id for each in users if each is not None)
     right = (Right("topics:publish", "projects/P/topics/full"),)
@@ -148,12 +163,27 @@ async def furnish_identity(registry: Registry) -> str:
     return text
 
 
+async def _label(registry: Registry) -> None:
+    """Give a topic, a subscription and a snapshot labels, and the topic a schema with a deleted revision."""
+    project = await registry.projects.find(ProjectName("P"))
+    assert project is not None
+    schema = await registry.schemas.find(project.id, SchemaName("first"))
+    assert schema is not None
+    await registry.schemas.delete_revision(schema.id, schema.revision)
+    partly = TopicName("partly")
+    await registry.topics.set_schema(project.id, partly, schema.name, encoding="JSON", first_revision=1)
+    await registry.topics.set_labels(project.id, partly, {"of": "a topic"})
+    await registry.subscriptions.set_labels(project.id, SubscriptionName("working"), {"of": "a subscription"})
+    await registry.snapshots.set_labels(project.id, SnapshotName("before"), {"of": "a snapshot"})
+
+
 async def _schemas(api: Api) -> None:
     for name, kind in (("first", "string"), ("second", "number")):
         await api.ask("POST", f"/projects/P/schemas/{name}", {"type": "json", "schema": {"type": kind}})
     await api.ask(
         "PUT", "/projects/P/schemas/second", {"name": "projects/P/schemas/renamed", "schema": {"type": "string"}}
     )
+    await api.ask("PUT", "/projects/P/schemas/first", {"schema": {"type": ["string", "null"]}})
 
 
 async def _subscribe(api: Api) -> None:

@@ -9,6 +9,10 @@ Fields = dict[str, Any]
 HEADER: Fields = {"kind": "header", "format": 1}
 
 
+def quiet(done: int, expected: int | None) -> None:
+    """Hear of the progress."""
+
+
 def line(kind: str, **fields: object) -> Fields:
     return {"kind": kind, **fields}
 

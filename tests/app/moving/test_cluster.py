@@ -3,14 +3,13 @@
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from ams.app.moving import export, import_
 from ams.core.clock import ManualClock, SystemClock
 from ams.storage.log.base import Log
-from tests.app.moving.installation import DAY, furnish, furnish_identity, installation, service, told
-
-
-def quiet(done: int, expected: int | None) -> None:
-    """Hear of the progress."""
+from tests.app.moving.installation import DAY, furnish, furnish_without_service, installation, service, told
+from tests.app.moving.lines import quiet
 
 
 def lines(path: Path) -> list[bytes]:
@@ -30,6 +29,7 @@ async def offsets_at(log: Log, clock: ManualClock) -> dict[object, object]:
     return {(topic, time): await log.offset_at(topic, time) for topic in await log.topics() for time in times}
 
 
+@pytest.mark.long
 async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
     tmp_path: Path, kafka_servers: str, kafka_prefix: str, postgres_url: str
 ):
@@ -42,7 +42,7 @@ async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
     async with service(tmp_path / "old", clock) as api:
         await furnish(api, clock)
     async with installation(tmp_path / "old", clock) as old:
-        await furnish_identity(old.registry)
+        await furnish_without_service(old)
     async with service(tmp_path / "old", clock) as api:  # when acknowledgements were is told until a restart only
         before = await told(api, clock)
     async with installation(tmp_path / "old", clock) as old:

@@ -18,6 +18,8 @@ def test_what_is_written_is_read(tmp_path: Path, name: str):
     with reading(path) as file:
         assert [number for number, _ in lines(file, path)] == [1]
     assert os.stat(path).st_mode & 0o777 == 0o600
+    with pytest.raises(Unusable, match="File exists"), writing(path):
+        pass
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(28, "No space left on device"), KeyboardInterrupt()])

@@ -13,14 +13,10 @@ from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
 from ams.storage.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encoded
 from tests.app.moving.installation import installation, service
-from tests.app.moving.lines import line, whole, written
+from tests.app.moving.lines import line, quiet, whole, written
 
 ROOT = Path(__file__).parents[3]
 LONG = "t" * 5000
-
-
-def quiet(done: int, expected: int | None) -> None:
-    """Hear of the progress."""
 
 
 def converted(path: Path, clock: ManualClock) -> str:
@@ -47,10 +43,9 @@ def converted(path: Path, clock: ManualClock) -> str:
 
 async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path):
     clock = ManualClock()
+    fields = {"project": "P", "topic": "T", "ack_deadline_seconds": 10}
     subs = [
-        line(
-            "subscription", project="P", name=name, topic="T", ack_deadline_seconds=10, parallel={"detached": detached}
-        )
+        line("subscription", name=name, parallel={"detached": detached}, **fields)
         for name, detached in (("used", False), ("ended", True))
     ]
     lines = line("project", name="P"), line("topic", project="P", name="T"), *subs
@@ -117,12 +112,8 @@ async def test_messages_of_a_registry_that_was_lost_are_left_alone(tmp_path: Pat
 async def test_holes_are_moved_as_holes(tmp_path: Path):
     clock = ManualClock()
     message = [line("message", offset=each, time=clock.now, data="") for each in (2, 3, 7)]
-    lines = [
-        line("log", project="P", topic="T"),
-        *message,
-        line("project", name="P"),
-        line("topic", project="P", name="T"),
-    ]
+    rest = line("project", name="P"), line("topic", project="P", name="T")
+    lines = [line("log", project="P", topic="T"), *message, *rest]
     path = written(tmp_path / "file", whole(*lines))
     async with installation(tmp_path / "one", clock) as target:
         await import_(target, path, quiet)
@@ -158,6 +149,7 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.long
 def test_very_many_messages_need_little_memory(tmp_path: Path):
     now = SystemClock().wall()
     counts = {"log": 1, "message": MESSAGES, "project": 1, "topic": 1}

@@ -16,7 +16,7 @@ from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPo
 from ams.core.push_config import PushConfig
 from ams.storage.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
 from ams.storage.registry.logins import issuer_on
-from tests.app.moving.lines import HEADER, Fields, line, whole, written
+from tests.app.moving.lines import HEADER, Fields, line, quiet, whole, written
 from tests.support.program_keys import public_pem
 
 FORMAT = Path(__file__).parents[3] / "docs" / "reference" / "export-format.md"
@@ -38,10 +38,6 @@ RULE = {"entitlement": "urn:mace:example.org:group:vo", "project": "p", "roles":
 SCHEMA = line("schema", project="p", name="x", revisions=[{"revision": 1, "type": "json"}])
 SNAPSHOT = line("snapshot", project="p", name="n", topic="t", created_on=1, expires_on=2)
 ASKED = ISSUER | {"introspect": "opaque", "client_id": "ams"}
-
-
-def quiet(done: int, expected: int | None) -> None:
-    """Hear of the progress."""
 
 
 def message(offset: int, time: int = 1000) -> Fields:
@@ -87,6 +83,8 @@ BAD = {
     "a schema that is unknown": ([PROJECT, TOPIC | {"schema": "x"}], 3, "schema x"),
     "somebody unknown on a list": ([PROJECT, TOPIC | {"authorized": ["u"]}], 3, "user u"),
     "somebody twice on a list": ([USER, PROJECT, TOPIC | {"authorized": ["u", "u"]}], 4, "user u twice"),
+    "a quota that does not exist": ([PROJECT | {"quotas": {"pages": 1}}], 2, "There is no quota 'pages'"),
+    "a quota below nothing": ([PROJECT | {"quotas": {"topics": -1}}], 2, "quotas"),
     "a retention of two years": ([PROJECT, TOPIC | {"retention": 2 * 365 * 86_400_000}], 3, "retention"),
     "a schema without a revision": ([PROJECT, line("schema", project="p", name="x", revisions=[])], 3, "revisions"),
     "revisions that do not grow": (
@@ -120,6 +118,9 @@ BAD = {
     "a push of no known type": ([PROJECT, sub(push={"type": "post"})], 3, "post"),
     "Google's form of an ordered one": ([PROJECT, sub(push=HTTPS | {"google": {}})], 3, "Google"),
     "a push to no https": ([PROJECT, sub(push=HTTPS | {"endpoint": "http://a.example/"})], 3, "https"),
+    "a push with credentials": (
+        [PROJECT, sub(push=HTTPS | {"endpoint": "https://user:s3cret@a.example/"})], 3, "user and password",
+    ),
     "dead letters beside a topic": ([PROJECT, sub(push=HTTPS | {"max_delivery_attempts": 5})], 3, "dead_letter_topic"),
     "dead letters to no name": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "a.b"})], 3, "dead letter topic"),
     "dead letters into its own topic": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "t"})], 3, "own"),
@@ -187,31 +188,16 @@ def test_a_bad_line_is_told_by_its_number(tmp_path: Path, lines: list[Fields], n
 
 def test_what_is_good_is_counted(tmp_path: Path):
     lines = [
-        LOG,
-        message(5),
-        message(9),
-        USER,
-        PROJECT,
-        TOPIC,
-        sub(offset=10, push=DEAD, push_secrets=[SECRET]),
-        parallel() | {"name": "each", "offset": 3, "done": [[3, 4], [6, 10]]},
-        sub("other") | {"topic": "gone"},
-    ]
-    path = written(tmp_path / "file", whole(*lines))
+        LOG, message(5), message(9), USER, PROJECT, TOPIC, sub(offset=10, push=DEAD, push_secrets=[SECRET]),
+        parallel() | {"name": "each", "offset": 3, "done": [[3, 4], [6, 10]]}, sub("other") | {"topic": "gone"},
+    ]  # fmt: skip
+    identity = [USER, TOKEN | {"rights": [["news:read", "projects/gone"]]}, BINDING, ISSUER | {"roles": [RULE]}]
+    counts = {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 3}
 
-    assert check(path, quiet) == {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 3}
-
-
-def test_a_right_may_be_to_an_action_that_is_none_here(tmp_path: Path):
-    lines = [USER, TOKEN | {"rights": [["news:read", "projects/gone"]]}, BINDING, ISSUER | {"roles": [RULE]}]
-
-    assert check(written(tmp_path / "file", whole(*lines)), quiet)["named_token"] == 1
-
-
-def test_an_issuer_may_be_asked_without_a_secret_where_secrets_were_left_out(tmp_path: Path):
-    _, *lines = whole(ASKED)
-
-    assert check(written(tmp_path / "file", [HEADER | {"secrets": False}, *lines]), quiet) == {"issuer": 1}
+    assert check(written(tmp_path / "file", whole(*lines)), quiet) == counts
+    assert check(written(tmp_path / "file", whole(*identity)), quiet)["named_token"] == 1
+    _, *without_secrets = whole(ASKED)
+    assert check(written(tmp_path / "file", [HEADER | {"secrets": False}, *without_secrets]), quiet) == {"issuer": 1}
 
 
 def test_an_issuer_on_a_line_is_what_an_issuer_is():
@@ -223,26 +209,20 @@ def test_an_issuer_on_a_line_is_what_an_issuer_is():
     assert issuer_on(bare) == identity.Issuer(IssuerName("i"), "https://issuer.example")
 
 
-def test_a_file_of_another_format_is_refused(tmp_path: Path):
-    with pytest.raises(Unusable, match="line 1: the file is in format 2, this program reads 1; upgrade it"):
-        check(written(tmp_path / "file", [HEADER | {"format": 2}, *whole()[1:]]), quiet)
-
-
-def test_a_file_without_a_header_is_no_export(tmp_path: Path):
-    with pytest.raises(Unusable, match="line 1: an export begins with a line of kind header"):
-        check(written(tmp_path / "file", whole(USER)[1:]), quiet)
-
-
-def test_a_file_that_counts_otherwise_is_refused(tmp_path: Path):
-    lines = whole(USER, PROJECT)
-
-    with pytest.raises(Unusable, match="line 3: the file has other lines than it says: project 1, and there are 0"):
-        check(written(tmp_path / "file", [lines[0], lines[1], lines[3]]), quiet)
-
-
-def test_nothing_follows_the_end(tmp_path: Path):
-    with pytest.raises(Unusable, match="line 4"):
-        check(written(tmp_path / "file", [*whole(USER), PROJECT]), quiet)
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([HEADER | {"format": 2}, *whole()[1:]], "line 1: the file is in format 2, this program reads 1; upgrade it"),
+        (whole(USER)[1:], "line 1: an export begins with a line of kind header"),
+        ([*whole(USER, PROJECT)[:2], whole(USER, PROJECT)[3]],
+         "line 3: the file has other lines than it says: project 1, and there are 0"),
+        ([*whole(USER), PROJECT], "line 4"),
+    ],
+    ids=["another format", "no header", "other counts", "more after the end"],
+)  # fmt: skip
+def test_a_file_that_is_no_whole_export_is_refused(tmp_path: Path, lines: list[Fields], said: str):
+    with pytest.raises(Unusable, match=said):
+        check(written(tmp_path / "file", lines), quiet)
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
@@ -261,15 +241,12 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
 
 def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path: Path):
     path = tmp_path / "file"
+    with pytest.raises(Unusable, match="No such file"):
+        check(str(path), quiet)
     for bad in (b"\xff\xfe", b"{", b"[]", b"null", b'{"kind":"user","name":"\xff"}'):
         path.write_bytes(b'{"kind":"header","format":1}\n\n' + bad + b"\n")
         with pytest.raises(Unusable, match="line 3"):
             check(str(path), quiet)
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path):
-    with pytest.raises(Unusable, match="No such file"):
-        check(str(tmp_path / "file"), quiet)
 
 
 def test_no_message_tells_a_token(tmp_path: Path):

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from ams.app.push_server.hand_outs import HttpHandOuts
-from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
+from ams.app.push_server.upstream import Polling, Waking
 from ams.client import AsyncClient, Client, Message, wire
 from ams.core.clock import Milliseconds
 from ams.core.push_config import PushConfig
 from ams.push.upstream import Gone, HandOut, NotTaken, Target, UpstreamError, Verdict
 from tests.support.served import WORKER_TOKEN, Served, served
+from tests.support.waiting import wait_until_async
 
 TARGET = Target(
     "/projects/P/subscriptions/S", "/projects/P/topics/T",
@@ -74,7 +75,6 @@ async def leasing(service: Served, request: pytest.FixtureRequest) -> AsyncItera
 
 
 def shown(hand_outs: Sequence[HandOut]) -> list[tuple[int, int]]:
-    """Return attempts and ids of messages."""
     return [(hand_out.attempt, each.offset) for hand_out in hand_outs for each in hand_out.messages]
 
 
@@ -123,15 +123,8 @@ async def test_what_a_worker_that_ends_had_asked_for_is_given_back(leasing: Leas
     assert shown(await leasing.lease()) == [(1, 0)]
 
 
-@pytest.mark.parametrize(
-    ("leasing", "seconds"),
-    [(wire.ParallelOptions(), 3), (OF_ITS_OWN, 7)],
-    indirect=["leasing"],
-    ids=["of push", "its own"],
-)
-async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(
-    leasing: Leasing, seconds: int
-) -> None:
+@pytest.mark.parametrize(("leasing", "seconds"), [(wire.ParallelOptions(), 3), (OF_ITS_OWN, 7)], indirect=["leasing"])
+async def test_what_failed_waits_by_the_policy_of_the_subscription_or_of_push(leasing: Leasing, seconds: int) -> None:
     await leasing.publish(b"a")
     (hand_out,) = await leasing.lease()
     await leasing.fail(hand_out)
@@ -152,10 +145,7 @@ async def test_what_is_put_aside_has_the_words_of_the_endpoint(leasing: Leasing)
         leasing.service.clock.advance(3200)
 
     letters = leasing.admin.project("P").subscription("letters")
-    async with asyncio.timeout(10):
-        while not (found := await asyncio.to_thread(letters.pull, 5)):
-            pass
-    (letter,) = found
+    (letter,) = await wait_until_async(lambda: asyncio.to_thread(letters.pull, 5))
     said = {name: letter.attributes[f"deadLetter{name}"] for name in ("Reason", "Attempts", "Status")}
     assert said == {"Reason": "no such bed", "Attempts": "5", "Status": "422"}
 
@@ -190,7 +180,3 @@ async def test_a_subscription_that_is_gone_is_told(leasing: Leasing) -> None:
         await leasing.hand_outs.acknowledge(TARGET, hand_out)
     leasing.hand_outs.release(TARGET, hand_out)
     await leasing.hand_outs.close()
-
-
-async def test_a_worker_has_any_time_as_leases_are_extended() -> None:
-    assert HttpUpstream(None, Polling(random.Random(1))).patience(TARGET) is None  # type: ignore[arg-type]

@@ -13,45 +13,38 @@ from ams.app.push_server.program import Running, running
 from ams.app.push_server.settings import PushSettings
 from ams.client import Client, Message, wire
 from ams.core.supervisor import Supervisor
-from tests.app.push_server.test_following import until
-from tests.support.receiving import Receiving, received
+from tests.support.receiving import Receiving
 from tests.support.served import WORKER_TOKEN, Served, served
+from tests.support.waiting import wait_until_async
 
 POISON = b"poison"
 COUNT = 300
-SECONDS = 30.0
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
-    with received(tmp_path_factory.mktemp("receiver")) as running:
-        yield running
 
 
 @pytest.fixture
-def service(tmp_path: Path, receiver: Receiving) -> Iterator[Served]:
+def service(tmp_path: Path, receiving: Receiving) -> Iterator[Served]:
     with served(
         tmp_path / "ams-data", push_worker_token=WORKER_TOKEN, push_inside=False,
-        push_allow="127.0.0.0/8", push_ca_file=receiver.ca,
+        push_allow="127.0.0.0/8", push_ca_file=receiving.ca,
     ) as made:  # fmt: skip
         made.clock.advance(10_000)  # leases of an earlier life have ended
         yield made
 
 
-def push_server(service: Served, receiver: Receiving) -> contextlib.AbstractAsyncContextManager[Running]:
+def push_server(service: Served, receiving: Receiving) -> contextlib.AbstractAsyncContextManager[Running]:
     settings = PushSettings(
         endpoint=service.run.base_url, token=WORKER_TOKEN, port=0, ops_port=0, tls_enabled=False,
-        push_allow="127.0.0.0/8", push_ca_file=receiver.ca,
+        push_allow="127.0.0.0/8", push_ca_file=receiving.ca,
     )  # fmt: skip
     return running(settings, Supervisor())
 
 
-def subscribed(admin: Client, receiver: Receiving, path: str, **options: Any) -> None:
+def subscribed(admin: Client, receiving: Receiving, path: str, **options: Any) -> None:
     push = wire.PushConfig(
-        push_endpoint=receiver.url(path), max_outstanding=6, retry_policy=wire.RetryPolicy("linear", 50)
+        push_endpoint=receiving.url(path), max_outstanding=6, retry_policy=wire.RetryPolicy("linear", 50)
     )
     made = admin.call(wire.create_subscription("P", "S", "T", push=push, parallel=wire.ParallelOptions(**options)))
-    receiver.show(made.push_config["verificationHash"])
+    receiving.show(made.push_config["verificationHash"])
     admin.call(wire.verify_push_endpoint("P", "S"))
 
 
@@ -70,13 +63,13 @@ def admin(service: Served) -> Iterator[Client]:
         yield made
 
 
+@pytest.mark.long
 async def test_each_message_is_delivered_once_though_a_server_stops_in_the_middle(
-    service: Served, admin: Client, receiver: Receiving
+    service: Served, admin: Client, receiving: Receiving
 ) -> None:
-    receiver.forget()
     at_once = wire.RetryBackoff("0s", "0s")
     subscribed(
-        admin, receiver, "/slow/30/refuse/poison", enable_message_ordering=True,
+        admin, receiving, "/slow/30/refuse/poison", enable_message_ordering=True,
         dead_letter_policy=wire.DeadLetterPolicy("L", 5), retry_policy=at_once,
     )  # fmt: skip
     messages = [
@@ -87,17 +80,17 @@ async def test_each_message_is_delivered_once_though_a_server_stops_in_the_middl
     subscription = admin.project("P").subscription("S")
 
     async with contextlib.AsyncExitStack() as one, contextlib.AsyncExitStack() as other:
-        servers = [(stack, await stack.enter_async_context(push_server(service, receiver))) for stack in (one, other)]
-        await until(lambda: len(receiver.requests("/slow")) > COUNT // 6)
+        servers = [(stack, await stack.enter_async_context(push_server(service, receiving))) for stack in (one, other)]
+        await wait_until_async(lambda: len(receiving.requests("/slow")) > COUNT // 6)
         (busy,) = [stack for stack, server in servers if server.workers.held()]
         await busy.aclose()
         assert subscription.offsets().current < COUNT
-        await until(lambda: subscription.offsets().current == COUNT, SECONDS)
+        await wait_until_async(lambda: subscription.offsets().current == COUNT)
         admin.project("P").topic("T").publish([Message(b"later")])
-        await until(lambda: subscription.offsets().current == COUNT + 1)
-        await until(lambda: told(admin) == ("active", 0, 1, 0))
+        await wait_until_async(lambda: subscription.offsets().current == COUNT + 1)
+        await wait_until_async(lambda: told(admin) == ("active", 0, 1, 0))
 
-    came = [(each.headers, json.loads(each.body)["message"]) for each in receiver.requests("/slow")]
+    came = [(each.headers, json.loads(each.body)["message"]) for each in receiving.requests("/slow")]
     times = Counter(int(message["messageId"]) for _, message in came)
     assert times == {each: 5 if each == 7 else 1 for each in range(COUNT + 1)}
     assert {each["ams-delivery-attempt"] for each, message in came if message["messageId"] != "7"} == {"1"}
@@ -105,4 +98,4 @@ async def test_each_message_is_delivered_once_though_a_server_stops_in_the_middl
     for _, message in came:
         by_key[message.get("orderingKey", "")].append(int(message["messageId"]))
     assert all(numbers == sorted(numbers) for key, numbers in by_key.items() if key)
-    assert 2 <= receiver.numbers().most_at_once <= 6
+    assert 2 <= receiving.numbers().most_at_once <= 6

@@ -34,10 +34,8 @@ async def test_what_comes_in_time_is_opened_and_each_reason_is_said_once() -> No
 
     assert told == ["PostgreSQL: refused", "PostgreSQL: starting up", "PostgreSQL: refused", ""]
     assert [(each["event"], each.get("reason")) for each in said] == [
-        ("start.waiting", "refused"),
-        ("start.waiting", "starting up"),
-        ("start.going_on", None),
-    ]
+        ("start.waiting", "refused"), ("start.waiting", "starting up"), ("start.going_on", None),
+    ]  # fmt: skip
 
 
 async def test_what_is_there_is_opened_without_a_word() -> None:

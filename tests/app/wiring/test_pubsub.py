@@ -1,18 +1,17 @@
 """How the port of Google's Pub/Sub is protected."""
 
-from functools import partial
 from pathlib import Path
 
 import grpc
-import httpx
 import pytest
-from google.api_core.exceptions import NotFound, ResourceExhausted, Unauthenticated
+from google.api_core.exceptions import NotFound, Unauthenticated
 from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
 from ams.core.errors import BadSettings
 from ams.core.settings import Settings
-from tests.support.service import live_service, running_service
+from tests.support.served import served
+from tests.support.service import running_service
 
 pytestmark = pytest.mark.embedded("which connections are taken has nothing to do with engines")
 TOPIC = "projects/garden/topics/plants"
@@ -24,16 +23,16 @@ def client(channel: grpc.Channel) -> pubsub_v1.PublisherClient:
 
 def test_an_emulator_asks_for_no_token_and_makes_projects(tmp_path: Path) -> None:
     with (
-        live_service(tmp_path / "data", "--pubsub-port", "0", "--pubsub-emulator") as service,
-        grpc.insecure_channel(service.pubsub) as channel,
+        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+        grpc.insecure_channel(service.run.pubsub) as channel,
     ):
         assert client(channel).create_topic(request={"name": TOPIC}).name == TOPIC
 
 
 def test_with_tls_a_token_of_ams_is_a_bearer_or_an_api_key(tmp_path: Path) -> None:
-    with live_service(tmp_path / "data", "--pubsub-port", "0", "--tls-self-signed") as service:
-        trust = grpc.ssl_channel_credentials(service.ca.read_bytes())
-        address = service.pubsub.replace("127.0.0.1", "localhost")
+    with served(tmp_path / "data", pubsub_port=0, tls_self_signed=True) as service:
+        trust = grpc.ssl_channel_credentials((tmp_path / "data" / "ca.pem").read_bytes())
+        address = service.run.pubsub.replace("127.0.0.1", "localhost")
         with grpc.secure_channel(address, trust) as channel:
             with pytest.raises(Unauthenticated):
                 client(channel).get_topic(request={"topic": TOPIC})
@@ -42,41 +41,6 @@ def test_with_tls_a_token_of_ams_is_a_bearer_or_an_api_key(tmp_path: Path) -> No
         bearer = grpc.composite_channel_credentials(trust, grpc.access_token_call_credentials(service.token))
         with grpc.secure_channel(address, bearer) as channel, pytest.raises(NotFound, match="resource=garden"):
             client(channel).get_topic(request={"topic": TOPIC})
-
-
-def test_behind_a_proxy_only_that_is_answered(tmp_path: Path) -> None:
-    behind = ("--pubsub-port", "0", "--trusted-proxies")
-    metadata = lambda token: [("authorization", f"Bearer {token}")]  # noqa: E731
-    with (
-        live_service(tmp_path / "near", *behind, "127.0.0.1") as service,
-        grpc.insecure_channel(service.pubsub) as channel,
-        pytest.raises(NotFound),
-    ):
-        client(channel).get_topic(request={"topic": TOPIC}, metadata=metadata(service.token))
-    with (
-        live_service(tmp_path / "far", *behind, "192.0.2.1") as service,
-        grpc.insecure_channel(service.pubsub) as channel,
-        pytest.raises(Unauthenticated, match="trusted_proxies"),
-    ):
-        client(channel).get_topic(request={"topic": TOPIC}, metadata=metadata(service.token))
-
-
-def test_the_address_of_a_client_is_what_a_proxy_says(tmp_path: Path) -> None:
-    behind = ("--pubsub-port", "0", "--trusted-proxies", "127.0.0.1")
-    metadata = [("authorization", "Bearer nobody"), ("x-forwarded-for", "192.0.2.1, 203.0.113.9")]
-    with (
-        live_service(tmp_path / "data", *behind, "--failed-logins-per-minute", "1") as service,
-        grpc.insecure_channel(service.pubsub) as channel,
-    ):
-        headers = {"x-api-key": service.token}
-        httpx.post(f"{service.base_url}/v1/projects/garden", json={}, headers=headers, trust_env=False)
-        ask = partial(client(channel).get_topic, request={"topic": TOPIC}, retry=None)
-        with pytest.raises(Unauthenticated):
-            ask(metadata=metadata)
-        with pytest.raises(ResourceExhausted):
-            ask(metadata=metadata)
-        with pytest.raises(Unauthenticated):
-            ask(metadata=[metadata[0], ("x-forwarded-for", "203.0.113.10")])
 
 
 async def test_a_port_without_protection_is_not_opened(tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
-import asyncio
+import contextlib
 import shutil
+import socket
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from ams.app.serving import Running
 from ams.app.wiring import put_in_order
 from ams.app.wiring.engines import open_engines
-from ams.core.clock import SystemClock
+from ams.app.wiring.push import issuer_of
+from ams.core.clock import ManualClock, SystemClock
 from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
 from ams.core.settings import Settings
@@ -17,41 +22,37 @@ from ams.storage.files import Disk
 from tests.support.service import running_service
 
 
+@contextlib.asynccontextmanager
+async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
+    """Run a service that has the project P with the topic t; gives a client of the project, which is an admin's."""
+    async with (
+        running_service(data, **settings) as (run, token),
+        httpx.AsyncClient(base_url=f"{run.base_url}/v1/projects/P", headers={"x-api-key": token}) as client,
+    ):
+        await client.post(f"{run.base_url}/v1/projects/P", json={})
+        await client.put("/topics/t")
+        yield run, client
+
+
+SUBSCRIBED = {"topic": "projects/P/topics/t"}
+PUBLISHED = {"messages": [{"data": "aGk="}]}
+
+
 @pytest.mark.embedded("the data folder holds the log")
 async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptions(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    publish = {"messages": [{"data": "aGk="}]}
-    async with (
-        running_service(data) as (run, token),
-        httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client,
-    ):
-        assert (await client.post(run.base_url + "/v1/projects/P", json={})).status_code == 200
-        await client.put("/topics/t")
-        await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
+    async with started(data) as (_, client):
+        await client.put("/subscriptions/s", json=SUBSCRIBED)
         for _ in range(3):
-            await client.post("/topics/t:publish", json=publish)
+            await client.post("/topics/t:publish", json=PUBLISHED)
         await client.post("/subscriptions/s:modifyOffset", json={"offset": 3})
     shutil.rmtree(data / "log")
 
-    async with (
-        running_service(data) as (run, token),
-        httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client,
-    ):
+    async with started(data) as (_, client):
         assert (await client.get("/subscriptions/s:offsets")).json() == {"max": 0, "min": 0, "current": 0}
-        assert (await client.post("/topics/t:publish", json=publish)).json() == {"messageIds": ["0"]}
+        assert (await client.post("/topics/t:publish", json=PUBLISHED)).json() == {"messageIds": ["0"]}
         pulled = (await client.post("/subscriptions/s:pull", json={})).json()["receivedMessages"]
         assert [each["message"]["messageId"] for each in pulled] == ["0"]
-
-
-async def test_a_bad_roles_file_stops_the_start_before_anything_is_made(tmp_path: Path) -> None:
-    roles = tmp_path / "roles.toml"
-    roles.write_text('"topics:water" = []')
-
-    with pytest.raises(Unusable, match="there is no action 'topics:water'$"):
-        async with running_service(tmp_path / "data", roles_file=str(roles)):
-            pass
-
-    assert not (tmp_path / "data").exists()
 
 
 async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: Path) -> None:
@@ -95,42 +96,24 @@ async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp
     assert readable == {"ca.pem", "server.pem"}
 
 
-@pytest.mark.parametrize(
-    "settings", [{"push_allow": "localhost"}, {"push_enabled": True, "push_ca_file": "/nowhere/ca.pem"}]
-)
-async def test_bad_settings_of_push_stop_the_start_before_anything_is_made(
-    tmp_path: Path, settings: dict[str, object]
-) -> None:
-    with pytest.raises(Unusable, match="^push_"):
-        async with running_service(tmp_path / "data", **settings):
-            raise AssertionError("it started")
-
-    assert not (tmp_path / "data").exists()
+WITH_PUSH = {"push_enabled": True, "push_worker_token": "w0rker"}
 
 
 async def test_a_start_with_push_makes_the_worker_beside_the_first_administrator(tmp_path: Path) -> None:
     for _ in range(2):
-        async with (
-            running_service(tmp_path / "data", push_enabled=True, push_worker_token="w0rker") as (run, token),
-            httpx.AsyncClient(base_url=run.base_url + "/v1", headers={"x-api-key": token}) as client,
-        ):
-            names = [user["name"] for user in (await client.get("/users")).json()["users"]]
-            assert names == ["push_worker_0", "admin"]
-            assert (await client.get("/users/profile", headers={"x-api-key": "w0rker"})).status_code == 200
+        async with started(tmp_path / "data", **WITH_PUSH) as (run, client):
+            users = (await client.get(f"{run.base_url}/v1/users")).json()["users"]
+            assert [user["name"] for user in users] == ["push_worker_0", "admin"]
+            me = await client.get(f"{run.base_url}/v1/users/profile", headers={"x-api-key": "w0rker"})
+            assert me.status_code == 200
 
 
 async def test_what_was_configured_survives_a_restart(tmp_path: Path) -> None:
     push = {"type": "mattermost", "mattermostUrl": "https://chat.example/hooks/x", "base64Decode": True}
-    data, settings = tmp_path / "data", {"push_enabled": True, "push_worker_token": "w0rker"}
     seen = []
     for _ in range(2):
-        async with (
-            running_service(data, **settings) as (run, token),
-            httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client,
-        ):
-            await client.post(run.base_url + "/v1/projects/P", json={})
-            await client.put("/topics/t")
-            await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t", "pushConfig": push})
+        async with started(tmp_path / "data", **WITH_PUSH) as (_, client):
+            await client.put("/subscriptions/s", json=SUBSCRIBED | {"pushConfig": push})
             seen.append((await client.get("/subscriptions/s")).json())
 
     assert seen[0]["pushConfig"]["base64Decode"]
@@ -138,17 +121,52 @@ async def test_what_was_configured_survives_a_restart(tmp_path: Path) -> None:
 
 
 async def test_what_was_lost_is_known_from_the_start(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    options = {"min_free_bytes": 0, "reserve_bytes": 0}
-    async with running_service(data, **options) as (run, token):
-        async with httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client:
-            await client.post(run.base_url + "/v1/projects/P", json={})
-            await client.put("/topics/t")
-            await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
-            await client.post("/topics/t:publish", json={"messages": [{"data": "aGk="}] * 3})
-            await client.post("/topics/t:modifyRetention", json={"retentionSeconds": 1})
-        await asyncio.sleep(1.1)
+    clock = ManualClock()
+    async with started(tmp_path / "data", clock=clock) as (run, client):
+        await client.put("/subscriptions/s", json=SUBSCRIBED)
+        for _ in range(3):
+            await client.post("/topics/t:publish", json=PUBLISHED)
+        await client.post("/topics/t:modifyRetention", json={"retentionSeconds": 1})
+        clock.advance(1100)
         await run.service.log.retain()
 
-    async with running_service(data, **options) as (run, _):
+    async with started(tmp_path / "data", clock=clock) as (run, _):
         assert run.service.losses.messages == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"push_allow": "localhost"}, "^push_"),
+        ({"push_enabled": True, "push_ca_file": "/nowhere/ca.pem"}, "^push_"),
+        ({"roles_file": "roles.toml"}, "there is no action 'topics:water'$"),
+    ],
+)
+async def test_bad_settings_stop_a_start_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "roles.toml").write_text('"topics:water" = []')
+
+    with pytest.raises(Unusable, match=reason):
+        async with running_service(tmp_path / "data", **settings):
+            raise AssertionError("it started")
+
+    assert not (tmp_path / "data").exists()
+
+
+TLS = {"cert": "chain.pem", "key": "key.pem"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "issuer"),
+    [({"proxy_hostname": "ams.example", "port": 8080}, "https://ams.example"),
+     ({"host": "127.0.0.1", "port": 8080}, "http://127.0.0.1:8080"),
+     ({"host": "::1", "port": 80}, "http://[::1]"),
+     ({"host": "ams.example", "port": 8443, **TLS}, "https://ams.example:8443"),
+     ({"host": "ams.example", "port": 443, **TLS}, "https://ams.example"),
+     ({"host": "127.0.0.1", "port": 8443, "tls_self_signed": True}, "https://localhost:8443"),
+     ({"host": "0.0.0.0", "port": 443, **TLS}, f"https://{socket.gethostname()}")],
+)  # fmt: skip
+def test_the_issuer_is_where_the_service_is_found(settings: dict[str, object], issuer: str) -> None:
+    assert issuer_of(Settings(**settings)) == issuer  # type: ignore[arg-type]

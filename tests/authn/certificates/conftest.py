@@ -15,11 +15,15 @@ from ams.authn.certificates.hosts import HostCheck
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.core.clock import ManualClock
+from ams.core.errors import CertificateRefused, Unavailable
 from ams.outgoing.guard import Guard
 from tests.support.authorities import NOW, Authority, Credentials
 from tests.support.publishing import Publishing
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
+BELIEVED = "believed"
+REVOKED = "refused: Your certificate has been revoked"
+EXPIRED = "refused: Your certificate has expired"
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,14 @@ class World:
 
 @dataclass
 class Site:
-    """A folder of authorities, and checks that read it."""
+    """A folder of authorities that trusts the root, and checks that read it."""
 
     folder: Path
     clock: ManualClock
     stack: AsyncExitStack
+    root: Authority
+    below: Authority
+    jane: Credentials
     hosts: HostCheck | None = None
     guard: Guard = field(default_factory=lambda: Guard(LOOPBACK))
 
@@ -56,8 +63,22 @@ class Site:
         self.stack.push_async_callback(checks.close)
         return checks
 
-    async def check(self, leaf: Credentials | x509.Certificate, *chain: x509.Certificate, **options: object) -> None:
-        await self.checks(**options).check(presented(leaf, *chain), "127.0.0.1", verify_host=self.hosts is not None)
+    async def judge(self, leaf: Credentials | x509.Certificate, *chain: x509.Certificate, **options: object) -> str:
+        """Return the judgement of checks that have seen nothing yet."""
+        return await judged(self.checks(**options), leaf, *chain, verify_host=self.hosts is not None)
+
+
+async def judged(
+    checks: CertificateChecks, leaf: Credentials | x509.Certificate, *chain: x509.Certificate, verify_host: bool = False
+) -> str:
+    """Return `believed`, or why a certificate is refused, or why nothing can be said of it."""
+    try:
+        await checks.check(presented(leaf, *chain), "127.0.0.1", verify_host=verify_host)
+    except CertificateRefused as error:
+        return f"refused: {error.message}"
+    except Unavailable as error:
+        return f"unable: {error.message}"
+    return BELIEVED
 
 
 def presented(leaf: Credentials | x509.Certificate, *chain: x509.Certificate) -> Presented:
@@ -72,11 +93,12 @@ def world(running_publishing: Publishing) -> World:
 
 
 @pytest.fixture
-async def site(tmp_path: Path, world: World) -> AsyncIterator[Site]:
-    """A site that trusts the root."""
+async def site(tmp_path: Path, world: World, publishing: Publishing) -> AsyncIterator[Site]:
+    """A site that trusts the root; nothing is published yet."""
     folder = tmp_path / "authorities"
     folder.mkdir()
     async with AsyncExitStack() as stack:
-        made = Site(folder, ManualClock(int(NOW.timestamp()) * 1000), stack)
+        clock = ManualClock(int(NOW.timestamp()) * 1000)
+        made = Site(folder, clock, stack, world.root, world.below, world.jane)
         made.trusts(world.root.certificate)
         yield made

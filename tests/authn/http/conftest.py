@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ams.storage.database.database import sqlite_url
+from ams.web.listener import ListenerLimits
 from tests.authn.http.front import Served, served
 from tests.support.administration import ENGINES
 from tests.support.authn import KEY, Service, open_service
@@ -54,14 +55,16 @@ def jane(front_authority: Authority) -> Pair:
 
 @pytest.fixture(scope="module")
 def front(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
-    with served(front_pair, front_authority.pair.chain, head_seconds=0.5, read_seconds=0.5) as running:
+    limits = ListenerLimits(connections=100, handshake_seconds=0.5, goodbye_seconds=0.5)
+    with served(front_pair, front_authority.pair.chain, limits=limits, head_seconds=0.5, read_seconds=0.5) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def proxied(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
     networks = [ipaddress.ip_network("127.0.0.1/32")]
-    with served(front_pair, front_authority.pair.chain, proxied=True, proxies=networks, head_seconds=0.5) as running:
+    limits = ListenerLimits(connections=100, unshared=networks, only_from=networks)
+    with served(front_pair, front_authority.pair.chain, proxied=True, limits=limits, head_seconds=0.5) as running:
         yield running
 
 

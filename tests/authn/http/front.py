@@ -6,20 +6,23 @@ import contextlib
 import json
 import socket
 import ssl
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.protocol import Front
+from ams.authn.http.proxies import Relaying
 from ams.authn.http.tls import AskingContext
-from ams.authn.values import PEER, Peer
+from ams.authn.values import PEER, Peer, Presented
 from ams.http.asgi import JSON, Application, Receive, Send, answer
 from ams.http.server import listen, until_started
+from ams.storage.audit.logins import FailedLogins
+from ams.web.listener import Listener, ListenerLimits
 from tests.support.certificates import Pair
+from tests.support.loop_thread import on_loop_thread
 
 SECONDS = 10.0
 """Longer than anything takes here."""
@@ -42,11 +45,38 @@ async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     await answer(send, 200, json.dumps(found).encode(), [JSON])
 
 
+HEADER = "X-SSL-Client-Cert"
+LIMITS = ListenerLimits(connections=100, goodbye_seconds=0.5)
+
+
+def relaying(
+    names: Sequence[str],
+    judge: Callable[[Presented], None] = lambda _: None,
+    refused: list[tuple[str, int]] | None = None,
+) -> Relaying:
+    """Return `who` behind proxies of these names; `refused` gets what the audit log is told of failures."""
+
+    class Checks(CertificateChecks):
+        def __init__(self) -> None: ...
+
+        async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
+            judge(presented)
+
+    class Failures(FailedLogins):
+        def __init__(self) -> None: ...
+
+        async def failed(self, address: str, *, code: int, reason: str, **_: Any) -> None:
+            if refused is not None:
+                refused.append((reason, code))
+
+    return Relaying(who, HEADER, names, Checks(), Failures())
+
+
 @dataclass(frozen=True)
 class Served:
     """A front that answers, in a thread of its own."""
 
-    front: Front
+    listener: Listener
     port: int
     ca: str
 
@@ -57,9 +87,11 @@ class Served:
             client.sendall(f"GET /v1/who HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n".encode())
             return answered(client)
 
-    def connect(self, *, cert: Pair | None = None, preface: bytes = b"", pieces: int = 1) -> ssl.SSLSocket:
+    def connect(
+        self, *, cert: Pair | None = None, preface: bytes = b"", pieces: int = 1, source: str = "127.0.0.1"
+    ) -> ssl.SSLSocket:
         """Return a connection after its handshake; the preface is sent before, in so many pieces."""
-        raw = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+        raw = socket.create_connection(("127.0.0.1", self.port), SECONDS, (source, 0))
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         size = max(len(preface) // pieces, 1)
         for start in range(0, len(preface), size):
@@ -88,41 +120,29 @@ def answered(client: ssl.SSLSocket) -> Any:
 
 
 @contextlib.contextmanager
-def served(pair: Pair, ca: str, *, proxied: bool = False, app: Application = who, **limits: Any) -> Iterator[Served]:
+def served(
+    pair: Pair,
+    ca: str,
+    *,
+    proxied: bool = False,
+    app: Application = who,
+    limits: ListenerLimits = LIMITS,
+    **seconds: float,
+) -> Iterator[Served]:
     """Serve until the block ends, on uvloop as the program does."""
-    import uvloop
-
     context = AskingContext.make(proxied=proxied)
     context.load_cert_chain(pair.chain, pair.key)
-    front = Front(context=context, **limits)
-    started: list[Callable[[], object]] = []
-    port = []
-    ready = threading.Event()
-
-    async def serve() -> None:
-        with contextlib.closing(listen("127.0.0.1", 0, "port")) as sock:
-            port.append(sock.getsockname()[1])
-            main = front.server(app)
-            loop = asyncio.get_running_loop()
-            task = loop.create_task(main.serve([sock]))
-            await until_started(main, task)
-            started.append(lambda: loop.call_soon_threadsafe(setattr, main, "should_exit", True))
-            ready.set()
-            await task
-
-    thread = threading.Thread(target=lambda: uvloop.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(SECONDS)
-    try:
-        yield Served(front, port[0], ca)
-    finally:
-        started[0]()
-        thread.join(SECONDS)
+    front = Front(context=context, limits=limits, **seconds)
+    with on_loop_thread(_serving(front, app)) as ((listener, port), _):
+        yield Served(listener, port, ca)
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """Return when something holds; it does soon."""
-    end = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+@contextlib.asynccontextmanager
+async def _serving(front: Front, app: Application) -> AsyncIterator[tuple[Listener, int]]:
+    with contextlib.closing(listen("127.0.0.1", 0, "port")) as sock:
+        main = front.server(app)
+        task = asyncio.create_task(main.serve([sock]))
+        await until_started(main, task)
+        yield main.listener, sock.getsockname()[1]
+        main.should_exit = True
+        await task

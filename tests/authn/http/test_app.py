@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
-from ams.authn.http.routing import Asked
 from ams.storage.database.database import sqlite_url
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
 
@@ -53,10 +53,7 @@ async def test_a19_health_tells_of_the_database(quick: Service) -> None:
 
     quick.store.check = broken  # type: ignore[assignment, method-assign]
     ill = await quick.client.get("/v1/health")
-    assert (ill.status_code, ill.json()) == (
-        200,
-        {"status": "warning", "database": "the database does not answer"},
-    )
+    assert (ill.status_code, ill.json()) == (200, {"status": "warning", "database": "the database does not answer"})
 
 
 async def test_a20_pages_of_any_origin_may_ask(quick: Service) -> None:
@@ -75,7 +72,7 @@ async def test_a20_a_body_has_a_limit(quick: Service) -> None:
 
 
 async def test_a18_a_request_has_one_deadline(tmp_path: Path) -> None:
-    async def never(asked: Asked) -> object:
+    async def never(*_: object) -> object:
         return await asyncio.Event().wait()
 
     async with open_service(sqlite_url(str(tmp_path / "db")), audit=never, deadline_seconds=0.05) as service:
@@ -102,7 +99,6 @@ async def test_each_answer_has_the_id_of_its_request(quick: Service) -> None:
 async def test_a15_whoever_has_no_key_at_all_cannot_fill_the_audit_log(quick: Service) -> None:
     for method, path in (("POST", "/bindings/b"), ("DELETE", "/service-types/ams"), ("PUT", "/bindings/b")):
         assert (await quick.call(method, path, key="")).status_code == 401
-
     assert quick.trail.events == []
 
 
@@ -140,18 +136,9 @@ async def test_what_nobody_foresaw_is_told_as_nothing(quick: Service, monkeypatc
 
 
 async def test_a_request_without_a_known_peer_is_its_connections(quick: Service) -> None:
-    answers = []
+    transport = httpx.ASGITransport(quick.app, client=("192.0.2.9", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="https://authn.example", trust_env=False) as client:
+        answer = await client.delete("/v1/bindings/b", headers={"x-api-key": "wrong"})
 
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(event: object) -> None:
-        answers.append(event)
-
-    scope = {
-        "type": "http", "method": "DELETE", "path": "/v1/bindings/b", "query_string": b"",
-        "headers": [(b"x-api-key", b"wrong")], "client": ("192.0.2.9", 1),
-    }  # fmt: skip
-    await quick.app(scope, receive, send)  # type: ignore[arg-type]
-    assert answers[0]["status"] == 401
+    assert answer.status_code == 401
     assert quick.trail.events[-1].address == "192.0.2.9"

@@ -39,11 +39,9 @@ async def test_an_auth_method_is_checked_in_the_order_of_the_contract(quick: Ser
     )
     body: dict[str, object] = {"port": 0}
     steps: list[tuple[dict[str, object], int, str]] = [
-        ({}, 422, EMPTY + "port"),
-        ({"port": -1}, 422, EMPTY + "host"),
-        ({"host": "b.example"}, 404, "Host was not found"),
-        ({"host": HOST, "headers": {}}, 422, EMPTY + "headers"),
-    ]
+        ({}, 422, EMPTY + "port"), ({"port": -1}, 422, EMPTY + "host"),
+        ({"host": "b.example"}, 404, "Host was not found"), ({"host": HOST, "headers": {}}, 422, EMPTY + "headers"),
+    ]  # fmt: skip
     for more, code, text in steps:
         body |= more
         assert error(await quick.call("POST", where, body)) == (code, text)
@@ -74,10 +72,8 @@ async def test_a2_headers_are_replaced_as_a_whole(service: Service) -> None:
     changed = (await service.call("PUT", PATH, change)).json()
 
     assert changed == made | {
-        "port": 8443,
-        "headers": {"X-Api-Key": "***", "x-new": "***"},
-        "updated_on": "2023-11-14T22:13:21Z",
-    }
+        "port": 8443, "headers": {"X-Api-Key": "***", "x-new": "***"}, "updated_on": "2023-11-14T22:13:21Z",
+    }  # fmt: skip
     assert (await service.call("GET", PATH)).json() == changed
     told = (await service.login()).json()["token"]
     assert told == "a-user by {'X-Api-Key': 'kept', 'x-new': 'new'}"

@@ -14,10 +14,8 @@ async def test_a_binding_is_made_shown_listed_found_and_removed(service: Service
     other = await service.binding("other", one, host="b.example")
 
     assert made == binding_of(one) | {
-        "name": "site",
-        "uuid": made["uuid"],
-        "created_on": "2023-11-14T22:13:20Z",
-    }
+        "name": "site", "uuid": made["uuid"], "created_on": "2023-11-14T22:13:20Z",
+    }  # fmt: skip
     assert (await service.call("GET", "/bindings/site")).json() == made
     assert (await service.call("GET", "/bindings")).json() == {"bindings": [made, other]}
     of_host = f"/service-types/ams/hosts/{HOST}/bindings"
@@ -52,24 +50,8 @@ async def test_a_binding_is_checked_in_the_order_of_the_contract(service: Servic
     for more, code, text in steps:
         body |= more
         assert error(await service.call("POST", "/bindings/taken", body)) == (code, text)
-    assert error(await service.call("POST", "/bindings/taken", b"{")) == (
-        400,
-        "Poorly formatted JSON. unexpected EOF",
-    )
+    assert error(await service.call("POST", "/bindings/taken", b"{")) == (400, "Poorly formatted JSON. unexpected EOF")
     assert error(await service.call("PUT", "/bindings/no", b"{")) == (404, "Binding was not found")
-
-
-async def test_a1_a_changed_unique_key_is_shown_and_used(service: Service) -> None:
-    one = await service.service_type()
-    await service.auth_method(one, headers={"h": "v"})
-    await service.binding("b", one)
-    assert (await service.login()).json() == {"token": "a-user by {'h': 'v'}"}
-
-    put = (await service.call("PUT", "/bindings/b", {"unique_key": "another-user"})).json()
-
-    assert put["unique_key"] == "another-user"
-    assert (await service.call("GET", "/bindings/b")).json() == put
-    assert (await service.login()).json() == {"token": "another-user by {'h': 'v'}"}
 
 
 async def test_every_field_of_a_binding_changes_and_stays_changed(service: Service) -> None:

@@ -11,12 +11,7 @@ from ams.core import errors
 ROWS = [
     (errors.BadRequest("No certificate provided"), 400, "BAD REQUEST", "No certificate provided"),
     (errors.NotAuthenticated("Wrong Credentials"), 401, "UNAUTHORIZED", "Wrong Credentials"),
-    (
-        errors.CertificateRefused("Your certificate has expired"),
-        403,
-        "ACCESS_FORBIDDEN",
-        "Your certificate has expired",
-    ),
+    (errors.CertificateRefused("x"), 403, "ACCESS_FORBIDDEN", "x"),
     (errors.NotAllowed(), 403, "ACCESS_FORBIDDEN", "Access to this resource is forbidden"),
     (errors.NotFound("Host was not found"), 404, "NOT FOUND", "Host was not found"),
     (MethodNotAllowed(("GET",)), 405, "METHOD NOT ALLOWED", "Method not allowed"),
@@ -27,12 +22,7 @@ ROWS = [
     (errors.RateLimited("x"), 429, "TOO MANY REQUESTS", "x"),
     (errors.RegistryUnavailable("x"), 500, "INTERNAL SERVER ERROR", "Database Error: x"),
     (errors.Unavailable("Backend error"), 500, "INTERNAL SERVER ERROR", "Internal Error: Backend error"),
-    (
-        crls.unreachable("http://ca.example/x").error,
-        500,
-        "INTERNAL SERVER ERROR",
-        "Internal Error: Could not access CRL http://ca.example/x",
-    ),
+    (crls.unreachable("u").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Could not access CRL u"),
     (crls.too_long("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
     (crls.unparsable("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
     (errors.Damaged("x"), 500, "INTERNAL SERVER ERROR", "Internal Error: x"),
@@ -52,12 +42,6 @@ def test_each_error_has_its_envelope(error: Exception, code: int, words: str, me
     assert refused.body.startswith(b'{\n "error": {\n  "message": ')
 
 
-def test_a_list_that_cannot_be_had_is_told_as_the_reference_tells_it() -> None:
-    refused = refusal(crls.unreachable("http://ca.example/list").error)
-
-    assert (refused.code, refused.message) == (500, "Internal Error: Could not access CRL http://ca.example/list")
-
-
 def test_every_class_of_error_has_a_row() -> None:
     def all_below(kind: type[errors.AmsError]) -> list[type[errors.AmsError]]:
         return [below for each in kind.__subclasses__() for below in (each, *all_below(each))]
@@ -66,10 +50,6 @@ def test_every_class_of_error_has_a_row() -> None:
     assert [each for each in ours if not any(base in STATUS for base in each.__mro__)] == []
 
 
-def test_who_is_turned_away_for_a_while_is_told_when_to_come_back() -> None:
-    assert [
-        dict(refusal(each).headers).get(b"retry-after") for each in (errors.RateLimited(), errors.Overloaded())
-    ] == [
-        b"2",
-        b"2",
-    ]
+@pytest.mark.parametrize("error", [errors.RateLimited(), errors.Overloaded()])
+def test_who_is_turned_away_for_a_while_is_told_when_to_come_back(error: errors.AmsError) -> None:
+    assert dict(refusal(error).headers)[b"retry-after"] == b"2"

@@ -3,7 +3,6 @@
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from ams.authn.http.gate import AmsUsers, key_of
@@ -134,12 +133,9 @@ async def test_what_ams_says_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_real_ams_says_whose_a_token_is(tmp_path: Path) -> None:
     with served(tmp_path / "ams") as ams:
-        async with httpx.AsyncClient(
-            base_url=ams.run.base_url, headers={"x-api-key": ams.token}, trust_env=False
-        ) as client:
-            ben = (await client.post("/v1/users/ben", json={"service_roles": ["push_worker"]})).json()["token"]
-            rights = {"rights": [{"action": "*", "resource": "*"}]}
-            reduced = (await client.post("/v1/users/admin/tokens/reduced", json=rights)).json()["token"]
+        ben = ams.ask("POST", "/users/ben", {"service_roles": ["push_worker"]})["token"]
+        rights = {"rights": [{"action": "*", "resource": "*"}]}
+        reduced = ams.ask("POST", "/users/admin/tokens/reduced", rights)["token"]
         users = AmsUsers(ams.run.base_url)
         admin = await users.named(ams.token)
         assert admin is not None

@@ -1,6 +1,5 @@
 """The store on both engines."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ams.core.names import new_uuid
 from ams.storage.database.database import sqlite_url
 from ams.storage.secrets import Secrets
 from tests.support.authn import DN, HOST, KEY, Service
+from tests.support.waiting import wait_until_async
 
 NOW = Milliseconds(1_700_000_000_000)
 
@@ -27,22 +27,21 @@ def a_service_type(name: str = "ams") -> ServiceType:
     )
 
 
+async def made_type(service: Service) -> ServiceType:
+    made = a_service_type()
+    await service.store.service_types.create(made)
+    return made
+
+
 def a_binding(of: ServiceType, name: str = "b", identifier: str = DN) -> Binding:
     return Binding(
-        uuid=BindingId(new_uuid()),
-        name=name,
-        service_uuid=of.uuid,
-        host=HOST,
-        auth_identifier=identifier,
-        unique_key="user",
-        auth_type=X509,
-        created_on=NOW,
-    )
+        uuid=BindingId(new_uuid()), name=name, service_uuid=of.uuid, host=HOST, auth_identifier=identifier,
+        unique_key="user", auth_type=X509, created_on=NOW,
+    )  # fmt: skip
 
 
 async def test_a_login_finds_what_was_changed_a_moment_ago(service: Service) -> None:
-    store, one = service.store, a_service_type()
-    await store.service_types.create(one)
+    store, one = service.store, await made_type(service)
     await store.bindings.create(made := a_binding(one))
     shown = (DN, one.uuid, HOST, X509)
     assert await store.bindings.for_login(*shown) == made
@@ -61,8 +60,7 @@ async def test_a_login_finds_what_was_changed_a_moment_ago(service: Service) -> 
 
 
 async def test_a8_the_first_subject_stays_until_it_is_forgotten(service: Service) -> None:
-    store, one = service.store, a_service_type()
-    await store.service_types.create(one)
+    store, one = service.store, await made_type(service)
     await store.bindings.create(made := a_binding(one))
     await store.bindings.for_login(DN, one.uuid, HOST, X509)
     assert await store.bindings.note_login(made.uuid, NOW, "a" * 64)
@@ -77,8 +75,7 @@ async def test_a8_the_first_subject_stays_until_it_is_forgotten(service: Service
 
 
 async def test_a4_the_database_itself_refuses_a_second_one(service: Service) -> None:
-    store, one = service.store, a_service_type()
-    await store.service_types.create(one)
+    store, one = service.store, await made_type(service)
     await store.bindings.create(made := a_binding(one))
 
     def put_a_second_one(connection: Connection) -> None:
@@ -93,8 +90,7 @@ async def test_a4_the_database_itself_refuses_a_second_one(service: Service) -> 
 
 
 async def test_names_and_identifiers_of_any_length_and_letters_are_kept(service: Service) -> None:
-    store, one = service.store, a_service_type()
-    await store.service_types.create(one)
+    store, one = service.store, await made_type(service)
     for identifier in ("CN=" + "x" * 20_000, "CN=\x00\x1a\u00e9\U0001f600", "'; DROP TABLE authn_bindings; --"):
         made = a_binding(one, new_uuid(), identifier)
         await store.bindings.create(made)
@@ -152,18 +148,19 @@ async def test_a_change_on_another_node_is_seen() -> None:
     try:
         await there.service_types.create(one)
         await there.bindings.create(a_binding(one))
-        async with asyncio.timeout(10):
-            while here.away or there.away:
-                await asyncio.sleep(0.01)
-        assert (await _user(here, one)) == "user"
+        await wait_until_async(lambda: not here.away and not there.away)
+        assert await _user(here, one) == "user"
+
+        async def is_new() -> bool:
+            return await _user(here, one) == "new"
+
+        async def is_gone() -> bool:
+            return not await here.service_types.find("ams") and not await _user(here, one)
+
         await there.bindings.change("b", NOW, lambda present, _: replace(present, unique_key="new"))
-        async with asyncio.timeout(10):
-            while await _user(here, one) != "new":
-                await asyncio.sleep(0.01)
+        await wait_until_async(is_new)
         await there.service_types.delete(one.uuid)
-        async with asyncio.timeout(10):
-            while await here.service_types.find("ams") or await _user(here, one):
-                await asyncio.sleep(0.01)
+        await wait_until_async(is_gone)
     finally:
         await here.close()
         await there.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.apply.conftest import Files
-from tests.cli.conftest import Ams
+from tests.cli.conftest import Ams, Begin
 from tests.support.documents import ROOT, blocks
 
 SUBSCRIBED = """
@@ -30,6 +30,18 @@ projects:
       quick: {topic: plain, ackDeadline: 0}
 """
 
+NUMBERS = range(5)
+DECLARED = "projects:\n  PROJECT:\n    retention: 30d\n    members:\n" + "".join(
+    f"      PROJECT-m{number}: [publisher]\n" for number in NUMBERS
+)
+DECLARED += "    schemas:\n      reading: {type: json, schema: {type: object}}\n    topics:\n"
+DECLARED += "".join(
+    f"      t{number}: {{schema: reading, retention: 12h, access: [PROJECT-m1]}}\n" for number in NUMBERS
+)
+DECLARED += "    subscriptions:\n" + "".join(
+    f"      s{number}: {{topic: t{number}, ackDeadline: 60}}\n" for number in NUMBERS
+)
+
 
 def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, files: Files) -> None:
     first = files.apply(SUBSCRIBED, "--yes")
@@ -46,29 +58,22 @@ def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, f
         f"+ subscription {files.project}/quick: topic plain, ackDeadline 0",
     ]
     assert (second.returncode, second.stdout, second.stderr) == (0, "nothing to do\n", "")
-    assert json.loads(ams("subs", "show", "watering", "-o", "json").stdout)["ackDeadlineSeconds"] == 60
+    assert ams.json("subs", "show", "watering")["ackDeadlineSeconds"] == 60
     assert ams("acl", "show", "topics/readings").stdout.split() == ["USER", f"{files.project}-sensor"]
 
 
-def test_what_differs_is_altered_and_the_rest_left_alone(ams: Ams, files: Files) -> None:
-    files.apply(SUBSCRIBED, "--yes")
-    changed = SUBSCRIBED.replace("60", "30").replace("What grows", "What grew").replace("[publisher]", "[consumer]")
-
-    ran = files.apply(changed.replace("access: [PROJECT-sprinkler]", "access: []"), "--yes")
-
-    assert ran.stdout.splitlines() == [
-        f"~ project {files.project}: description What grew",
-        f"~ member {files.project}/{files.project}-sensor: roles [consumer]",
-        f"~ subscription {files.project}/watering: ackDeadline 30, access []",
-    ]
-    assert files.apply("projects: {PROJECT: }").stdout == "nothing to do\n"
-    assert ams("acl", "show", "topics/readings").stdout.split() == ["USER", f"{files.project}-sensor"]
-
-
-def test_a_dry_run_changes_nothing(ams: Ams, files: Files) -> None:
+def test_a_dry_run_changes_nothing_and_says_so_to_programs_too(ams: Ams, files: Files) -> None:
     ran = files.apply(SUBSCRIBED, "--dry-run")
+    told = files.apply("projects: {PROJECT: {topics: {jobs: }}}", "--dry-run", "-o", "json")
 
     assert (ran.returncode, len(ran.stdout.splitlines()), ran.stderr) == (0, 7, "")
+    assert json.loads(told.stdout) == {
+        "steps": [
+            {"change": "+", "kind": "project", "project": "", "name": files.project, "fields": {}},
+            {"change": "+", "kind": "topic", "project": files.project, "name": "jobs", "fields": {}},
+        ],
+        "applied": False,
+    }
     assert ams("projects", "show", files.project).returncode == 4
 
 
@@ -80,43 +85,17 @@ def test_without_a_yes_nothing_is_done_where_nobody_can_be_asked(ams: Ams, files
     assert ams("projects", "show", files.project).returncode == 4
 
 
-def test_only_pruning_deletes_and_only_in_declared_sections(ams: Ams, files: Files) -> None:
-    files.apply(SUBSCRIBED, "--yes")
-    less = "projects: {PROJECT: {members: {PROJECT-sensor: [publisher]}, subscriptions: {quick: {topic: plain}}}}"
+def test_a_failure_says_what_is_not_done(files: Files) -> None:
+    failed = files.apply("projects: {PROJECT: {schemas: {broken: {schema: {type: 5}}}, topics: {t: }}}", "--yes")
 
-    kept = files.apply(less)
-    pruned = files.apply(less, "--prune", "--yes")
-
-    assert kept.stdout == "nothing to do\n"
-    assert pruned.stdout.splitlines() == [
-        f"- subscription {files.project}/watering",
-        f"- member {files.project}/{files.project}-sprinkler",
-    ]
-    assert len(json.loads(ams("topics", "list", "-o", "json").stdout)["topics"]) == 2
-    assert files.apply(less, "--prune").stdout == "nothing to do\n"
-
-
-def test_a_failure_says_what_is_not_done_and_a_second_run_finishes(ams: Ams, files: Files) -> None:
-    wrong = SUBSCRIBED.replace("    members:", "    schemas: {broken: {schema: {type: 5}}}\n    members:")
-
-    failed = files.apply(wrong, "--yes")
-
-    assert failed.returncode == 1
     *steps, reason = failed.stderr.splitlines()
+    assert failed.returncode == 1
     assert steps == [
         f"done: + project {files.project}",
-        f"done: + member {files.project}/{files.project}-sensor",
-        f"done: + member {files.project}/{files.project}-sprinkler",
         f"not done: + schema {files.project}/broken",
-        f"not done: + topic {files.project}/readings",
-        f"not done: + topic {files.project}/plain",
-        f"not done: + subscription {files.project}/watering",
-        f"not done: + subscription {files.project}/quick",
+        f"not done: + topic {files.project}/t",
     ]
     assert reason.startswith("ams: ")
-    finished = files.apply(SUBSCRIBED, "--yes")
-    assert len(finished.stdout.splitlines()) == 4
-    assert files.apply(SUBSCRIBED).stdout == "nothing to do\n"
 
 
 def test_tokens_of_new_users_go_to_a_file_of_ones_own(ams: Ams, files: Files, tmp_path: Path) -> None:
@@ -164,7 +143,7 @@ def test_users_of_the_service_are_declared_too(ams: Ams, files: Files) -> None:
     assert altered.stdout == f"~ user {files.project}-u: email v@site.example\n"
     assert joined.stdout.splitlines()[-1] == f"+ member {files.project}/{files.project}-u: roles []"
     assert "not kept" not in joined.stderr
-    user = json.loads(ams("users", "show", f"{files.project}-u", "-o", "json").stdout)
+    user = ams.json("users", "show", f"{files.project}-u")
     assert (user["email"], user["service_roles"]) == ("v@site.example", ["admin_viewer"])
     ams("users", "delete", user["name"])
 
@@ -189,18 +168,6 @@ def test_the_example_of_the_reference_can_be_applied(ams: Ams, tmp_path: Path) -
     assert len(ran.stdout.splitlines()) == 10
 
 
-def test_for_programs_the_plan_is_json(files: Files) -> None:
-    ran = files.apply("projects: {PROJECT: {topics: {jobs: }}}", "--dry-run", "-o", "json")
-
-    assert json.loads(ran.stdout) == {
-        "steps": [
-            {"change": "+", "kind": "project", "project": "", "name": files.project, "fields": {}},
-            {"change": "+", "kind": "topic", "project": files.project, "name": "jobs", "fields": {}},
-        ],
-        "applied": False,
-    }
-
-
 def test_several_files_and_standard_input_are_one_declaration(ams: Ams, files: Files, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(files.named("projects: {PROJECT: {topics: {jobs: }}}"))
     more = files.named("projects: {PROJECT: {subscriptions: {reader: {topic: jobs}}}}")
@@ -209,27 +176,6 @@ def test_several_files_and_standard_input_are_one_declaration(ams: Ams, files: F
 
     assert ran.returncode == 0, ran.stderr
     assert len(ran.stdout.splitlines()) == 3
-
-
-def test_what_is_wrong_is_one_line_with_its_place(ams: Ams, files: Files) -> None:
-    unknown = files.apply("projects:\n  PROJECT:\n    topic: {}\n")
-    nothing = files.apply("projects:\n  PROJECT:\n    subscriptions:\n      s:\n        topic: nowhere\n")
-    stranger = files.apply("projects:\n  PROJECT:\n    topics:\n      t: {access: [nobody]}\n")
-
-    assert unknown.stderr.startswith("ams: file.yaml:3: unknown key 'topic'; there are description, ")
-    assert nothing.stderr == f"ams: file.yaml:5: topic {files.project}/nowhere is neither declared nor there\n"
-    assert stranger.stderr == f"ams: file.yaml:4: member {files.project}/nobody is neither declared nor there\n"
-    assert {unknown.returncode, nothing.returncode, stranger.returncode} == {2}
-    assert ams("apply").returncode == 2
-
-
-def test_a_subscription_on_another_topic_is_refused(ams: Ams, files: Files) -> None:
-    files.apply(SUBSCRIBED, "--yes")
-
-    ran = files.apply("projects: {PROJECT: {subscriptions: {watering: {topic: plain}}}}")
-
-    assert ran.returncode == 2
-    assert "is on topic readings, and a subscription cannot change its topic" in ran.stderr
 
 
 @pytest.mark.parametrize(("answer", "done"), [("y\n", True), ("n\n", False)])
@@ -256,3 +202,14 @@ def test_a_person_is_asked(
     assert "do it? [y/N]" in ran.stderr
     assert (ran.returncode == 0) is done
     assert (ams("projects", "show", files.project).returncode == 0) is done
+
+
+@pytest.mark.long
+def test_two_processes_that_apply_the_same_at_once_both_succeed(files: Files, begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text(files.named(DECLARED))
+    both = [begin("apply", "-f", "file.yaml", "--yes") for _ in range(2)]
+
+    said = [each.communicate(timeout=60)[1] for each in both]
+
+    assert [each.returncode for each in both] == [0, 0], said
+    assert files.apply(DECLARED).stdout == "nothing to do\n"

@@ -90,33 +90,6 @@ def test_a_file_declares_issuers_bindings_and_tokens(tmp_path: Path) -> None:
     assert fields[ISSUER]["roles"] == (f"garden=consumer={ENTITLEMENT}", f"garden=publisher={ENTITLEMENT}")
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("issuers: {a: {audiences: [x]}}", "says its url"),
-        ("issuers: {a: {url: u, client_secret: s3cret}}", "not in this file"),
-        ("issuers: {a: {url: u, introspect: often}}", "is none of never"),
-        ("issuers: {a: {url: u, roles: [{project: p, roles: [x]}]}}", "a rule has"),
-        ("issuers: {a: {url: u, roles: [{entitlement: e, project: p, roles: []}]}}", "a rule has"),
-        ("issuers: {a b: {url: u}}", "is no name"),
-        ("users: {a: {bindings: {b: {issuer: u}}}}", "says its subject"),
-        ("users: {a: {tokens: {t: {}}}}", "token_file"),
-        ("users: {a: {tokens: {t: {token_file: f, rights: []}}}}", "good for something"),
-        ("users: {a: {tokens: {t: {token_file: f, rights: [{action: x:y}]}}}}", "an action and a resource"),
-        ("users: {a: {tokens: {t: {token_file: f, rights: [{action: x:y, resource: t}]}}}}", "is no resource"),
-        ("users: {a: {tokens: {t: {token_file: f, rights: [{action: x, resource: '*'}]}}}}", "is no action"),
-        ("users: {a: {tokens: {t: {token_file: f, expires_on: soon}}}}", "is no time"),
-        ("users: {a: {tokens: {t: {token_file: f, token: s3cret}}}}", "unknown key"),
-        ("users: {a: {tokens: {t: {token_file: f}, u: {token_file: ./f}}}}", "gets another token already, at .*:1"),
-    ],
-)
-def test_what_cannot_be_declared_is_said_with_its_line(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(BadDocument, match=rf"file.yaml:1: .*{reason}") as raised:
-        declared(tmp_path, text)
-
-    assert "s3cret" not in str(raised.value)
-
-
 def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_shows_no_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret")
 
@@ -131,58 +104,81 @@ def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_s
     assert "s3cret" not in "\n".join(lines(steps))
 
 
-def test_what_is_there_as_declared_is_left_alone(tmp_path: Path) -> None:
-    assert plan(declared(tmp_path), there()) == []
-    assert plan(declared(tmp_path), there(), PlanOptions(prune=True, renew_tokens=True)) == []
+NOTHING, PRUNE, RENEW = PlanOptions(), PlanOptions(prune=True), PlanOptions(renew_tokens=True)
+EVERYTHING = PlanOptions(prune=True, renew_tokens=True)
+KEY = there(key_id="00" * 20)
+OTHERS = "users: {sensor: {tokens: {}, bindings: {checkin: {issuer: 'https://issuer.example', subject: s-7}}}}"
+ENDLESS = "users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}"
+WITHOUT = "users: {sensor: {bindings: {}, tokens: {}}}\nissuers: {}"
+REMOVED = [Step(Change.REMOVE, TOKEN, {}), Step(Change.REMOVE, IDENTITY, {})]
+OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
 
 
 @pytest.mark.parametrize(
-    ("differs", "said"),
+    ("text", "existing", "options", "steps"),
     [
-        ({"rights": "all"}, "other rights"),
-        ({"expires_on": ""}, "another end"),
-        ({"rights": "all", "expires_on": ""}, "another end and other rights"),
+        (TEXT, there(), NOTHING, []),
+        (TEXT, there(), EVERYTHING, []),
+        (OTHERS, KEY, EVERYTHING, []),
+        (TEXT, with_source("settings"), NOTHING, []),
+        (OTHER_AUDIENCE, with_source("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
+        (WITHOUT, there(), NOTHING, []),
+        (WITHOUT, there(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
+        (WITHOUT, with_source("settings"), PRUNE, REMOVED),
+        ("users: {sensor: {}}", there(), PRUNE, []),
     ],
-)
-def test_a_token_that_differs_is_made_anew_only_when_that_is_asked_for(
-    tmp_path: Path, differs: Fields, said: str
+    ids=[
+        "all is there", "all is there and anything may be done", "a key is no declared token",
+        "an issuer of the settings", "another audience", "nothing is removed unasked", "what is not declared",
+        "an issuer of the settings is not removed", "no section, no removal",
+    ],
+)  # fmt: skip
+def test_a_plan_has_what_is_declared_and_asked_for(
+    tmp_path: Path, text: str, existing: Existing, options: PlanOptions, steps: list[Step]
 ) -> None:
-    with pytest.raises(BadDocument, match=f"is there with {said}: give --renew-tokens"):
-        plan(declared(tmp_path), there(**differs))
-
-    [step] = plan(declared(tmp_path), there(**differs), PlanOptions(renew_tokens=True))
-
-    assert (step.change, step.key) == (Change.ALTER, TOKEN)
-    assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), "2999-05-01T00:00:00Z")
+    assert plan(declared(tmp_path, text), existing, options) == steps
 
 
-def test_a_key_is_left_alone_and_not_declared(tmp_path: Path) -> None:
-    key = there(key_id="00" * 20)
-    everything = PlanOptions(prune=True, renew_tokens=True)
-    others = "{tokens: {}, bindings: {checkin: {issuer: 'https://issuer.example', subject: s-7}}}"
+@pytest.mark.parametrize(
+    ("text", "existing", "rights", "end"),
+    [
+        (TEXT, there(rights="all"), (PUBLISHING,), "2999-05-01T00:00:00Z"),
+        (TEXT, there(expires_on=""), (PUBLISHING,), "2999-05-01T00:00:00Z"),
+        (ENDLESS, there(), (PUBLISHING,), ""),
+    ],
+    ids=["other rights", "another end", "what is not said stays"],
+)
+def test_a_token_that_differs_is_made_anew_when_that_is_asked_for(
+    tmp_path: Path, text: str, existing: Existing, rights: tuple[str, ...], end: str
+) -> None:
+    [step] = plan(declared(tmp_path, text), existing, RENEW)
 
-    assert plan(declared(tmp_path, f"users: {{sensor: {others}}}"), key, everything) == []
-    for options in (PlanOptions(), everything):
-        with pytest.raises(BadDocument, match="token sensor/field is a key, which is made by ams token create"):
-            plan(declared(tmp_path), key, options)
+    assert (step.change, step.key, step.fields["rights"], step.fields["expires_on"]) == (
+        Change.ALTER, TOKEN, rights, end,
+    )  # fmt: skip
 
 
-def test_what_is_not_said_of_a_token_made_anew_stays_as_it_was(tmp_path: Path) -> None:
-    text = "users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}"
-
-    [step] = plan(declared(tmp_path, text), there(), PlanOptions(renew_tokens=True))
-
-    assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), "")
+ANEW = "is there with {}: give --renew-tokens"
+A_KEY = "token sensor/field is a key, which is made by ams token create"
 
 
-def test_an_issuer_of_the_settings_is_left_alone_or_refused(tmp_path: Path) -> None:
-    other = TEXT.replace("[ams]", "[other]")
-
-    assert plan(declared(tmp_path), with_source("settings")) == []
-    with pytest.raises(BadDocument, match=r"issuer checkin is of the service's settings .* its audiences must"):
-        plan(declared(tmp_path, other), with_source("settings"))
-    [step] = plan(declared(tmp_path, other), with_source("registry"))
-    assert step == Step(Change.ALTER, ISSUER, {"audiences": ("other",)})
+@pytest.mark.parametrize(
+    ("text", "existing", "options", "reason"),
+    [
+        (TEXT, there(rights="all"), NOTHING, ANEW.format("other rights")),
+        (TEXT, there(expires_on=""), NOTHING, ANEW.format("another end")),
+        (TEXT, there(rights="all", expires_on=""), NOTHING, ANEW.format("another end and other rights")),
+        (TEXT, KEY, NOTHING, A_KEY),
+        (TEXT, KEY, EVERYTHING, A_KEY),
+        (OTHER_AUDIENCE, with_source("settings"), NOTHING,
+         "issuer checkin is of the service's settings .* its audiences must"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_planned_is_refused(
+    tmp_path: Path, text: str, existing: Existing, options: PlanOptions, reason: str
+) -> None:
+    with pytest.raises(BadDocument, match=reason):
+        plan(declared(tmp_path, text), existing, options)
 
 
 def test_secrets_of_issuers_are_set_again_when_that_is_asked_for(tmp_path: Path) -> None:
@@ -191,34 +187,19 @@ def test_secrets_of_issuers_are_set_again_when_that_is_asked_for(tmp_path: Path)
     assert step == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
 
 
-def test_what_is_not_declared_is_removed_where_its_section_is(tmp_path: Path) -> None:
-    without = "users: {sensor: {bindings: {}, tokens: {}}}\nissuers: {}"
-    pruned = plan(declared(tmp_path, without), there(), PlanOptions(prune=True))
-
-    assert [(step.change, step.key) for step in pruned] == [
-        (Change.REMOVE, TOKEN),
-        (Change.REMOVE, IDENTITY),
-        (Change.REMOVE, ISSUER),
-    ]
-    assert plan(declared(tmp_path, without), there()) == []
-    assert plan(declared(tmp_path, "users: {sensor: {}}"), there(), PlanOptions(prune=True)) == []
-    assert ISSUER not in [
-        step.key for step in plan(declared(tmp_path, without), with_source("settings"), PlanOptions(prune=True))
-    ]
-
-
 def test_an_issuer_keeps_what_is_not_declared_when_it_is_altered(tmp_path: Path) -> None:
     found = wire.Issuer(name="checkin", url=URL, clients=["app"], client_secret="***", source="registry")
     sent: list[Call[Any]] = []
 
     def ask(call: Call[Any]) -> Any:
         sent.append(call)
-        return found
+        return wire.Versioned(found, '"7"')
 
     CarryingOut(ask, print).do(Step(Change.ALTER, ISSUER, {"audiences": ("ams",)}))
     looked, sent_then = sent
 
     assert looked.path == "/v1/issuers/checkin"
+    assert sent_then.headers == {"If-Match": '"7"'}
     body = json.loads(sent_then.body or b"")
     assert (sent_then.method, body["audiences"], body["clients"], body["client_secret"]) == (
         "PUT",
@@ -296,9 +277,7 @@ def test_an_identity_that_somebody_else_has_ends_it_with_the_reason() -> None:
         )
 
 
-def test_issuers_bindings_and_tokens_are_made_and_again_there_is_nothing_to_do(
-    ams: Ams, files: Files, tmp_path: Path
-) -> None:
+def test_issuers_bindings_and_tokens_are_made_once(ams: Ams, files: Files, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret\n")
     text = TEXT.replace("garden", "PROJECT").replace("checkin:", "PROJECT:").replace("sensor", "PROJECT-sensor")
     text = text.replace(URL, "https://PROJECT.example").replace("s-7", "PROJECT-s-7")

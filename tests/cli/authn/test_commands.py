@@ -19,9 +19,7 @@ def bind(authn: Authn, name: str = "jane", *more: str) -> str:
     return authn("bindings", "create", name, "--dn", SLASHED, "--unique-key", "id-1", *more)
 
 
-def test_a_service_type_is_made_shown_changed_listed_and_deleted(
-    authn: Authn, certificates: CertificateService
-) -> None:
+def test_a_service_type_is_made_shown_changed_and_deleted(authn: Authn, certificates: CertificateService) -> None:
     authn("service-types", "create", "web.one", "--host", "a.example", "--host", "b.example", "--type", "web-api",
           "--auth-method", "api-key", "--verify-client-host")  # fmt: skip
     assert "a.example, b.example" in authn("service-types", "show", "web.one")
@@ -56,9 +54,7 @@ def test_a16_secrets_of_auth_methods_come_from_files_and_are_never_printed(
     assert certificates.auth_methods == []
 
 
-def test_a_binding_takes_its_subject_in_any_spelling_and_is_found_by_another(
-    authn: Authn, certificates: CertificateService
-) -> None:
+def test_a_subject_in_any_spelling_is_bound_and_found(authn: Authn, certificates: CertificateService) -> None:
     bind(authn)
 
     assert certificates.bindings[0]["auth_identifier"] == NORMAL
@@ -69,9 +65,7 @@ def test_a_binding_takes_its_subject_in_any_spelling_and_is_found_by_another(
     assert "jane" not in authn("bindings", "find", "--dn", "/CN=Joe")
 
 
-def test_a_certificate_in_a_file_says_subject_and_issuer(
-    authn: Authn, certificates: CertificateService, tmp_path: Path
-) -> None:
+def test_a_certificate_says_subject_and_issuer(authn: Authn, certificates: CertificateService, tmp_path: Path) -> None:
     pair = Authority.make(tmp_path).signs("jane", ("C", "GR"), ("CN", "Jane"))
 
     authn("bindings", "create", "jane", "--cert", pair.chain, "--unique-key", "id-1", "--with-issuer")
@@ -147,7 +141,7 @@ def test_names_are_completed_from_the_service(
     assert key_names(context, "") == []
 
 
-def test_the_audit_log_is_shown_from_the_service_or_from_its_file(
+def test_the_audit_log_is_shown_from_service_or_file(
     authn: Authn, certificates: CertificateService, tmp_path: Path
 ) -> None:
     said = {"time": DATE, "id": "1", "service": "authn", "actor": "management key", "address": "192.0.2.7",

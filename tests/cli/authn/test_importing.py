@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,137 +17,111 @@ METHOD = {"service_uuid": "old-web", "port": {"$numberInt": "8444"}, "host": "we
 BINDING = {"name": "jane", "service_uuid": "old-web", "host": "web.example", "auth_identifier": "CN=Jane,C=GR",
            "uuid": "old-b", "auth_type": "x509", "uniquekey": "id-1"}  # fmt: skip
 SAN = {"binding_uuid": "old-b", "binding_auth_identifier": "CN=Jane,C=GR"}
-Database = Callable[..., str]
+
+
+class Old:
+    """A database of the reference, and the service that it is brought into."""
+
+    def __init__(self, authn: Authn, certificates: CertificateService, folder: Path) -> None:
+        self.authn = authn
+        self.certificates = certificates
+        self._folder = folder
+
+    def dump(self, *documents: dict[str, Any]) -> str:
+        (self._folder / "dump.json").write_text("\n".join(json.dumps(each) for each in documents))
+        return "dump.json"
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
-    def write(*documents: dict[str, Any]) -> str:
-        (tmp_path / "dump.json").write_text("\n".join(json.dumps(each) for each in documents))
-        return "dump.json"
-
-    return write
+def old(authn: Authn, certificates: CertificateService, tmp_path: Path) -> Old:
+    return Old(authn, certificates, tmp_path)
 
 
-def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_do(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
-    dump = database(BINDING, METHOD, TYPE, SAN)
-    first = authn.run("import", dump)
-    before = len(certificates.changes)
-    again = authn.run("import", dump)
+def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_do(old: Old) -> None:
+    dump = old.dump(BINDING, METHOD, TYPE, SAN)
+    dry = old.authn("import", dump, "--dry-run")
+    unchanged = list(old.certificates.changes)
+    first = old.authn.run("import", dump)
+    before = len(old.certificates.changes)
+    again = old.authn.run("import", dump)
 
     assert (first.returncode, again.returncode) == (0, 0)
+    assert (dry, unchanged) == (first.stdout, [])
     assert first.stdout.endswith("3 made\n")
     assert again.stdout.endswith("3 as it is\n")
-    assert len(certificates.changes) == before == 3
-    web = certificates.service_types[1]
+    assert len(old.certificates.changes) == before == 3
+    web = old.certificates.service_types[1]
     assert web["auth_types"] == ["x509"]
-    assert certificates.auth_methods[0]["access_key"] == "hush"
-    assert certificates.auth_methods[0]["port"] == 8444
-    assert certificates.bindings[0]["service_uuid"] == web["uuid"]
+    assert old.certificates.auth_methods[0]["access_key"] == "hush"
+    assert old.certificates.auth_methods[0]["port"] == 8444
+    assert old.certificates.bindings[0]["service_uuid"] == web["uuid"]
     assert f"web was old-web and is {web['uuid']}" in first.stderr
     assert "hush" not in first.stdout + first.stderr
 
 
-def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_reported(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
-    ran = authn.run("import", database(TYPE, METHOD, BINDING | {"unique_key": "id-2"}))
+def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_reported(old: Old) -> None:
+    ran = old.authn.run("import", old.dump(TYPE, METHOD, BINDING | {"unique_key": "id-2"}))
 
-    assert certificates.bindings[0]["unique_key"] == "id-1"
+    assert old.certificates.bindings[0]["unique_key"] == "id-1"
     assert "user id-2 was asked for and never took effect; id-1 is kept" in ran.stdout
 
 
-def test_a_binding_of_before_2019_has_its_subject_under_the_old_name_and_no_type(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
-    old = {name: value for name, value in BINDING.items() if name not in ("auth_identifier", "auth_type")}
+def test_a_binding_of_before_2019_has_its_subject_under_the_old_name_and_no_type(old: Old) -> None:
+    before = {name: value for name, value in BINDING.items() if name not in ("auth_identifier", "auth_type")}
 
-    assert authn("import", database(TYPE, METHOD, old | {"dn": "CN=Jane,C=GR"})).endswith("3 made\n")
-    assert (certificates.bindings[0]["auth_identifier"], certificates.bindings[0]["auth_type"]) == (
+    assert old.authn("import", old.dump(TYPE, METHOD, before | {"dn": "CN=Jane,C=GR"})).endswith("3 made\n")
+    assert (old.certificates.bindings[0]["auth_identifier"], old.certificates.bindings[0]["auth_type"]) == (
         "CN=Jane,C=GR",
         "x509",
     )
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
-    assert authn("import", database(TYPE, METHOD, BINDING), "--dry-run").endswith("3 made\n")
-    assert certificates.changes == []
-
-
-def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
-    dump = database(TYPE, METHOD, BINDING | {"name": "jane/at home"})
-    refused = authn.run("import", dump)
+def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(old: Old) -> None:
+    dump = old.dump(TYPE, METHOD, BINDING | {"name": "jane/at home"})
+    refused = old.authn.run("import", dump)
 
     assert refused.returncode == Exit.REFUSED
     assert "a name is letters" in refused.stdout
-    assert authn("import", dump, "--mend-names").endswith("1 made, 2 as it is\n")
-    assert certificates.bindings[0]["name"] == "jane-at-home" == mended("jane/at home")
+    assert old.authn("import", dump, "--mend-names").endswith("1 made, 2 as it is\n")
+    assert old.certificates.bindings[0]["name"] == "jane-at-home" == mended("jane/at home")
 
 
-def test_a7_a_record_that_cannot_be_is_refused_and_the_others_are_taken(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
+def test_a7_a_record_that_cannot_be_is_refused_and_the_others_are_taken(old: Old) -> None:
     odd = TYPE | {"name": "web/odd", "uuid": "old-odd"}
     nobody = TYPE | {"name": "nobody", "uuid": "old-nobody", "auth_types": ["oidc"]}
-    dump = database(odd, nobody, TYPE, METHOD | {"port": -1}, BINDING)
+    dump = old.dump(odd, nobody, TYPE, METHOD | {"port": -1}, BINDING)
 
-    planned, ran = authn.run("import", dump, "--dry-run"), authn.run("import", dump)
+    planned, ran = old.authn.run("import", dump, "--dry-run"), old.authn.run("import", dump)
 
     assert planned.stdout == ran.stdout
     assert ran.stdout.endswith("2 made, 3 refused\n")
     assert "a name is letters" in ran.stdout
     assert "it has logins by oidc only, which never worked" in ran.stdout
     assert "a port is from 1 to 65535" in ran.stdout
-    assert [each["name"] for each in certificates.bindings] == ["jane"]
+    assert [each["name"] for each in old.certificates.bindings] == ["jane"]
 
 
-def test_duplicates_and_orphans_are_reported_and_none_of_them_taken(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
+def test_duplicates_and_orphans_are_reported_and_none_of_them_taken(old: Old) -> None:
     orphan = BINDING | {"name": "orphan", "service_uuid": "gone"}
-    ran = authn.run("import", database(TYPE, METHOD, METHOD, BINDING, BINDING | {"name": "janet"}, orphan))
+    ran = old.authn.run("import", old.dump(TYPE, METHOD, METHOD, BINDING, BINDING | {"name": "janet"}, orphan))
 
     assert ran.returncode == Exit.REFUSED
     assert ran.stdout.count("bindings of the file have this subject on this host") == 2
     assert "2 auth methods are of this host" in ran.stdout
     assert "there is no service type gone" in ran.stdout
-    assert certificates.bindings == certificates.auth_methods == []
+    assert old.certificates.bindings == old.certificates.auth_methods == []
 
 
-def test_what_was_changed_here_since_is_not_undone(
-    authn: Authn,
-    certificates: CertificateService,
-    database: Database,
-) -> None:
-    dump = database(TYPE, METHOD, BINDING)
-    authn("import", dump)
-    certificates.bindings[0]["unique_key"] = "id-5"
+def test_what_was_changed_here_since_is_not_undone(old: Old) -> None:
+    dump = old.dump(TYPE, METHOD, BINDING)
+    old.authn("import", dump)
+    old.certificates.bindings[0]["unique_key"] = "id-5"
 
-    ran = authn.run("import", dump)
+    ran = old.authn.run("import", dump)
 
     assert ran.returncode == Exit.REFUSED
     assert "is there with other unique_key" in ran.stdout
-    assert certificates.bindings[0]["unique_key"] == "id-5"
+    assert old.certificates.bindings[0]["unique_key"] == "id-5"
 
 
 @pytest.mark.parametrize("text", ["[{", "[1]", '{"x": 1}', '{"auth_identifier": "CN=x"}', '{"hosts": "x"}',

@@ -15,18 +15,11 @@ P = "/v1/projects/P"
 RULE = wire.RoleRule(entitlement="urn:a:group:b", project="P", roles=["publisher"])
 ISSUER = wire.Issuer(name="I", url="https://issuer.example", audiences=["ams"], client_secret="***", roles=[RULE])
 ISSUER_BODY = {
-    "url": "https://issuer.example",
-    "audiences": ["ams"],
-    "clients": [],
-    "jwks_url": "",
-    "introspect": "never",
-    "introspection_url": "",
-    "client_id": "",
-    "client_secret": "***",
-    "create_users": False,
+    "url": "https://issuer.example", "audiences": ["ams"], "clients": [], "jwks_url": "", "introspect": "never",
+    "introspection_url": "", "client_id": "", "client_secret": "***", "create_users": False,
     "entitlement_claims": ["entitlements", "eduperson_entitlement"],
     "roles": [{"entitlement": "urn:a:group:b", "project": "P", "roles": ["publisher"]}],
-}
+}  # fmt: skip
 
 CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     # contract 7
@@ -39,18 +32,9 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     # contract 7.1
     (wire.list_members("P"), "GET", f"{P}/members", EMPTY),
     (wire.get_member("P", "U"), "GET", f"{P}/members/U", EMPTY),
-    (
-        wire.create_member("P", "U", ["consumer"], email="u@site.example"),
-        "POST",
-        f"{P}/members/U",
-        {"projects": [{"project": "P", "roles": ["consumer"]}], "email": "u@site.example"},
-    ),
-    (
-        wire.update_member("P", "U", []),
-        "PUT",
-        f"{P}/members/U",
-        {"projects": [{"project": "P", "roles": []}]},
-    ),
+    (wire.create_member("P", "U", ["consumer"], email="u@site.example"), "POST", f"{P}/members/U",
+        {"projects": [{"project": "P", "roles": ["consumer"]}], "email": "u@site.example"}),
+    (wire.update_member("P", "U", []), "PUT", f"{P}/members/U", {"projects": [{"project": "P", "roles": []}]}),
     (wire.add_member("P", "U", ["publisher"]), "POST", f"{P}/members/U:add", {"roles": ["publisher"]}),
     (wire.remove_member("P", "U"), "POST", f"{P}/members/U:remove", EMPTY),
     # contract 5
@@ -60,18 +44,10 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.get_user_by_token("abc123"), "GET", "/v1/users:byToken/abc123", EMPTY),
     (wire.get_profile(), "GET", "/v1/users/profile", EMPTY),
     (wire.create_user("U"), "POST", "/v1/users/U", {}),
-    (
-        wire.create_user("U", wire.UserDetails(email="u@site.example", service_roles=["service_admin"])),
-        "POST",
-        "/v1/users/U",
-        {"email": "u@site.example", "service_roles": ["service_admin"]},
-    ),
-    (
-        wire.update_user("U", wire.UserDetails(name="V", projects=[])),
-        "PUT",
-        "/v1/users/U",
-        {"name": "V", "projects": []},
-    ),
+    (wire.create_user("U", wire.UserDetails(email="u@site.example", service_roles=["service_admin"])),
+        "POST", "/v1/users/U", {"email": "u@site.example", "service_roles": ["service_admin"]}),
+    (wire.update_user("U", wire.UserDetails(name="V", projects=[])), "PUT", "/v1/users/U",
+        {"name": "V", "projects": []}),
     (wire.refresh_token("U"), "POST", "/v1/users/U:refreshToken", EMPTY),
     (wire.delete_user("U"), "DELETE", "/v1/users/U", EMPTY),
     # our own beside it: named tokens, and by whose word one logs in
@@ -79,26 +55,15 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.get_token("U", "N"), "GET", "/v1/users/U/tokens/N", EMPTY),
     (wire.create_token("U", "N"), "POST", "/v1/users/U/tokens/N", {}),
     (wire.create_token("U", "N", public_key="PEM"), "POST", "/v1/users/U/tokens/N", {"public_key": "PEM"}),
-    (
-        wire.create_token("U", "N", expires_in=60, rights=[wire.Right(action="topics:publish", resource="*")]),
-        "POST",
-        "/v1/users/U/tokens/N",
-        {"expires_in": 60, "rights": [{"action": "topics:publish", "resource": "*"}]},
-    ),
-    (
-        wire.create_token("U", "N", expires_on="2030-05-01T00:00:00Z"),
-        "POST",
-        "/v1/users/U/tokens/N",
-        {"expires_on": "2030-05-01T00:00:00Z"},
-    ),
+    (wire.create_token("U", "N", expires_in=60, rights=[wire.Right(action="topics:publish", resource="*")]),
+        "POST", "/v1/users/U/tokens/N",
+        {"expires_in": 60, "rights": [{"action": "topics:publish", "resource": "*"}]}),
+    (wire.create_token("U", "N", expires_on="2030-05-01T00:00:00Z"), "POST", "/v1/users/U/tokens/N",
+        {"expires_on": "2030-05-01T00:00:00Z"}),
     (wire.revoke_token("U", "N"), "DELETE", "/v1/users/U/tokens/N", EMPTY),
     (wire.list_bindings("U"), "GET", "/v1/users/U/bindings", EMPTY),
-    (
-        wire.create_binding("U", "B", "https://issuer.example", "jane"),
-        "POST",
-        "/v1/users/U/bindings/B",
-        {"issuer": "https://issuer.example", "subject": "jane"},
-    ),
+    (wire.create_binding("U", "B", "https://issuer.example", "jane"), "POST", "/v1/users/U/bindings/B",
+        {"issuer": "https://issuer.example", "subject": "jane"}),
     (wire.delete_binding("U", "B"), "DELETE", "/v1/users/U/bindings/B", EMPTY),
     (wire.list_issuers(), "GET", "/v1/issuers", EMPTY),
     (wire.get_issuer("I"), "GET", "/v1/issuers/I", EMPTY),
@@ -107,12 +72,8 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.delete_issuer("I"), "DELETE", "/v1/issuers/I", EMPTY),
     # contract 6
     (wire.register("U"), "POST", "/v1/registrations", {"name": "U"}),
-    (
-        wire.register("U", wire.UserDetails(email="u@site.example", service_roles=["service_admin"])),
-        "POST",
-        "/v1/registrations",
-        {"name": "U", "email": "u@site.example"},
-    ),
+    (wire.register("U", wire.UserDetails(email="u@site.example", service_roles=["service_admin"])),
+        "POST", "/v1/registrations", {"name": "U", "email": "u@site.example"}),
     (wire.list_registrations(), "GET", "/v1/registrations", EMPTY),
     (wire.get_registration("7a3c-1"), "GET", "/v1/registrations/7a3c-1", EMPTY),
     (wire.accept_registration("7a3c-1"), "POST", "/v1/registrations/7a3c-1:accept", EMPTY),
@@ -126,110 +87,45 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.list_topic_subscriptions("P", "T"), "GET", f"{P}/topics/T/subscriptions", EMPTY),
     (wire.get_topic_acl("P", "T"), "GET", f"{P}/topics/T:acl", EMPTY),
     (wire.modify_topic_acl("P", "T", ["U"]), "POST", f"{P}/topics/T:modifyAcl", {"authorized_users": ["U"]}),
-    (
-        wire.create_topic("P", "T", schema="X"),
-        "PUT",
-        f"{P}/topics/T",
-        {"schema": "projects/P/schemas/X"},
-    ),
-    (
-        wire.attach_schema("P", "T", "X"),
-        "POST",
-        f"{P}/topics/T:attachSchema",
-        {"schema": "projects/P/schemas/X"},
-    ),
+    (wire.create_topic("P", "T", schema="X"), "PUT", f"{P}/topics/T", {"schema": "projects/P/schemas/X"}),
+    (wire.attach_schema("P", "T", "X"), "POST", f"{P}/topics/T:attachSchema", {"schema": "projects/P/schemas/X"}),
     (wire.detach_schema("P", "T"), "POST", f"{P}/topics/T:detachSchema", EMPTY),
     # contract 15, and what is ours beside it
     (wire.list_schemas("P"), "GET", f"{P}/schemas", EMPTY),
     (wire.get_schema("P", "X"), "GET", f"{P}/schemas/X", EMPTY),
-    (
-        wire.create_schema("P", "X", {"type": "object"}),
-        "POST",
-        f"{P}/schemas/X",
-        {"type": "json", "schema": {"type": "object"}},
-    ),
-    (
-        wire.create_schema("P", "X", attributes={"closed": True}),
-        "POST",
-        f"{P}/schemas/X",
-        {"type": "json", "attributes": {"closed": True}},
-    ),
+    (wire.create_schema("P", "X", {"type": "object"}), "POST", f"{P}/schemas/X",
+        {"type": "json", "schema": {"type": "object"}}),
+    (wire.create_schema("P", "X", attributes={"closed": True}), "POST", f"{P}/schemas/X",
+        {"type": "json", "attributes": {"closed": True}}),
     (wire.update_schema("P", "X", name="Y"), "PUT", f"{P}/schemas/X", {"name": "projects/P/schemas/Y"}),
-    (
-        wire.update_schema("P", "X", {"type": "int"}, kind="avro", attributes={}),
-        "PUT",
-        f"{P}/schemas/X",
-        {"type": "avro", "schema": {"type": "int"}, "attributes": {}},
-    ),
+    (wire.update_schema("P", "X", {"type": "int"}, kind="avro", attributes={}), "PUT", f"{P}/schemas/X",
+        {"type": "avro", "schema": {"type": "int"}, "attributes": {}}),
     (wire.delete_schema("P", "X"), "DELETE", f"{P}/schemas/X", EMPTY),
     (wire.validate_document("P", "X", b'{"a": 1}'), "POST", f"{P}/schemas/X:validate", {"a": 1}),
     (wire.validate_datum("P", "X", b"hi"), "POST", f"{P}/schemas/X:validate", {"data": "aGk="}),
-    (
-        wire.validate_message("P", "X", MESSAGE),
-        "POST",
-        f"{P}/schemas/X:validate",
-        {"data": "aGk=", "attributes": {"k": "v"}},
-    ),
-    (
-        wire.dry_run("P", "X", "T", 5),
-        "POST",
-        f"{P}/schemas/X:dryRun",
-        {"topic": "projects/P/topics/T", "messages": 5},
-    ),
+    (wire.validate_message("P", "X", MESSAGE), "POST", f"{P}/schemas/X:validate",
+        {"data": "aGk=", "attributes": {"k": "v"}}),
+    (wire.dry_run("P", "X", "T", 5), "POST", f"{P}/schemas/X:dryRun",
+        {"topic": "projects/P/topics/T", "messages": 5}),
     # contract 12.2
-    (
-        wire.publish("P", "T", [MESSAGE, wire.Message(data="bXkgZGF0YQ==")]),
-        "POST",
-        f"{P}/topics/T:publish",
-        {"messages": [{"attributes": {"k": "v"}, "data": "aGk="}, {"data": "bXkgZGF0YQ=="}]},
-    ),
+    (wire.publish("P", "T", [MESSAGE, wire.Message(data="bXkgZGF0YQ==")]), "POST", f"{P}/topics/T:publish",
+        {"messages": [{"attributes": {"k": "v"}, "data": "aGk="}, {"data": "bXkgZGF0YQ=="}]}),
     # contract 9
     (wire.list_subscriptions("P"), "GET", f"{P}/subscriptions", EMPTY),
     (wire.get_subscription("P", "S"), "GET", f"{P}/subscriptions/S", EMPTY),
     (wire.create_subscription("P", "S", "T"), "PUT", f"{P}/subscriptions/S", {"topic": "projects/P/topics/T"}),
-    (
-        wire.create_subscription("P", "S", "T", ack_deadline=0),
-        "PUT",
-        f"{P}/subscriptions/S",
-        {"topic": "projects/P/topics/T", "ackDeadlineSeconds": 0},
-    ),
-    (
-        wire.create_subscription("P", "S", "T", parallel=wire.ParallelOptions()),
-        "PUT",
-        f"{P}/subscriptions/S",
-        {"topic": "projects/P/topics/T", "type": "parallel"},
-    ),
-    (
-        wire.create_subscription(
-            "P",
-            "S",
-            "T",
-            parallel=wire.ParallelOptions(
-                retry_policy=wire.RetryBackoff("1s"),
-                dead_letter_policy=wire.DeadLetterPolicy("D", 7),
-                filter="attributes:a",
-                enable_message_ordering=True,
-                expiration_policy=wire.ExpirationPolicy("86400s"),
-            ),
-        ),
-        "PUT",
-        f"{P}/subscriptions/S",
-        {
-            "topic": "projects/P/topics/T",
-            "type": "parallel",
-            "retryPolicy": {"minimumBackoff": "1s"},
-            "deadLetterPolicy": {"deadLetterTopic": "D", "maxDeliveryAttempts": 7},
-            "filter": "attributes:a",
-            "enableMessageOrdering": True,
-            "expirationPolicy": {"ttl": "86400s"},
-        },
-    ),
-    (
-        wire.update_subscription("P", "S", wire.SubscriptionChanges(retry_policy=None, retain_acked_messages=False)),
-        "POST",
-        f"{P}/subscriptions/S:update",
-        {"retryPolicy": None, "retainAckedMessages": False},
-    ),
+    (wire.create_subscription("P", "S", "T", ack_deadline=0), "PUT", f"{P}/subscriptions/S",
+        {"topic": "projects/P/topics/T", "ackDeadlineSeconds": 0}),
+    (wire.create_subscription("P", "S", "T", parallel=wire.ParallelOptions()), "PUT", f"{P}/subscriptions/S",
+        {"topic": "projects/P/topics/T", "type": "parallel"}),
+    (wire.create_subscription("P", "S", "T", parallel=wire.ParallelOptions(retry_policy=wire.RetryBackoff("1s"),
+        dead_letter_policy=wire.DeadLetterPolicy("D", 7), filter="attributes:a", enable_message_ordering=True,
+        expiration_policy=wire.ExpirationPolicy("86400s"))), "PUT", f"{P}/subscriptions/S",
+        {"topic": "projects/P/topics/T", "type": "parallel", "retryPolicy": {"minimumBackoff": "1s"},
+        "deadLetterPolicy": {"deadLetterTopic": "D", "maxDeliveryAttempts": 7}, "filter": "attributes:a",
+        "enableMessageOrdering": True, "expirationPolicy": {"ttl": "86400s"}}),
+    (wire.update_subscription("P", "S", wire.SubscriptionChanges(retry_policy=None, retain_acked_messages=False)),
+        "POST", f"{P}/subscriptions/S:update", {"retryPolicy": None, "retainAckedMessages": False}),
     # contract 19.6
     (wire.detach_subscription("P", "S"), "POST", f"{P}/subscriptions/S:detach", EMPTY),
     # contract 19.3
@@ -241,90 +137,46 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.delete_subscription("P", "S"), "DELETE", f"{P}/subscriptions/S", EMPTY),
     (wire.get_subscription_acl("P", "S"), "GET", f"{P}/subscriptions/S:acl", EMPTY),
     (wire.modify_subscription_acl("P", "S", []), "POST", f"{P}/subscriptions/S:modifyAcl", {"authorized_users": []}),
-    (
-        wire.modify_ack_deadline("P", "S", 60),
-        "POST",
-        f"{P}/subscriptions/S:modifyAckDeadline",
-        {"ackDeadlineSeconds": 60},
-    ),
+    (wire.modify_ack_deadline("P", "S", 60), "POST", f"{P}/subscriptions/S:modifyAckDeadline",
+        {"ackDeadlineSeconds": 60}),
     # contract 13
-    (
-        wire.modify_push_config(
-            "P", "S", wire.PushConfig(push_endpoint="https://r.example/", retry_policy=wire.RetryPolicy(period=300))
-        ),
-        "POST",
-        f"{P}/subscriptions/S:modifyPushConfig",
-        {"pushConfig": {"pushEndpoint": "https://r.example/", "retryPolicy": {"period": 300}}},
-    ),
-    (
-        wire.modify_push_config(
-            "P", "S", wire.PushConfig(type="mattermost", mattermost_url="https://c.example/", base64_decode=False)
-        ),
-        "POST",
-        f"{P}/subscriptions/S:modifyPushConfig",
-        {"pushConfig": {"type": "mattermost", "mattermostUrl": "https://c.example/", "base64Decode": False}},
-    ),
+    (wire.modify_push_config("P", "S", wire.PushConfig(push_endpoint="https://r.example/",
+        retry_policy=wire.RetryPolicy(period=300))), "POST", f"{P}/subscriptions/S:modifyPushConfig",
+        {"pushConfig": {"pushEndpoint": "https://r.example/", "retryPolicy": {"period": 300}}}),
+    (wire.modify_push_config("P", "S", wire.PushConfig(type="mattermost", mattermost_url="https://c.example/",
+        base64_decode=False)), "POST", f"{P}/subscriptions/S:modifyPushConfig",
+        {"pushConfig": {"type": "mattermost", "mattermostUrl": "https://c.example/", "base64Decode": False}}),
     (wire.modify_push_config("P", "S", None), "POST", f"{P}/subscriptions/S:modifyPushConfig", {"pushConfig": {}}),
     (wire.verify_push_endpoint("P", "S"), "POST", f"{P}/subscriptions/S:verifyPushEndpoint", EMPTY),
-    (
-        wire.create_subscription(
-            "P",
-            "S",
-            "T",
-            push=wire.PushConfig(
-                push_endpoint="https://r.example/", authorization_header=wire.AuthorizationHeader(type="disabled")
-            ),
-        ),
-        "PUT",
-        f"{P}/subscriptions/S",
-        {
-            "topic": "projects/P/topics/T",
-            "pushConfig": {"pushEndpoint": "https://r.example/", "authorizationHeader": {"type": "disabled"}},
-        },
-    ),
+    (wire.create_subscription("P", "S", "T", push=wire.PushConfig(push_endpoint="https://r.example/",
+        authorization_header=wire.AuthorizationHeader(type="disabled"))), "PUT", f"{P}/subscriptions/S",
+        {"topic": "projects/P/topics/T", "pushConfig": {"pushEndpoint": "https://r.example/", "authorizationHeader":
+        {"type": "disabled"}}}),
     # contract 10 and 11; both values of a pull are strings (clients.md, R3)
     (wire.pull("P", "S"), "POST", f"{P}/subscriptions/S:pull", {"maxMessages": "1", "returnImmediately": "false"}),
-    (
-        wire.pull("P", "S", max_messages=100, wait=False),
-        "POST",
-        f"{P}/subscriptions/S:pull",
-        {"maxMessages": "100", "returnImmediately": "true"},
-    ),
-    (
-        wire.acknowledge("P", "S", [wire.ack_id("P", "S", 7)]),
-        "POST",
-        f"{P}/subscriptions/S:acknowledge",
-        {"ackIds": ["projects/P/subscriptions/S:7"]},
-    ),
+    (wire.pull("P", "S", max_messages=100, wait=False), "POST", f"{P}/subscriptions/S:pull",
+        {"maxMessages": "100", "returnImmediately": "true"}),
+    (wire.acknowledge("P", "S", [wire.ack_id("P", "S", 7)]), "POST", f"{P}/subscriptions/S:acknowledge",
+        {"ackIds": ["projects/P/subscriptions/S:7"]}),
     (wire.get_offsets("P", "S"), "GET", f"{P}/subscriptions/S:offsets", EMPTY),
-    (
-        wire.time_to_offset("P", "S", datetime(2024, 1, 2, tzinfo=UTC)),
-        "GET",
-        f"{P}/subscriptions/S:timeToOffset",
-        EMPTY,
-    ),
+    (wire.time_to_offset("P", "S", datetime(2024, 1, 2, tzinfo=UTC)), "GET", f"{P}/subscriptions/S:timeToOffset",
+        EMPTY),
     (wire.modify_offset("P", "S", 0), "POST", f"{P}/subscriptions/S:modifyOffset", {"offset": 0}),
     # ours
     (wire.modify_topic_retention("P", "T", 60), "POST", f"{P}/topics/T:modifyRetention", {"retentionSeconds": 60}),
+    (wire.get_project_quotas("P"), "GET", f"{P}:quotas", None),
+    (wire.modify_project_quotas("P", {"topics": None}), "POST", f"{P}:modifyQuotas", {"quotas": {"topics": None}}),
     (wire.modify_project_retention("P", 0), "POST", f"{P}:modifyRetention", {"retentionSeconds": 0}),
     (wire.diagnose("P", "S"), "GET", f"{P}/subscriptions/S:doctor", EMPTY),
     (wire.diagnose_service(), "GET", "/v1/doctor", EMPTY),
     (wire.get_push_status("P", "S"), "GET", f"{P}/subscriptions/S:pushStatus", EMPTY),
-    (
-        wire.lease_push("h", ["1", "2"], states={"1": {"batch": 3}}, version="v"),
-        "POST",
-        "/v1/push:lease",
-        {"holder": "h", "held": ["1", "2"], "states": {"1": {"batch": 3}}, "leaving": False, "version": "v"},
-    ),
+    (wire.lease_push("h", ["1", "2"], states={"1": {"batch": 3}}, version="v"), "POST", "/v1/push:lease",
+        {"holder": "h", "held": ["1", "2"], "states": {"1": {"batch": 3}}, "leaving": False, "version": "v"}),
     (wire.get_topic_offsets("P", "T"), "GET", f"{P}/topics/T:offsets", EMPTY),
     (wire.read_topic("P", "T"), "GET", f"{P}/topics/T:read", EMPTY),
     (wire.seek("P", "S", offset=0), "POST", f"{P}/subscriptions/S:seek", {"offset": 0}),
-    (
-        wire.seek("P", "S", time=datetime(2024, 1, 2, tzinfo=UTC)),
-        "POST",
-        f"{P}/subscriptions/S:seek",
-        {"time": "2024-01-02T00:00:00.000Z"},
-    ),
+    (wire.seek("P", "S", time=datetime(2024, 1, 2, tzinfo=UTC)), "POST", f"{P}/subscriptions/S:seek",
+        {"time": "2024-01-02T00:00:00.000Z"}),
     # contract 14.1 to 14.4
     (wire.get_service_metrics(), "GET", "/v1/metrics", EMPTY),
     (wire.get_project_metrics("P"), "GET", f"{P}:metrics", EMPTY),
@@ -335,7 +187,7 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     # contract 14.5 and 14.6
     (wire.get_status(), "GET", "/v1/status", EMPTY),
     (wire.get_version(), "GET", "/v1/version", EMPTY),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "method", "path", "body"), CALLS, ids=lambda each: getattr(each, "path", ""))
@@ -359,54 +211,45 @@ def test_only_what_does_no_harm_twice_is_repeatable() -> None:
     assert all(call.may_repeat for call, *_ in CALLS if call.method == "GET")
 
 
-def test_lists_can_be_asked_for_in_pages() -> None:
-    assert wire.list_topics("P").query == {}
-    assert wire.list_topics("P", page_size=2, page_token="bmV4dA==").query == {"pageSize": "2", "pageToken": "bmV4dA=="}
-    assert wire.list_users(project="P", details=True).query == {"project": "P", "details": "true"}
-    assert wire.list_members("P", details=True, page_size=1).query == {"details": "true", "pageSize": "1"}
+MOMENT = datetime.fromisoformat("2024-01-02T05:04:05.678901+02:00")
+WINDOW = {"start_date": "2024-01-01", "end_date": "2024-01-31", "projects": "P,Q"}
+
+QUERIES: list[tuple[wire.Call[Any], dict[str, str]]] = [
+    (wire.list_topics("P"), {}),
+    (wire.list_topics("P", page_size=2, page_token="bmV4dA=="), {"pageSize": "2", "pageToken": "bmV4dA=="}),
+    (wire.list_users(project="P", details=True), {"project": "P", "details": "true"}),
+    (wire.list_members("P", details=True, page_size=1), {"details": "true", "pageSize": "1"}),
+    (wire.list_registrations(), {}),
+    (wire.list_registrations(status="pending", name="U"), {"status": "pending", "name": "U"}),
+    (wire.list_registrations(email="e", organization="o", activation_token="a"),
+        {"email": "e", "organization": "o", "activation_token": "a"}),
+    (wire.read_topic("P", "T", start=0, stop=9, most=5, subscription="S"),
+        {"from": "0", "to": "9", "max": "5", "subscription": "S"}),
+    (wire.read_topic("P", "T"), {}),
+    (wire.get_topic_offsets("P", "T"), {}),
+    (wire.get_va_metrics(start="2024-01-01", end="2024-01-31", projects=["P", "Q"]), WINDOW),
+    (wire.get_usage_report(end="2024-01-31"), {"end_date": "2024-01-31"}),
+    (wire.get_va_metrics(), {}),
+    # a time travels in UTC with three digits
+    (wire.time_to_offset("P", "S", MOMENT), {"time": "2024-01-02T03:04:05.678Z"}),
+    (wire.time_to_offset("P", "S", MOMENT.replace(microsecond=0)), {"time": "2024-01-02T03:04:05.000Z"}),
+]  # fmt: skip
 
 
-def test_registrations_can_be_asked_for_by_what_they_hold() -> None:
-    assert wire.list_registrations().query == {}
-    assert wire.list_registrations(status="pending", name="U").query == {"status": "pending", "name": "U"}
-    assert wire.list_registrations(email="e", organization="o", activation_token="a").query == {
-        "email": "e", "organization": "o", "activation_token": "a"
-    }  # fmt: skip
-
-
-def test_a_range_says_only_what_was_asked_for() -> None:
-    asked = wire.read_topic("P", "T", start=0, stop=9, most=5, subscription="S")
-
-    assert asked.query == {"from": "0", "to": "9", "max": "5", "subscription": "S"}
-    assert wire.read_topic("P", "T").query == wire.get_topic_offsets("P", "T").query == {}
-
-
-def test_usage_is_asked_for_in_a_window_and_of_projects() -> None:
-    query = {"start_date": "2024-01-01", "end_date": "2024-01-31", "projects": "P,Q"}
-
-    assert wire.get_va_metrics(start="2024-01-01", end="2024-01-31", projects=["P", "Q"]).query == query
-    assert wire.get_usage_report(end="2024-01-31").query == {"end_date": "2024-01-31"}
-    assert wire.get_va_metrics().query == {}
-
-
-def test_a_time_travels_in_utc_with_three_digits() -> None:
-    moment = datetime.fromisoformat("2024-01-02T05:04:05.678901+02:00")
-
-    assert wire.time_to_offset("P", "S", moment).query == {"time": "2024-01-02T03:04:05.678Z"}
-    assert wire.time_to_offset("P", "S", moment.replace(microsecond=0)).query == {"time": "2024-01-02T03:04:05.000Z"}
+@pytest.mark.parametrize(("call", "query"), QUERIES, ids=lambda each: getattr(each, "path", ""))
+def test_a_query_says_only_what_was_asked_for(call: wire.Call[Any], query: dict[str, str]) -> None:
+    assert call.query == query
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:delete", "..", "a b", "a?b", "ä", "a\n", "a" * 256])
 def test_a_name_that_would_ask_for_something_else_is_refused_before_sending(name: str) -> None:
-    with pytest.raises(InvalidInput, match="Invalid project name"):
-        wire.get_project(name)
-    with pytest.raises(InvalidInput, match="Invalid topic name"):
-        wire.publish("P", name, [MESSAGE])
-    with pytest.raises(InvalidInput, match="Invalid topic name"):
-        wire.create_subscription("P", "S", name)
-    with pytest.raises(InvalidInput, match="Invalid subscription name"):
-        wire.pull("P", name)
-    with pytest.raises(InvalidInput, match="Invalid user name"):
-        wire.refresh_token(name)
-    with pytest.raises(InvalidInput, match="Invalid token name"):
-        wire.get_user_by_token(name)
+    for kind, call in (
+        ("project", lambda: wire.get_project(name)),
+        ("topic", lambda: wire.publish("P", name, [MESSAGE])),
+        ("topic", lambda: wire.create_subscription("P", "S", name)),
+        ("subscription", lambda: wire.pull("P", name)),
+        ("user", lambda: wire.refresh_token(name)),
+        ("token", lambda: wire.get_user_by_token(name)),
+    ):
+        with pytest.raises(InvalidInput, match=f"Invalid {kind} name"):
+            call()

@@ -3,24 +3,28 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import psycopg
 
+from cluster.kafka import Brokers
 from cluster.link import Link
 from cluster.node import Node
-from tests.faults.cluster.course import Course
+from cluster.postgres import Postgres
+from tests.faults.cluster.calls import Course
 from tests.faults.cluster.site import Site
+from tests.support.waiting import wait_until_async
 
 FREEZE_SECONDS = 20.0
 AWAY_SECONDS = 8.0
-"""How long what is down stays down."""
 BELOW_SECONDS = 35.0
 """How long too few brokers are in sync: longer than the claim of an idempotency key is left alone, so that what becomes
 of a publish with a key is asked while nobody can know."""
-KAFKA_AWAY_SECONDS = 15.0
 PROMOTE_SECONDS = 2.0
 APART_SECONDS = 6.0
 """Between the losses of one of each: what was lost before is made up for by then."""
+
+Links = Callable[[Site], Sequence[Link]]
 
 
 async def kill_node(site: Site, course: Course, *, owner: bool = False) -> None:
@@ -35,85 +39,52 @@ async def kill_node(site: Site, course: Course, *, owner: bool = False) -> None:
 
 async def kill_broker(site: Site, course: Course, *, leader: bool) -> None:
     """SIGKILL the broker that leads the topic, or one that follows; it is started again later."""
-    leading = await site.leader(course.topic)
-    number = leading if leader else next(each for each in site.brokers.numbers if each != leading)
-    course.begin()
-    await asyncio.to_thread(site.brokers.kill, number)
-    await asyncio.sleep(AWAY_SECONDS)
-    await asyncio.to_thread(site.brokers.restart, number)
+    number, *others = await _leader_first(site, course)
+    await _kill_for_a_while(site.brokers, number if leader else others[0], course)
 
 
 async def restart_primary(site: Site, course: Course) -> None:
-    """SIGKILL PostgreSQL's primary and start it again at once."""
-    course.begin()
-    await asyncio.to_thread(site.postgres.kill, site.postgres.primary)
-    await asyncio.to_thread(site.postgres.restart, site.postgres.primary)
+    await _kill_for_a_while(site.postgres, site.postgres.primary, course, seconds=0.0)
 
 
 async def promote_standby(site: Site, course: Course) -> None:
     """SIGKILL PostgreSQL's primary, and promote a standby two seconds later, as an operator's script does."""
     lost = site.postgres.primary
     course.begin()
-    await asyncio.to_thread(site.postgres.kill, lost)
-    await asyncio.sleep(PROMOTE_SECONDS)
-    await asyncio.to_thread(site.postgres.promote)
+    await _lose_primary(site)
     await asyncio.sleep(AWAY_SECONDS)
     await asyncio.to_thread(site.postgres.rejoin, lost)
 
 
 async def kill_standby(site: Site, course: Course) -> None:
-    """SIGKILL one of the two standbys."""
     number = next(each for each in site.postgres.numbers if each != site.postgres.primary)
-    course.begin()
-    await asyncio.to_thread(site.postgres.kill, number)
-    await asyncio.sleep(AWAY_SECONDS)
-    await asyncio.to_thread(site.postgres.restart, number)
+    await _kill_for_a_while(site.postgres, number, course)
 
 
 async def freeze_node(site: Site, course: Course, *, owner: bool = False) -> None:
     """SIGSTOP a node, or the one that works on most parallel subscriptions, for twenty seconds."""
     node = await _node(site, course, owner=owner)
-    course.begin()
-    node.freeze()
-    try:
-        await asyncio.sleep(FREEZE_SECONDS)
-    finally:
-        node.thaw()
-        course.release()
+    await _freeze(node.freeze, node.thaw, course)
 
 
 async def freeze_leader(site: Site, course: Course) -> None:
     """SIGSTOP the broker that leads the topic for twenty seconds."""
     number = await site.leader(course.topic)
-    course.begin()
-    site.brokers.freeze(number)
-    try:
-        await asyncio.sleep(FREEZE_SECONDS)
-    finally:
-        site.brokers.thaw(number)
-        course.release()
+    await _freeze(partial(site.brokers.freeze, number), partial(site.brokers.thaw, number), course)
 
 
 async def freeze_primary(site: Site, course: Course) -> None:
     """SIGSTOP PostgreSQL's primary for twenty seconds; nobody promotes a standby."""
-    course.begin()
-    site.postgres.freeze(site.postgres.primary)
-    try:
-        await asyncio.sleep(FREEZE_SECONDS)
-    finally:
-        site.postgres.thaw(site.postgres.primary)
-        course.release()
-        course.end()
+    number = site.postgres.primary
+    await _freeze(partial(site.postgres.freeze, number), partial(site.postgres.thaw, number), course)
+    course.end()
 
 
-async def break_links(site: Site, course: Course, *, links: Callable[[Site], Sequence[Link]], hold: bool) -> None:
+async def break_links(site: Site, course: Course, *, links: Links, hold: bool) -> None:
     """Cut the third node off, or let its packets vanish."""
     course.begin()
     for link in links(site):
-        if hold:
-            link.hold()
-        else:
-            link.cut()
+        link.hold() if hold else link.cut()
     await asyncio.sleep(AWAY_SECONDS)
     for link in links(site):
         link.restore()
@@ -123,8 +94,7 @@ async def break_links(site: Site, course: Course, *, links: Callable[[Site], Seq
 
 async def below_min_isr(site: Site, course: Course) -> None:
     """SIGKILL both brokers that follow: the leader alone may not take anything."""
-    leading = await site.leader(course.topic)
-    followers = [number for number in site.brokers.numbers if number != leading]
+    _, *followers = await _leader_first(site, course)
     course.begin()
     for number in followers:
         await asyncio.to_thread(site.brokers.kill, number)
@@ -161,21 +131,12 @@ def _fill(site: Site, held: contextlib.ExitStack) -> None:
             held.callback(taken.close)
 
 
-async def restart_brokers(site: Site, course: Course) -> None:
-    """SIGKILL all three brokers at once and start them again."""
+async def brokers_away(site: Site, course: Course, *, seconds: float = 0.0) -> None:
+    """SIGKILL all three brokers at once, and start them again after a while."""
     course.begin()
     for number in site.brokers.numbers:
         site.brokers.kill(number)
-    await asyncio.to_thread(site.brokers.restart, *site.brokers.numbers)
-    course.end()
-
-
-async def kafka_away(site: Site, course: Course) -> None:
-    """SIGKILL all three brokers, and leave them down for a while."""
-    course.begin()
-    for number in site.brokers.numbers:
-        site.brokers.kill(number)
-    await asyncio.sleep(KAFKA_AWAY_SECONDS)
+    await asyncio.sleep(seconds)
     course.help()
     await asyncio.to_thread(site.brokers.restart, *site.brokers.numbers)
     course.end()
@@ -212,20 +173,42 @@ async def one_of_each(site: Site, course: Course) -> None:
     await asyncio.to_thread(site.brokers.kill, await site.leader(course.topic))
     await asyncio.sleep(APART_SECONDS)
     course.strike()
+    await _lose_primary(site)
+
+
+async def _node(site: Site, course: Course, *, owner: bool) -> Node:
+    if not owner:
+        return site.nodes[0]
+    found = await wait_until_async(lambda: asyncio.to_thread(site.owner, course.work))
+    assert found is not None
+    return found
+
+
+async def _leader_first(site: Site, course: Course) -> list[int]:
+    leading = await site.leader(course.topic)
+    return sorted(site.brokers.numbers, key=lambda number: number != leading)
+
+
+async def _lose_primary(site: Site) -> None:
     await asyncio.to_thread(site.postgres.kill, site.postgres.primary)
     await asyncio.sleep(PROMOTE_SECONDS)
     await asyncio.to_thread(site.postgres.promote)
 
 
-async def _node(site: Site, course: Course, *, owner: bool) -> Node:
-    return await asyncio.to_thread(site.owner, course.work) if owner else site.nodes[0]
+async def _kill_for_a_while(
+    parts: Brokers | Postgres, number: int, course: Course, *, seconds: float = AWAY_SECONDS
+) -> None:
+    course.begin()
+    await asyncio.to_thread(parts.kill, number)
+    await asyncio.sleep(seconds)
+    await asyncio.to_thread(parts.restart, number)
 
 
-def far_brokers(site: Site) -> Sequence[Link]:
-    """Return the last node's links to the brokers."""
-    return site.kafka_links
-
-
-def far_database(site: Site) -> Sequence[Link]:
-    """Return the last node's links to PostgreSQL."""
-    return site.database_links
+async def _freeze(freeze: Callable[[], None], thaw: Callable[[], None], course: Course) -> None:
+    course.begin()
+    freeze()
+    try:
+        await asyncio.sleep(FREEZE_SECONDS)
+    finally:
+        thaw()
+        course.release()

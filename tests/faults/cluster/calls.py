@@ -1,15 +1,20 @@
 """Every call of a run: when it went out, when and how it ended; who was let down, and until when."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from bench.connection import CLOSED
+from tests.faults.attempts import Attempt, Outcome, Seek
+from tests.faults.parallel.attempts import Settle
+from tests.faults.parallel.observed import ON_ITS_WAY, Moment
 
 WORK = "work"
-"""What every call of a worker on parallel subscriptions is."""
 SLOW_SECONDS = 2.0
 """A call that takes longer has felt the fault; a waiting pull ends sooner by itself."""
+FLOWS_SECONDS = 5.0
+"""After it was released, all that was held up has come to the clients."""
 SERVER_ERRORS = range(500, 600)
 _SERVER, _COUNTS, _LOG_WORDS = 2, 7, 8
 """Where a line of haproxy's log has backend and server, and counts, of which the last is how often it was sent again;
@@ -29,7 +34,6 @@ class Call(NamedTuple):
     status: int
     """Of the answer; 0: there was none within the client's patience."""
     text: str = ""
-    """What an error said."""
     node: str = ""
     """The node that had it last, as haproxy's log says; empty: its log has no line."""
     resent: bool = False
@@ -54,19 +58,15 @@ class Call(NamedTuple):
 
 @dataclass
 class CallLog:
-    """The calls of a run, and whether clients are to go on."""
-
     calls: list[Call] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     """What no fault excuses: answers that a correct client must never get, each as a sentence."""
     stopping: bool = False
 
     def note(self, call: Call) -> None:
-        """Add a call that is over."""
         self.calls.append(call)
 
     def quiet_since(self, moment: float) -> bool:
-        """Tell whether no call that ended after this moment felt anything, and there were some."""
         recent = [call for call in self.calls if call.ended > moment]
         return bool(recent) and not any(call.felt for call in recent)
 
@@ -87,7 +87,6 @@ def with_nodes(calls: Iterable[Call], log: str) -> list[Call]:
 
 
 def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:
-    """Return the first failed call of each request that had one."""
     failed: dict[str, Call] = {}
     for call in calls:
         if call.failed:
@@ -105,3 +104,68 @@ def well_again(calls: Iterable[Call], since: float, calm: float) -> float:
         if call.ended > well and (call.failed or call.ended - call.seconds < well + calm):
             well = call.ended
     return well
+
+
+@dataclass
+class Course:
+    topic: str
+    work: str = ""
+    """What the names of all parallel subscriptions begin with."""
+    began: float = 0.0
+    struck: float = 0.0
+    gone: float = 0.0
+    """When a node that is killed was surely dead: it is stopped first, and what comes to it until then is on its way to
+    it."""
+    node: str = ""
+    helped: float = float("inf")
+    released: float = float("-inf")
+    """When what was frozen or held up went on, and with it what was on its way through it."""
+    ended: float | None = None
+    """None: the cluster has to get over it without help."""
+
+    def begin(self) -> None:
+        self.began = self.struck = time.monotonic()
+
+    def lose(self, node: str) -> None:
+        self.node, self.gone = node, time.monotonic()
+
+    def strike(self) -> None:
+        self.struck = time.monotonic()
+
+    def help(self) -> None:
+        self.helped = time.monotonic()
+
+    def release(self) -> None:
+        self.released = time.monotonic()
+
+    def end(self) -> None:
+        self.ended = time.monotonic()
+
+    def moment(self) -> Moment:
+        """Return this moment; from when the fault came, calls may fail, until another node owns the subscription."""
+        now, is_hurt = time.monotonic(), bool(self.began)
+        is_late = is_hurt and now < self.released + FLOWS_SECONDS
+        return Moment(now, int(is_hurt), not is_hurt, (self.began if is_late else now) - ON_ITS_WAY)
+
+    @property
+    def until(self) -> float:
+        """From when on the cluster has to get well."""
+        return self.struck if self.ended is None else self.ended
+
+
+def with_first_tries(attempts: Iterable[Attempt], resent: Collection[str]) -> Iterator[Attempt]:
+    """Yield the attempts; of those sent again (`resent` has their requests) also what the first try may have done.
+
+    A seek moves twice then, perhaps with an acknowledgement between. What is late the second time may have been done
+    the first time. Of any other request the second time changes nothing.
+    """
+    for each in attempts:
+        if each.request not in resent:
+            yield each
+        elif isinstance(each, Seek):
+            yield replace(each, request=f"{each.request} (first try)", outcome=Outcome.UNKNOWN)
+            yield each
+        elif isinstance(each, Settle) and each.late:
+            yield replace(each, outcome=Outcome.UNKNOWN, late=())
+        else:
+            yield each

@@ -24,14 +24,11 @@ from tests.faults.cluster.run import Run
 from tests.faults.cluster.site import Site
 
 SHOWN = 10
-"""Broken promises of a run that are told one by one."""
 
 Say = Callable[[str], None]
 
 
 class Campaign:
-    """A site, and the faults that come to it one after another."""
-
     def __init__(self, folder: Path, faults: Sequence[Fault], runs: int, seed: int, say: Say) -> None:
         self.entries: list[Entry] = []
         self._folder = folder
@@ -42,7 +39,6 @@ class Campaign:
         self._say = say
 
     async def go(self) -> list[Entry]:
-        """Run every fault as often as asked; the site is gone at the end."""
         began = time.monotonic()
         try:
             await asyncio.to_thread(self._site.cluster.start)
@@ -85,7 +81,6 @@ class Campaign:
 
 
 def main() -> int:
-    """Run a campaign from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.cluster.campaign", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each fault")
     parser.add_argument(

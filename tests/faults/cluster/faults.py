@@ -2,15 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from tests.faults.cluster import breaking
-from tests.faults.cluster.calls import Call
-from tests.faults.cluster.course import Course
+from tests.faults.cluster.calls import Call, Course
 from tests.faults.cluster.promises import Promise, answered_at_once
 from tests.faults.cluster.site import Site
 
 CLOCK_OFF_SECONDS = 600.0
+FAR_BROKERS, FAR_DATABASE = attrgetter("kafka_links"), attrgetter("database_links")
 
 Break = Callable[[Site, Course], Awaitable[None]]
 Check = Callable[[Sequence[Call], Course], Iterator[str]]
@@ -21,13 +22,10 @@ def _nothing(calls: Sequence[Call], course: Course) -> Iterator[str]:
 
 
 class Fault(NamedTuple):
-    """One fault."""
-
     name: str
     promise: Promise
     happens: Break
     check: Check = _nothing
-    """Yields what else was promised and not kept."""
 
 
 FAULTS = [
@@ -42,14 +40,14 @@ FAULTS = [
     Fault("freeze-owner", Promise.SOME, partial(breaking.freeze_node, owner=True)),
     Fault("freeze-leader", Promise.NONE, breaking.freeze_leader),
     Fault("freeze-primary", Promise.SOME, breaking.freeze_primary),
-    Fault("cut-node-brokers", Promise.SOME, partial(breaking.break_links, links=breaking.far_brokers, hold=False)),
-    Fault("hold-node-brokers", Promise.SOME, partial(breaking.break_links, links=breaking.far_brokers, hold=True)),
-    Fault("cut-node-database", Promise.SOME, partial(breaking.break_links, links=breaking.far_database, hold=False)),
-    Fault("hold-node-database", Promise.SOME, partial(breaking.break_links, links=breaking.far_database, hold=True)),
+    Fault("cut-node-brokers", Promise.SOME, partial(breaking.break_links, links=FAR_BROKERS, hold=False)),
+    Fault("hold-node-brokers", Promise.SOME, partial(breaking.break_links, links=FAR_BROKERS, hold=True)),
+    Fault("cut-node-database", Promise.SOME, partial(breaking.break_links, links=FAR_DATABASE, hold=False)),
+    Fault("hold-node-database", Promise.SOME, partial(breaking.break_links, links=FAR_DATABASE, hold=True)),
     Fault("below-min-isr", Promise.SOME, breaking.below_min_isr),
     Fault("no-connections", Promise.SOME, breaking.out_of_connections),
-    Fault("restart-brokers", Promise.SOME, breaking.restart_brokers),
-    Fault("kafka-away", Promise.SOME, breaking.kafka_away, answered_at_once),
+    Fault("restart-brokers", Promise.SOME, breaking.brokers_away),
+    Fault("kafka-away", Promise.SOME, partial(breaking.brokers_away, seconds=15.0), answered_at_once),
     Fault("clock-ahead", Promise.NONE, partial(breaking.clock_off, seconds=CLOCK_OFF_SECONDS)),
     Fault("clock-behind", Promise.NONE, partial(breaking.clock_off, seconds=-CLOCK_OFF_SECONDS)),
     Fault("upgrade", Promise.NONE, breaking.upgrade),

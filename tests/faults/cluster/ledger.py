@@ -2,34 +2,27 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
-COLUMNS = (
-    ("fault", "fault"),
-    ("runs", "runs"),
-    ("requests", "requests"),
-    ("failed", "failed calls"),
-    ("in_flight", "of them in flight"),
-    ("longest", "longest call, s"),
-    ("back", "back after, s"),
-    ("worked", "worked"),
-    ("streamed", "streamed"),
-    ("taken_over", "taken over"),
-    ("lost", "lost"),
-    ("duplicated", "duplicated"),
-    ("order", "order"),
-    ("wrong_acks", "wrong acks"),
-)
-"""Keys of an entry and the heads of their columns."""
-_KINDS = (
-    ("lost", (" is lost", "skipped messages", "the client of subscription", "given nothing while", "forgotten: ")),
-    ("duplicated", (" is stored as ids", "came back: ", "given twice: ")),
-    ("order", ("out of order: ",)),
-    (
-        "wrong_acks",
-        ("acknowledgement", "answered as if it had happened", "ended at", "late: ", "counted down: ", "refused"),
+COLUMNS = {
+    "fault": "fault", "runs": "runs", "requests": "requests", "failed": "failed calls",
+    "in_flight": "of them in flight", "longest": "longest call, s", "back": "back after, s", "worked": "worked",
+    "streamed": "streamed", "taken_over": "taken over", "lost": "lost", "duplicated": "duplicated", "order": "order",
+    "wrong_acks": "wrong acks",
+}  # fmt: skip
+_KINDS = {
+    "lost": (" is lost", "skipped messages", "the client of subscription", "given nothing while", "forgotten: "),
+    "duplicated": (" is stored as ids", "came back: ", "given twice: "),
+    "order": ("out of order: ",),
+    "wrong_acks": (
+        "acknowledgement",
+        "answered as if it had happened",
+        "ended at",
+        "late: ",
+        "counted down: ",
+        "refused",
     ),
-)
+}
 """By which words a violation is known as one of its kind; any other is one of order."""
 
 
@@ -52,9 +45,7 @@ class Entry:
     worked: int = 0
     """Messages of parallel subscriptions whose acknowledgement was answered."""
     streamed: int = 0
-    """Of them, those of Google's clients."""
     taken_over: int = 0
-    """How often such a subscription went to another node."""
     lost: int = 0
     duplicated: int = 0
     order: int = 0
@@ -62,48 +53,33 @@ class Entry:
     sent_again: int = 0
     """Messages stored twice because the official library sent them again after an answer did not come."""
     broken: list[str] = field(default_factory=list)
-    """Every promise that was not kept, each as a sentence."""
 
     def charge(self, violation: str) -> None:
-        """Count a broken law."""
-        kind = next((kind for kind, words in _KINDS if any(word in violation for word in words)), "order")
+        kind = next((kind for kind, words in _KINDS.items() if any(word in violation for word in words)), "order")
         setattr(self, kind, getattr(self, kind) + 1)
         self.broken.append(violation)
 
 
 def total(entries: Sequence[Entry]) -> Entry:
     """Return one entry for several runs of a fault: sums, and the worst of what is no sum."""
-    whole = Entry(entries[0].fault, runs=0)
-    for each in entries:
-        for name in (
-            "runs",
-            "requests",
-            "failed",
-            "in_flight",
-            "worked",
-            "streamed",
-            "taken_over",
-            "lost",
-            "duplicated",
-            "order",
-            "wrong_acks",
-            "sent_again",
-        ):
-            setattr(whole, name, getattr(whole, name) + getattr(each, name))
-        whole.longest, whole.back = max(whole.longest, each.longest), max(whole.back, each.back)
-        whole.broken += each.broken
+    whole = Entry(entries[0].fault)
+    for each in fields(Entry):
+        values = [getattr(entry, each.name) for entry in entries]
+        if each.type is int:
+            setattr(whole, each.name, sum(values))
+        elif each.type is float:
+            setattr(whole, each.name, max(values))
+    whole.broken = [sentence for entry in entries for sentence in entry.broken]
     return whole
 
 
 def by_fault(entries: Sequence[Entry]) -> list[Entry]:
-    """Return one entry for each fault, in the order they came first."""
     names = dict.fromkeys(each.fault for each in entries)
     return [total([each for each in entries if each.fault == name]) for name in names]
 
 
 def table(entries: Sequence[Entry]) -> str:
-    """Return the ledger for people."""
-    rows = [[head for _, head in COLUMNS], *([_text(getattr(each, key)) for key, _ in COLUMNS] for each in entries)]
+    rows = [[*COLUMNS.values()], *([_text(getattr(each, key)) for key in COLUMNS] for each in entries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -111,7 +87,6 @@ def table(entries: Sequence[Entry]) -> str:
 
 
 def line(entries: Sequence[Entry]) -> str:
-    """Return the ledger as one JSON line."""
     return json.dumps([{key: _rounded(value) for key, value in asdict(each).items()} for each in entries])
 
 

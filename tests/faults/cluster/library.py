@@ -36,12 +36,10 @@ class LibraryUser:
     published: dict[str, int] = field(default_factory=dict)
     """The id of each message that was acknowledged to us."""
     received: list[Held] = field(default_factory=list)
-    """What was pulled, in order."""
     _stands: set[int] = field(default_factory=lambda: {0})
     """Where the subscription may stand: two places after an acknowledgement that was not answered."""
 
     def publish(self) -> None:
-        """Publish small requests until told to stop."""
         ams, number = self._service(), 0
         while not self.log.stopping:
             number += 1
@@ -53,7 +51,6 @@ class LibraryUser:
             time.sleep(PAUSE_SECONDS)
 
     def consume(self) -> None:
-        """Pull and acknowledge until told to stop."""
         ams, number = self._service(), 0
         while not self.log.stopping:
             number += 1

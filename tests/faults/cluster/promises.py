@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from bench.connection import CLOSED
-from tests.faults.cluster.calls import WORK, Call, failed_requests
-from tests.faults.cluster.course import Course
+from tests.faults.cluster.calls import WORK, Call, Course, failed_requests
 from tests.faults.http_client import LATE
 
 BACK_SECONDS = 15.0
-"""The longest that the cluster may need to get well by itself."""
 MOMENT = 0.05
 """Seconds between what we see and what clients feel."""
 NOTICED_SECONDS = 10.0
@@ -44,7 +42,6 @@ def was_in_flight(call: Call, course: Course) -> bool:
 
 
 def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[str]:
-    """Yield the failed calls that a promise does not excuse, each as a sentence."""
     for call in failed_requests(calls).values():
         if not _excused(promise, call, course):
             after = call.ended - course.began
@@ -67,7 +64,6 @@ def _excused(promise: Promise, call: Call, course: Course) -> bool:
 
 
 def wrongly_refused(calls: Sequence[Call]) -> Iterator[str]:
-    """Yield what workers were refused although they did nothing wrong; only acknowledgements may be late."""
     for call in calls:
         if call.what == WORK and call.status in CLIENT_ERRORS and not call.text.startswith(LATE):
             yield f"refused: {call.request} was answered {call.status} {call.text}"

@@ -9,31 +9,26 @@ from pathlib import Path
 
 from tests.faults import scene
 from tests.faults.attempts import Ending
-from tests.faults.cluster.again import with_first_tries
-from tests.faults.cluster.calls import CallLog, failed_requests, well_again, with_nodes
+from tests.faults.cluster.calls import CallLog, Course, failed_requests, well_again, with_first_tries, with_nodes
 from tests.faults.cluster.client import FrontClient
-from tests.faults.cluster.course import Course
 from tests.faults.cluster.faults import Fault
 from tests.faults.cluster.ledger import Entry
 from tests.faults.cluster.library import LibraryUser
 from tests.faults.cluster.promises import BACK_SECONDS, broken, was_in_flight, wrongly_refused
 from tests.faults.cluster.site import Site
-from tests.faults.cluster.streams import Streams
 from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
 from tests.faults.history import History
+from tests.faults.http_client import Traffic
 from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.attempts import worked
+from tests.faults.parallel.google import Streams
 from tests.faults.parallel.laws import ParallelEnding, TakeOvers, violations, with_more_attempts
 
 CALM_SECONDS = 3.0
-"""Before the fault, and after the last call that felt it."""
 GIVE_UP_SECONDS = 60.0
-"""After that nobody waits for it to get well any more."""
 
 
 class Run:
-    """One fault at a site that is whole; topics and subscriptions are the run's own."""
-
     def __init__(self, site: Site, fault: Fault, number: int, seed: int) -> None:
         self.names = Names(f"{fault.name}-{number}")
         self.history = History(self.names.subscriptions)
@@ -44,7 +39,8 @@ class Run:
         self._chance = random.Random(seed)
         self._kinds = with_more_attempts(parallel.kinds_of(self.names.work))
         self._workers = workers(self.names, self.history, site.front, self.log, self._chance)
-        self._streams = Streams(self.names.google, self.history, self.course, self._chance)
+        self._traffic = Traffic()
+        self._streams = Streams(self.names.google, self.history, self.course.moment, self._traffic, self._chance)
         self._admin = FrontClient(f"{self.names.run}-admin", site.front, self.log)
         library = self.names.library
         endpoint = site.haproxy.endpoint
@@ -123,7 +119,6 @@ class Run:
         return entry
 
     def _violations(self, ending: Ending, left: Sequence[ParallelEnding]) -> Iterator[str]:
-        """Yield the broken laws."""
         topics = {name: ending.topics[name] for name in set(self.names.subscriptions.values())}
         ours = Ending(topics, {name: ending.cursors[name] for name in self.names.subscriptions})
         resent = {call.request for call in self.log.calls if call.resent}
@@ -132,6 +127,7 @@ class Run:
         for each in self._kinds:
             yield from violations(each, ending.topics[each.topic], attempts, left[0])
         yield from self._streams.violations(ending.topics[self.names.google], attempts, left[1])
+        yield from self._traffic.violations()
         yield from wrongly_refused(self.log.calls)
         yield from self._library.violations(ending.topics[self.names.library])
         yield from self.log.wrong

@@ -6,7 +6,6 @@ The third node reaches brokers and database by links that can be cut and held; t
 import asyncio
 import contextlib
 import ssl
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -18,12 +17,12 @@ from cluster.link import Link
 from cluster.local import Cluster
 from cluster.node import Node
 from cluster.ports import LOOPBACK
+from tests.faults import recycling
 from tests.faults.cluster.client import Front
-from tests.faults.parallel import google, short_leases
+from tests.faults.parallel import google
+from tests.support.waiting import wait_until_async
 
 FAR = "node3"
-"""The node behind the links."""
-HEALTHY_SECONDS = 60.0
 SETTINGS = {"kafka_prefix": "faults", "pull_wait": "1s", "log_level": "warning"}
 
 _OWNERS = """
@@ -36,7 +35,7 @@ class Site:
     """All parts of it, to be started, broken one by one, and made whole again."""
 
     def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS, program=short_leases.__name__)
+        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS, program=recycling.__name__)
         self.brokers = self.cluster.brokers
         self.postgres = self.cluster.postgres
         self.haproxy = self.cluster.haproxy
@@ -48,42 +47,34 @@ class Site:
 
     @property
     def kafka_links(self) -> Sequence[Link]:
-        """Return the last node's links to the brokers."""
         return self.cluster.kafka_links(FAR)
 
     @property
     def database_links(self) -> Sequence[Link]:
-        """Return the last node's links to PostgreSQL."""
         return self.cluster.database_links(FAR)
 
     @property
     def token(self) -> str:
-        """Return the token of the first administrator."""
         return self.cluster.token_file.read_text().strip()
 
     @property
     def front(self) -> Front:
-        """Return where clients come in."""
         tls = ssl.create_default_context(cafile=self.cluster.ca)
         return Front(Address(LOOPBACK, self.haproxy.port), self.token, tls)
 
     def channel(self) -> grpc.Channel:
-        """Return a new way by which a client of Google's comes in."""
         trust = grpc.ssl_channel_credentials(self.cluster.ca.read_bytes())
         bearer = grpc.composite_channel_credentials(trust, grpc.access_token_call_credentials(self.token))
         return grpc.secure_channel(self.haproxy.pubsub, bearer, options=google.SOON)
 
     async def make_whole(self) -> None:
-        """Start again what is down, and return when all is well: all copies there, all nodes taken by haproxy.
-
-        Raises `TimeoutError` when it does not come to that.
-        """
+        """Start again what is down, and return when all is well: all copies there, all nodes taken by haproxy."""
         await asyncio.to_thread(self._restart_what_is_down)
-        give_up = time.monotonic() + HEALTHY_SECONDS
-        while not (self._all_up() and await self._all_in_sync()):
-            if time.monotonic() > give_up:
-                raise TimeoutError(f"not well after {HEALTHY_SECONDS} s: nodes {self.haproxy.states()}")
-            await asyncio.sleep(0.2)
+
+        async def is_well() -> bool:
+            return set(self.haproxy.states().values()) == {"UP"} and await self._all_in_sync()
+
+        await wait_until_async(is_well)
 
     def _restart_what_is_down(self) -> None:
         for link in (*self.kafka_links, *self.database_links):
@@ -96,9 +87,6 @@ class Site:
             if not node.process.alive:
                 node.start()
 
-    def _all_up(self) -> bool:
-        return set(self.haproxy.states().values()) == {"UP"}
-
     async def _all_in_sync(self) -> bool:
         async with self._admin() as admin:
             topics = await admin.describe_topics()
@@ -106,17 +94,16 @@ class Site:
         return all(len(partition["isr"]) == len(partition["replicas"]) for partition in partitions)
 
     async def leader(self, topic: str) -> int:
-        """Return the number of the broker that leads a topic of the project."""
         async with self._admin() as admin:
             [name] = [each for each in await admin.list_topics() if f".{topic}." in each]
             [described] = await admin.describe_topics([name])
         return int(described["partitions"][0]["leader"])
 
-    def owner(self, names: str) -> Node:
-        """Return who works on most parallel subscriptions whose names begin so; the first node while none does."""
+    def owner(self, names: str) -> Node | None:
+        """Return who works on most parallel subscriptions whose names begin so; None while nobody does."""
         with self.postgres.connected() as connection:
             found = connection.execute(_OWNERS, (f"{names}%",)).fetchone()
-        return next((node for node in self.nodes if found and node.url == found[0]), self.nodes[0])
+        return next((node for node in self.nodes if found and node.url == found[0]), None)
 
     @contextlib.asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:

@@ -8,12 +8,20 @@ from tests.faults.cluster.campaign import Campaign
 from tests.faults.cluster.faults import BY_NAME
 from tests.faults.cluster.ledger import line
 
-pytestmark = [pytest.mark.long, pytest.mark.faults, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.haproxy]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.long,
+    pytest.mark.faults,
+    pytest.mark.kafka,
+    pytest.mark.postgres,
+    pytest.mark.haproxy,
+]
 
 
-async def test_a_node_a_leader_and_the_primary_are_lost_and_nobody_is_let_down(tmp_path: Path) -> None:
-    [entry] = await Campaign(tmp_path, [BY_NAME["one-of-each"]], runs=1, seed=5, say=print).go()
+async def test_an_owner_and_then_one_of_each_are_lost_and_nobody_is_let_down(tmp_path: Path) -> None:
+    faults = [BY_NAME[name] for name in ("kill-owner", "one-of-each")]
+    entries = await Campaign(tmp_path, faults, runs=1, seed=5, say=print).go()
 
-    print(line([entry]))
-    assert entry.broken == []
-    assert entry.requests > 100
+    print(line(entries))
+    assert [entry.broken for entry in entries] == [[], []]
+    assert all(entry.requests > 100 and entry.taken_over for entry in entries)

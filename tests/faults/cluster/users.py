@@ -26,62 +26,28 @@ LATE_SECONDS = 1.3
 
 
 class User(Protocol):
-    """Somebody who uses the cluster until told to stop."""
-
-    async def run(self) -> None:
-        """Do so."""
-        ...
+    async def run(self) -> None: ...
 
 
-@dataclass(frozen=True)
 class Names:
     """What the topics and subscriptions of a run are called; each run has its own."""
 
-    run: str
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return (f"{self.run}-jobs", f"{self.run}-results")
-
-    @property
-    def late(self) -> str:
-        """The subscription of who acknowledges too late at times."""
-        return f"{self.topics[0]}-late"
-
-    @property
-    def work(self) -> str:
-        """The topic of the parallel subscriptions."""
-        return f"{self.run}-work"
-
-    @property
-    def google(self) -> str:
-        """The topic of the parallel subscriptions of Google's clients."""
-        return f"{self.run}-google"
-
-    @property
-    def library(self) -> str:
-        """The topic, and the subscription, of the official library."""
-        return f"{self.run}-library"
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.topics = (f"{run}-jobs", f"{run}-results")
+        self.work, self.google, self.library = (f"{run}-{what}" for what in ("work", "google", "library"))
+        self.late = f"{run}-jobs-late"
+        self.sought = f"{run}-results-sought"
+        steady = {self.steady(topic): topic for topic in (*self.topics, self.work, self.google)}
+        self.subscriptions = {**steady, self.sought: self.topics[1], self.late: self.topics[0]}
+        """Those whose cursor is checked, and their topics."""
 
     def steady(self, topic: str) -> str:
-        """Two consumers share it."""
+        """Return the subscription that two consumers share."""
         return f"{topic}-steady"
-
-    @property
-    def sought(self) -> str:
-        """One consumer, and one seeker who moves it meanwhile."""
-        return f"{self.topics[1]}-sought"
-
-    @property
-    def subscriptions(self) -> dict[str, str]:
-        """The topic of each subscription whose cursor is checked."""
-        steady = {self.steady(topic): topic for topic in (*self.topics, self.work, self.google)}
-        return {**steady, self.sought: self.topics[1], self.late: self.topics[0]}
 
 
 def users(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[User]:
-    """Make everybody but the official library."""
-
     def client(name: str) -> FrontClient:
         return FrontClient(f"{names.run}-{name}", front, log)
 
@@ -114,20 +80,16 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
 
 
 def workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:
-    """Make two workers of each parallel subscription."""
     kinds = parallel.kinds_of(names.work)
     return workers_of(kinds, 2, lambda name: FrontClient(name, front, log, WORK), history, chance, pause=0.3)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Asks for what exists."""
-
     client: FrontClient
     topic: str
 
     async def run(self) -> None:
-        """Ask in turn, until told to stop."""
         paths = (f"/topics/{self.topic}", "/topics", "/subscriptions", "")
         while self.client.goes_on:
             for path in paths:
@@ -145,7 +107,6 @@ class Late:
     subscription: str
 
     async def run(self) -> None:
-        """Pull and acknowledge until told to stop."""
         consumer = Consumer(self.client, self.history, random.Random(0), self.subscription)
         path = f"{PROJECT.removeprefix('/v1/')}/subscriptions/{self.subscription}"
         late = False

@@ -8,7 +8,6 @@ from ams.core.ack_ids import HandOutId, read_hand_out
 from tests.faults.attempts import Attempt, Outcome
 
 ACK, NACK, EXTEND = "acknowledge", "nack", "modifyAckDeadline"
-"""What may become of leases."""
 
 
 class Leased(NamedTuple):
@@ -35,8 +34,6 @@ class Leased(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease(Attempt):
-    """A pull."""
-
     subscription: str
     messages: tuple[Leased, ...] = ()
 
@@ -63,15 +60,12 @@ class Settle(Attempt):
 
 
 class Letter(NamedTuple):
-    """A message in the dead letter topic."""
-
     subscription: str
     id: int
     name: str
 
 
 def offset_of(ack_id: str) -> int:
-    """Return which message an id means."""
     return int(ack_id.rpartition(":")[2].partition("-")[0])
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import random
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -18,25 +17,27 @@ from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeStatus
 from google.cloud.pubsub_v1.subscriber.message import Message
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from tests.faults.http_client import PROJECT
+from tests.faults.attempts import Attempt, Held
+from tests.faults.history import History
+from tests.faults.http_client import PROJECT, Client, Traffic
+from tests.faults.parallel import laws
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.laws import Parallel
-from tests.faults.parallel.observed import Observer
+from tests.faults.parallel.attempts import worked
+from tests.faults.parallel.laws import Parallel, ParallelEnding, TakeOvers
+from tests.faults.parallel.observed import Moment, Observer, as_told
 from tests.faults.payload import is_poisoned, name_of
 
 TOPIC = "google"
 LEASE = 10
 """Seconds that the clients ask for, always: the least there can be on a stream."""
+EACH = 2
+"""Clients of a subscription."""
 MOST = 200
-"""Messages that a client has at a time."""
-_PORTS = range(20_000, 30_000)
-"""None that a system gives to connections of its own."""
 SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 """A channel looks for the service again before the next kill."""
 
 
 def kinds_of(topic: str) -> tuple[Parallel, ...]:
-    """Return a subscription of each kind, as these clients use them."""
     return tuple(each._replace(deadline=LEASE) for each in parallel.kinds_of(topic))
 
 
@@ -121,31 +122,66 @@ class Subscriber:
         message.ack_with_response().add_done_callback(note)
 
 
-def subscribers_of(
-    kinds: Sequence[Parallel], each: int, observer: Callable[[str, Parallel], Observer], chance: random.Random
-) -> list[Subscriber]:
-    """Make so many clients of each subscription; `observer` makes who watches one of them, by a name."""
-    return [
-        Subscriber(kind, observer(f"{kind.name}-g{number}", kind), random.Random(chance.random()))
-        for kind in kinds
-        for number in range(each)
-    ]
+class Streams:
+    """A plain subscription, an exactly-once one and a keyed one of a topic, and two clients of each."""
+
+    def __init__(
+        self, topic: str, history: History, now: Callable[[], Moment], traffic: Traffic, chance: random.Random
+    ) -> None:
+        self.kinds: Sequence[Parallel] = kinds_of(topic)
+        self._history, self._now, self._traffic, self._chance = history, now, traffic, chance
+        self._clients: list[Subscriber] = []
+        self._ended: list[str] = []
+
+    async def start(self, admin: Client, channel: Callable[[], grpc.Channel]) -> None:
+        """Make the subscriptions, and begin to consume, each client by a channel of its own."""
+        await parallel.prepare(admin, self.kinds)
+        self._clients = [
+            Subscriber(
+                kind,
+                Observer(f"{kind.name}-g{number}", kind, self._history, self._now, self._traffic),
+                random.Random(self._chance.random()),
+            )
+            for kind in self.kinds
+            for number in range(EACH)
+        ]
+        for each in self._clients:
+            each.start(channel())
+
+    async def work_to_the_end(self, admin: Client) -> None:
+        """Return when nothing is left, or after a while."""
+        for each in self._clients:
+            each.has_whims = False
+        await parallel.wait_for_end(admin, self.kinds)
+        self._ended = [sentence for each in self._clients for sentence in each.violations()]
+
+    async def stop(self) -> None:
+        await stop(self._clients)
+
+    def violations(
+        self, held: Sequence[Held], attempts: Sequence[Attempt], left: ParallelEnding, *, in_cluster: bool = True
+    ) -> Iterator[str]:
+        """Yield the broken laws; `held` is the topic."""
+        told = as_told(self.kinds, attempts) if in_cluster else attempts
+        for each in laws.with_more_attempts(self.kinds) if in_cluster else self.kinds:
+            yield from laws.violations(each, held, told, left)
+        yield from self._ended
+
+    @property
+    def worked(self) -> int:
+        """How many messages were acknowledged for sure."""
+        return worked(as_told(self.kinds, self._history.attempts), *(each.name for each in self.kinds))
+
+    @property
+    def taken_over(self) -> int:
+        """How often another node took one of the subscriptions over."""
+        return sum(len(TakeOvers(each, self._history.attempts)) for each in self.kinds)
 
 
 async def stop(subscribers: Sequence[Subscriber]) -> None:
-    """End all of them."""
     await asyncio.gather(*(asyncio.to_thread(each.stop) for each in subscribers))
 
 
 def plain(address: str) -> grpc.Channel:
     """Return a channel to an emulator, or to the first of several that answers: `ipv4:HOST:PORT,HOST:PORT`."""
     return grpc.insecure_channel(address, options=SOON)
-
-
-def free_port() -> int:
-    """Return a port that stays free while the service is away: its clients come back to the same one."""
-    for port in random.sample(_PORTS, 50):
-        with socket.socket() as tried, suppress(OSError):
-            tried.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no port is free")

@@ -24,14 +24,13 @@ from typing import NamedTuple
 from tests.faults.attempts import Attempt, Held
 from tests.faults.parallel.attempts import ACK, EXTEND, NACK, Lease, Leased, Letter, Settle, offset_of
 from tests.faults.payload import ordering_key
+from tests.faults.topic_laws import more
 
 ROUNDING = 0.005
 """Seconds: the service counts in milliseconds."""
 
 
 class Parallel(NamedTuple):
-    """A parallel subscription and its options."""
-
     name: str
     topic: str
     deadline: float
@@ -53,16 +52,11 @@ def with_more_attempts(kinds: Sequence[Parallel]) -> list[Parallel]:
 
 @dataclass(frozen=True, slots=True)
 class ParallelEnding:
-    """What is found when all is over."""
-
     letters: Sequence[Letter]
     floors: Mapping[str, int]
-    """Where each subscription stands."""
 
 
 class Given(NamedTuple):
-    """One delivery of a message."""
-
     lease: Lease
     message: Leased
 
@@ -72,9 +66,7 @@ class _Story:
     """All that happened to one message of one subscription."""
 
     given: list[Given] = field(default_factory=list)
-    """In the order the pulls began."""
     settles: list[tuple[Settle, str]] = field(default_factory=list)
-    """With the id that named this message."""
 
     def of(self, verb: str) -> Iterator[tuple[Settle, str]]:
         return ((settle, ack_id) for settle, ack_id in self.settles if settle.verb == verb)
@@ -169,7 +161,7 @@ def _not_at_its_end(
         first, given = forgotten[0], stories.get(forgotten[0].id, _Story()).given
         yield (
             f"forgotten: subscription {sub.name} has passed message {first.id} ({first.name}), which was given"
-            f" {len(given)} times, and nobody acknowledged it nor is it put aside" + _more(forgotten)
+            f" {len(given)} times, and nobody acknowledged it nor is it put aside" + more(forgotten)
         )
 
 
@@ -281,7 +273,3 @@ def _out_of_order(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _St
                 f"out of order: {said} {before} was given by pull {again[0].request} after message {offset} had been"
                 f" given by pull {first.request}"
             )
-
-
-def _more(found: Sequence[object]) -> str:
-    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""

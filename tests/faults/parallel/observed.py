@@ -37,13 +37,9 @@ for ten seconds then, and it gives up what has failed for a minute, also when th
 
 
 class Moment(NamedTuple):
-    """When something happened, and what is known of the service then."""
-
     time: float
     deaths: int
-    """In which of its lives that was."""
     is_up: bool
-    """Whether it surely answers."""
     since: float
     """No message that comes now was given before."""
 
@@ -97,16 +93,13 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         self._numbers = itertools.count(1)
         self._came: dict[str, _Came] = {}
         self._answered: set[str] = set()
-        """Ids whose acknowledgement the service answered with OK."""
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
-        """Open a stream and note what comes by it."""
         opened = self._now()
         call = continuation(details._replace(**_WAITS), requests)
         return _Responses(call, lambda response: self._note_given(response, opened))
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        """Settle, and note it."""
         verb = details.method.removeprefix(_SERVICE)
         seconds = request.ack_deadline_seconds if verb == "ModifyAckDeadline" else 0
         noted = ACK if verb == "Acknowledge" else EXTEND if seconds else NACK

@@ -9,15 +9,15 @@ from tests.faults.parallel.attempts import Letter
 from tests.faults.parallel.laws import Parallel, ParallelEnding
 from tests.faults.parallel.workload import Worker
 from tests.faults.payload import name_of
+from tests.faults.scene import offsets as offsets_of
+from tests.faults.scene import read_all
 
 TOPIC = "work"
 LETTERS = "{}-letters"
-"""The topic of dead letters of a topic."""
 DEADLINE, ATTEMPTS = 2, 5
 """Seconds of a lease, and deliveries of a message before it is put aside."""
 RETRY = {"minimumBackoff": "0.05s", "maximumBackoff": "0.2s"}
-DRAIN_SECONDS = 60.0
-"""After that what is not done is forgotten."""
+DRAIN_SECONDS = 180.0
 _PATH = PROJECT.removeprefix("/v1/")
 
 
@@ -62,7 +62,7 @@ async def drain(workers: Sequence[Worker], seconds: float = DRAIN_SECONDS) -> No
 async def _drain(worker: Worker, until: float) -> None:
     while time.monotonic() < until:
         if not await worker.work():
-            offsets = await _offsets(worker.client, worker.subscription)
+            offsets = await offsets_of(worker.client, worker.subscription)
             if offsets["current"] == offsets["max"]:
                 return
             await asyncio.sleep(0.05)
@@ -73,15 +73,14 @@ async def wait_for_end(admin: Client, kinds: Sequence[Parallel], seconds: float 
     until = time.monotonic() + seconds
     for each in kinds:
         while time.monotonic() < until:
-            offsets = await _offsets(admin, each.name)
+            offsets = await offsets_of(admin, each.name)
             if offsets["current"] == offsets["max"]:
                 break
             await asyncio.sleep(0.2)
 
 
 async def ending(admin: Client, kinds: Sequence[Parallel] = KINDS) -> ParallelEnding:
-    """Read the dead letters, and where the subscriptions stand."""
-    floors = {each.name: (await _offsets(admin, each.name))["current"] for each in kinds}
+    floors = {each.name: (await offsets_of(admin, each.name))["current"] for each in kinds}
     return ParallelEnding(await _letters(admin, _letters_of(kinds)), floors)
 
 
@@ -92,20 +91,9 @@ def _letters_of(kinds: Sequence[Parallel]) -> str:
 
 async def _letters(admin: Client, topic: str) -> list[Letter]:
     found: list[Letter] = []
-    path = f"/subscriptions/{topic}"
-    while True:
-        pulled = await admin.must(f"{path}:pull", {"maxMessages": "2000", "returnImmediately": "true"})
-        received = pulled["receivedMessages"]
-        if not received:
-            return found
-        for each in received:
-            said = each["message"]["attributes"]
-            name = name_of(said, each["message"]["data"])
-            subscription = said["deadLetterSubscription"].rpartition("/")[2]
-            found.append(Letter(subscription, int(said["deadLetterMessageId"]), name))
-        await admin.must(f"{path}:acknowledge", {"ackIds": [received[-1]["ackId"]]})
-
-
-async def _offsets(admin: Client, subscription: str) -> dict[str, int]:
-    offsets = await admin.must(f"/subscriptions/{subscription}:offsets", None, method="GET")
-    return {name: int(offsets[name]) for name in ("current", "max")}
+    await admin.must(f"/subscriptions/{topic}:modifyOffset", {"offset": 0})
+    for each in await read_all(admin, f"/subscriptions/{topic}"):
+        said = each["message"]["attributes"]
+        subscription = said["deadLetterSubscription"].rpartition("/")[2]
+        found.append(Letter(subscription, int(said["deadLetterMessageId"]), name_of(said, each["message"]["data"])))
+    return found

@@ -10,8 +10,11 @@ import pytest
 from google.api_core.exceptions import NotFound, RetryError
 from google.cloud import pubsub_v1
 
+from tests.faults.attempts import Attempt, Outcome
+from tests.faults.parallel.attempts import ACK, Lease, Leased, Settle
 from tests.faults.parallel.google import KINDS, Subscriber
-from tests.faults.parallel.observed import Observer
+from tests.faults.parallel.laws import Parallel
+from tests.faults.parallel.observed import Observer, as_told
 
 Streams = list["Future[None]"]
 
@@ -38,17 +41,52 @@ def subscriber(begun: Streams) -> Iterator[Subscriber]:
     subscriber.stop()
 
 
-def test_a_client_that_gave_up_begins_again(begun: Streams, subscriber: Subscriber) -> None:
+def test_a_client_that_gave_up_begins_again_until_it_is_stopped(begun: Streams, subscriber: Subscriber) -> None:
     begun[0].set_exception(RetryError("Timeout of 60.0s exceeded", None))
     assert (len(begun), list(subscriber.violations())) == (2, [])
+    subscriber.stop()
+    assert len(begun) == 2
 
 
 def test_any_other_end_is_told(begun: Streams, subscriber: Subscriber) -> None:
     begun[0].set_exception(NotFound("gone"))
-    [told] = subscriber.violations()
-    assert (len(begun), told) == (1, "the client of subscription google-plain ended: NotFound('gone')")
-
-
-def test_a_client_that_is_stopped_does_not_begin_again(begun: Streams, subscriber: Subscriber) -> None:
-    subscriber.stop()
     assert len(begun) == 1
+    assert list(subscriber.violations()) == ["the client of subscription google-plain ended: NotFound('gone')"]
+
+
+PLAIN = Parallel("plain", "topic", 10.0, 5)
+ONCE = PLAIN._replace(exactly_once=True)
+
+
+def id_of(offset: int, run: int) -> str:
+    return f"{offset}-1.0.{run}.1.abcdef"
+
+
+def lease(at: float, run: int, *offsets: int) -> Lease:
+    messages = tuple(Leased(each, f"m{each}", id_of(each, run)) for each in offsets)
+    return Lease(request="pull", started=at, ended=at, outcome=Outcome.DONE, subscription="plain", messages=messages)
+
+
+def ack(at: float, *ids: str) -> Settle:
+    return Settle(
+        request="ack", started=at, ended=at, outcome=Outcome.DONE, subscription="plain", verb=ACK, ids=ids
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sub", "attempts", "said", "unknown"),
+    [
+        (PLAIN, (lease(1, 1, 0), ack(2, id_of(0, 1))), [id_of(0, 1)], []),
+        (PLAIN, (lease(1, 1, 0), lease(3, 1, 2), ack(2, id_of(0, 1)), lease(5, 2, 1)), [id_of(0, 1)], []),
+        (PLAIN, (lease(1, 1, 0), lease(5, 2, 1), ack(6, id_of(0, 1), id_of(1, 2))), [id_of(1, 2)], [id_of(0, 1)]),
+        (ONCE, (lease(1, 1, 0), lease(5, 2, 1), ack(6, id_of(0, 1))), [id_of(0, 1)], []),
+    ],
+    ids=["nobody took over", "it gave messages later", "another may have taken over", "exactly-once delivery"],
+)
+def test_an_ok_says_that_it_is_done_unless_another_process_may_have_taken_over(
+    sub: Parallel, attempts: tuple[Attempt, ...], said: list[str], unknown: list[str]
+) -> None:
+    settled = [each for each in as_told([sub], attempts) if isinstance(each, Settle)]
+
+    assert [id_ for each in settled if each.outcome is Outcome.DONE for id_ in each.ids] == said
+    assert [id_ for each in settled if each.outcome is Outcome.UNKNOWN for id_ in each.ids] == unknown

@@ -8,10 +8,7 @@ comes back. Google's clients have streams to whichever node answers them.
 import asyncio
 import contextlib
 import random
-import secrets
-import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import grpc
 import pytest
@@ -19,36 +16,33 @@ import pytest
 from bench.connection import Address
 from cluster.node import Node
 from cluster.ports import LOOPBACK
-from tests.faults import scene
-from tests.faults.cluster.calls import WORK, CallLog
+from tests.cluster.nodes import processes
+from tests.faults import recycling, scene
+from tests.faults.cluster.calls import WORK, CallLog, Course
 from tests.faults.cluster.client import Front, FrontClient
-from tests.faults.cluster.course import Course
 from tests.faults.cluster.promises import wrongly_refused
-from tests.faults.cluster.streams import Streams
 from tests.faults.history import History
-from tests.faults.parallel import google, laws, short_leases
+from tests.faults.http_client import Traffic
+from tests.faults.parallel import google, laws
 from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.attempts import worked
-from tests.faults.parallel.workload import Worker, workers_of
+from tests.faults.parallel.workload import workers_of
 from tests.faults.workload import Publisher
 from tests.support.served import SERVICE_TOKEN
 
-pytestmark = [pytest.mark.faults, pytest.mark.long]
+pytestmark = [pytest.mark.faults, pytest.mark.long, pytest.mark.kafka, pytest.mark.postgres]
 
 FROZEN_SECONDS = 6.0
 """For how long a node owns what it has without renewing that."""
 WAYS = ("kill", "freeze", "drain")
 STEADY = {"steady": parallel.TOPIC, "google-steady": google.TOPIC}
-"""Ordered subscriptions that nobody uses."""
 
 
 class Town:
     """The nodes, and who is lost."""
 
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
-        self.nodes = [Node(f"node{number}", folder, settings) for number in range(3)]
-        for each in self.nodes:
-            each.process.command = [sys.executable, "-m", short_leases.__name__, "serve"]
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
         self.log = CallLog()
         self.course = Course(parallel.TOPIC)
         self._away: set[str] = set()
@@ -92,57 +86,30 @@ class Town:
         self._away.discard(node.name)
 
 
-@pytest.mark.parametrize("seed", [7])
-async def test_whichever_node_is_lost_the_laws_of_parallel_subscriptions_hold(
-    tmp_path: Path, kafka_servers: str, kafka_prefix: str, postgres_url: str, seed: int
-) -> None:
-    url = urlsplit(postgres_url)
-    assert url.password is not None
-    settings = {
-        "log": "kafka",
-        "kafka_servers": kafka_servers,
-        "kafka_prefix": kafka_prefix,
-        "kafka_replication": "1",
-        "kafka_min_isr": "1",
-        "registry": url._replace(netloc=f"{url.username}@{url.hostname}:{url.port}").geturl(),
-        "registry_password": url.password,
-        "token_key": secrets.token_hex(32),
-        "service_token": SERVICE_TOKEN,
-        "log_level": "warning",
-        "pull_wait": "300ms",
-        "drain_seconds": "500ms",
-        "pubsub_emulator": "true",
-    }
-    chance = random.Random(seed)
-    town = Town(tmp_path, settings)
-    history = History(STEADY)
-    admin = town.client("admin", chance)
-    workers = workers_of(parallel.KINDS, 2, lambda name: town.client(name, chance), history, chance)
-    streams = Streams(google.TOPIC, history, town.course, chance)
-    publishers = [
-        Publisher(
-            town.client(f"p-{topic}", chance), history, random.Random(chance.random()), (topic,), ((1, 20),), 0.1,
-            ordered=True,
-        )
-        for topic in STEADY.values()
-    ]  # fmt: skip
+async def test_whichever_node_is_lost_the_laws_of_parallel_subscriptions_hold(tmp_path: Path) -> None:
+    settings = {"pull_wait": "300ms", "drain_seconds": "500ms", "pubsub_emulator": "true"}
+    chance, history = random.Random(7), History(STEADY)
     async with contextlib.AsyncExitStack() as stack:
-        for each in town.nodes:
-            stack.callback(each.kill)
-            each.launch()
-        for each in town.nodes:
-            await asyncio.to_thread(each.wait_ready)
+        started = processes(tmp_path, 3, settings, program=recycling.__name__)
+        town = Town(stack.enter_context(started))
+        admin = town.client("admin", chance)
+        workers = workers_of(parallel.KINDS, 2, lambda name: town.client(name, chance), history, chance)
+        traffic = Traffic()
+        streams = google.Streams(google.TOPIC, history, town.course.moment, traffic, chance)
         await scene.prepare(admin, STEADY)
         await parallel.prepare(admin)
         stack.push_async_callback(streams.stop)
         await streams.start(admin, lambda: town.channel(chance))
-        users: list[Publisher | Worker] = [*publishers, *workers]
         async with asyncio.TaskGroup() as group:
-            for user in users:
-                group.create_task(user.run())
-            for number in range(6):
+            for topic in STEADY.values():
+                client, own = town.client(f"p-{topic}", chance), random.Random(chance.random())
+                publisher = Publisher(client, history, own, (topic,), ((1, 20),), 0.1, ordered=True)
+                group.create_task(publisher.run())
+            for worker in workers:
+                group.create_task(worker.run())
+            for node, way in zip(town.nodes, WAYS, strict=True):
                 await asyncio.sleep(chance.uniform(0.5, 2.0))
-                await town.lose(town.nodes[number % 3], WAYS[(number + number // 3) % 3])
+                await town.lose(node, way)
             town.log.stopping = True
         await parallel.drain(workers)
         await streams.work_to_the_end(admin)
@@ -154,6 +121,7 @@ async def test_whichever_node_is_lost_the_laws_of_parallel_subscriptions_hold(
         for each in laws.violations(kind, ending.topics[parallel.TOPIC], history.attempts, left)
     ]
     found += streams.violations(ending.topics[google.TOPIC], history.attempts, left_of_streams)
+    found += traffic.violations()
     found += wrongly_refused(town.log.calls)
     by_workers = worked(history.attempts, *(each.name for each in parallel.KINDS))
     messages = sum(len(each) for each in ending.topics.values())

@@ -8,10 +8,11 @@ from typing import Any
 
 from tests.faults.attempts import Outcome
 from tests.faults.history import History
-from tests.faults.http_client import LATE, Client, Kind, Tried
+from tests.faults.http_client import LATE, Client, Kind
 from tests.faults.parallel.attempts import ACK, EXTEND, NACK, Lease, Leased, Settle
 from tests.faults.parallel.laws import Parallel
 from tests.faults.payload import is_poisoned, name_of
+from tests.faults.workload import User
 
 MOST = 60
 """Messages of a pull; no more than an error names ids of."""
@@ -20,19 +21,14 @@ SHORT = 1
 
 
 @dataclass(frozen=True)
-class Worker:
+class Worker(User):
     """Works on one parallel subscription; messages that are poisoned fail always."""
 
-    client: Client
-    history: History
-    random: random.Random
-    subscription: str
     pause: float = 0.01
     settled: list[str] = field(default_factory=list)
     """Some of the ids that were acknowledged, to acknowledge again."""
 
     async def run(self) -> None:
-        """Work until the clients are to stop."""
         while self.client.goes_on:
             leased = await self.pull(self.random.randint(1, MOST), wait=self.random.random() < 0.2)
             if leased.messages:
@@ -46,17 +42,12 @@ class Worker:
         return len(leased.messages)
 
     async def pull(self, most: int, *, wait: bool = False) -> Lease:
-        """Pull once and note it."""
         body = {"maxMessages": str(most), "returnImmediately": "false" if wait else "true"}
-        tried = await self._call("pull", body, Kind.OTHER)
-        received = tried.document["receivedMessages"] if tried.done else ()
-        messages = tuple(_leased(each) for each in received)
-        attempt = Lease(**tried.facts, subscription=self.subscription, messages=messages)
-        self.history.add(attempt)
-        return attempt
+        tried = await self.call("pull", body)
+        messages = tuple(_leased(each) for each in tried.document["receivedMessages"]) if tried.done else ()
+        return self.note(Lease(**tried.facts, subscription=self.subscription, messages=messages))
 
     async def acknowledge(self, ids: Sequence[str]) -> Settle:
-        """Acknowledge messages and note it."""
         return await self._settle(ACK, ids)
 
     async def nack(self, ids: Sequence[str], seconds: int | None = None) -> Settle:
@@ -64,7 +55,6 @@ class Worker:
         return await self._settle(NACK, ids, **({} if seconds is None else {"delaySeconds": seconds}))
 
     async def extend(self, ids: Sequence[str], seconds: int) -> Settle:
-        """Let leases end so many seconds from now and note it."""
         return await self._settle(EXTEND, ids, ackDeadlineSeconds=seconds)
 
     async def _handle(self, messages: Sequence[Leased]) -> None:
@@ -100,21 +90,14 @@ class Worker:
             await self.extend(_ids(messages), 0)
 
     async def _settle(self, verb: str, ids: Sequence[str], **more: int) -> Settle:
-        tried = await self._call(verb, {"ackIds": list(ids), **more}, Kind.SETTLE)
+        tried = await self.call(verb, {"ackIds": list(ids), **more}, Kind.SETTLE)
         seconds = more.get("ackDeadlineSeconds", 0)
         facts, late = tried.facts, _late(tried.refusal, ids)
         if tried.refusal.startswith(LATE):
             facts["outcome"] = Outcome.DONE  # of the others
         noted = NACK if verb == EXTEND and not seconds else verb
-        attempt = Settle(
-            **facts, subscription=self.subscription, verb=noted, ids=tuple(ids), late=late, seconds=seconds
-        )
-        self.history.add(attempt)
-        return attempt
-
-    async def _call(self, verb: str, body: object, kind: Kind) -> Tried:
-        path = f"/subscriptions/{self.subscription}:{verb}"
-        return await self.client.attempt(self.client.next_request(), path, body, kind)
+        told = {"subscription": self.subscription, "verb": noted, "ids": tuple(ids), "late": late}
+        return self.note(Settle(**facts, **told, seconds=seconds))
 
 
 def workers_of(

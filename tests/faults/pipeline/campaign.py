@@ -11,31 +11,24 @@ killed too; but `ams-archive`, which is `ams archive`, never needs Spark.
 import argparse
 import contextlib
 import dataclasses
-import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ams.client import Client, Message, wire
-from ams.client.wire.projects import create_project
+from ams.client import Client, wire
 from demo.pipeline.samples import Sample, accounting, alarms, monitoring
-from demo.pipeline.samples.mishaps import Mishaps
 from tests.faults.pipeline import egi
+from tests.faults.pipeline.driving import DAY, MISHAPS, batch_of, drive, publish
 from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.faults.pipeline.on_cluster import Kills, killing
 from tests.pipeline.delta import by_duckdb
 from tests.support.parts import scratch_database
 from tests.support.service import LiveService, live_service
 
-DAY = date(2024, 3, 5)
-MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-SPREAD = 6.0
-"""Seconds of work within which a driver is killed."""
 WITHOUT_SPARK, SPREAD_WITHOUT_SPARK = "ams archive", 0.3
 
 Rows = list[str]
@@ -45,17 +38,14 @@ Left = Mapping[str, Rows]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a job runs."""
-
     service: LiveService
-    project: str
     folder: Path
+    """Its name is the project's, too."""
     name: str
     """`calm` or `killed`; names of topics that a job makes end with it."""
 
     @property
     def work(self) -> Path:
-        """The folder of the run."""
         return self.folder / self.name
 
 
@@ -106,102 +96,81 @@ def run_case(
 
     The calm run is on this machine always, that through kills on the cluster of `more`, if any.
     """
+    calm, killed = places(case, service, folder)
+    _run(case, calm, 0, seed, batch_of(case.batch, kills), None)
+    done = _run(case, killed, kills, seed, batch_of(case.batch, kills), more)
+    return done, differences(case, calm, killed)
+
+
+def places(case: Case, service: LiveService, folder: Path) -> tuple[Place, Place]:
+    """Publish what a job reads; return where it runs calmly, and where through kills."""
     folder.mkdir()
-    if not kills:
-        case = dataclasses.replace(case, batch=case.batch * egi.MORE_OF_A_BATCH)
-    _publish(service, folder.name, case.samples)
-    places = [Place(service=service, project=folder.name, folder=folder, name=name) for name in ("calm", "killed")]
-    done = [
-        _run(case, place, count, seed, other)
-        for place, count, other in zip(places, (0, kills), (None, more), strict=True)
-    ]
-    calm, killed = (case.left(place) for place in places)
-    assert any(calm.values()), "the job left nothing at all"
-    return done[1], sorted(name for name in {*calm, *killed} if calm.get(name) != killed.get(name))
+    publish(service, folder.name, case.samples, together=100)
+    calm, killed = (Place(service=service, folder=folder, name=name) for name in ("calm", "killed"))
+    calm.work.mkdir()
+    killed.work.mkdir()
+    return calm, killed
 
 
-def _run(case: Case, place: Place, kills: int, seed: int, more: Kills | None) -> int:
-    place.work.mkdir()
+def differences(case: Case, calm: Place, killed: Place) -> list[str]:
+    """Return the tables and topics in which two runs left different rows."""
+    left = [case.left(place) for place in (calm, killed)]
+    assert any(left[0].values()), "the job left nothing at all"
+    return sorted(name for name in {*left[0], *left[1]} if left[0].get(name) != left[1].get(name))
+
+
+def told_of(case: Case, place: Place, batch: int) -> dict[str, Any]:
+    """Return what `driver` is told of a job."""
+    options = {**case.options(place), "batch_messages": batch}
+    return {"job": _target(case, place, batch), "work": str(place.work), "options": options}
+
+
+def _run(case: Case, place: Place, kills: int, seed: int, batch: int, more: Kills | None) -> int:
     if case.job == WITHOUT_SPARK:
-        return _run_without_spark(case, place, kills, seed)
-    told = place.work / "told.json"
-    source = {
-        "endpoint": place.service.base_url,
-        "token": place.service.token,
-        "project": place.project,
-    }
-    options = {**case.options(place), "batch_messages": case.batch}
-    content = {"job": _target(case, place), "work": str(place.work), "source": source, "options": options}
-    settings = more.settings if more else {"spark.sql.shuffle.partitions": "1"}
-    told.write_text(json.dumps({**content, "settings": dict(settings)}))
-    return run_through_kills(
-        [sys.executable, "-m", "tests.faults.pipeline.driver", str(told)],
-        kills=kills,
-        working=lambda: egi.is_at_work(place.work / "checkpoint"),
-        log=place.work / "log",
-        spread=SPREAD,
-        seed=seed,
-        others=more.each if more else (),
-    ).kills
+        return _run_without_spark(place, kills, seed, batch)
+    return drive(told_of(case, place, batch), place.service, place.folder, kills=kills, seed=seed, more=more)
 
 
-def _target(case: Case, place: Place) -> str:
+def _target(case: Case, place: Place, batch: int) -> str:
     if "\n" not in case.job:
         return case.job
     file = place.work / "definition.yaml"
-    file.write_text(case.job.format(batch=case.batch))
+    file.write_text(case.job.format(batch=batch))
     return str(file)
 
 
-def _run_without_spark(case: Case, place: Place, kills: int, seed: int) -> int:
+def _run_without_spark(place: Place, kills: int, seed: int, batch: int) -> int:
     """Run `ams archive`, whose batches are short: so are the times within which it is killed."""
     path = place.work / "archive"
+    known = {"ENDPOINT": place.service.base_url, "TOKEN": place.service.token, "PROJECT": place.folder.name}
     return run_through_kills(
-        [sys.executable, "-m", "ams.cli.main", "archive", str(path), "--batch-messages", str(case.batch)],
+        [sys.executable, "-m", "ams.cli.main", "archive", str(path), "--batch-messages", str(batch)],
         kills=kills,
         working=commit_appears(path),
         log=place.work / "log",
         spread=SPREAD_WITHOUT_SPARK,
         seed=seed,
-        environment={
-            "AMS_ENDPOINT": place.service.base_url,
-            "AMS_TOKEN": place.service.token,
-            "AMS_PROJECT": place.project,
-        },
+        environment={f"AMS_{name}": value for name, value in known.items()},
     ).kills
 
 
-def _publish(service: LiveService, project: str, samples: Iterable[Sample]) -> None:
-    told = list(samples)
-    with Client(service.base_url, service.token) as client:
-        client.call(create_project(project))
-        for topic in sorted({sample.topic for sample in told}):
-            client.project(project).topic(topic).create()
-            messages = [Message(each.data, dict(each.attributes)) for each in told if each.topic == topic]
-            for first in range(0, len(messages), 100):
-                client.project(project).topic(topic).publish(messages[first : first + 100])
-
-
 def folders(place: Place) -> Left:
-    """Return the rows of all tables, results and of what was set aside below the folder of a run."""
     found = {each for kind in ("tables", "results") for each in (place.work / kind).glob("*") if each.is_dir()}
     rows = {each.name: _rows(each) for each in sorted({*found, place.work / "quarantine"})}
     return {name: each for name, each in rows.items() if each}
 
 
 def archived(place: Place) -> Left:
-    """Return the rows of an archive."""
     return {"archive": _rows(place.work / "archive")}
 
 
 def topics(place: Place) -> Left:
-    """Return what is in the topics of a run, in their order."""
     with Client(place.service.base_url, place.service.token) as client:
-        names = [each.name.rpartition("/")[2] for each in client.call(wire.list_topics(place.project)).topics]
+        names = [each.name.rpartition("/")[2] for each in client.call(wire.list_topics(place.folder.name)).topics]
         return {
             name.removesuffix(place.name): [
                 f"{sorted(each.attributes.items())} {each.payload()!r}"
-                for each in client.call(wire.read_topic(place.project, name, most=100_000))
+                for each in client.call(wire.read_topic(place.folder.name, name, most=100_000))
             ]
             for name in names
             if name.endswith(place.name)

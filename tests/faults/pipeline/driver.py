@@ -1,12 +1,14 @@
-"""Runs one job to its end, as a process that can be killed: `python -m tests.faults.pipeline.driver FILE`.
+"""Runs jobs to their end, as a process that can be killed: `python -m tests.faults.pipeline.driver FILE ...`.
 
 FILE is JSON: `job` (`module:JOB`, or the path of a definition), `work`, `source` (options of `format("ams")`),
-`options` of the job, and `settings` of the session.
+`options` of the job, and `settings` of the session. Jobs run one after another in one session. A job that fails leaves
+why in `FAILED` of its work folder, and the next one runs.
 """
 
 import importlib
 import json
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,22 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.running import Run
 from ams.pipeline.session import local_session
 
+FAILED = "failed"
 
-def main(file: str) -> None:
-    """Run what the file says."""
-    told = json.loads(Path(file).read_text())
-    name, runs = _plan(told["job"], told["options"])
-    spark = local_session(name, memory="512m", settings=told.get("settings"))
-    runs(Run(spark, Path(told["work"]), told["source"]))
+
+def main(files: list[str]) -> int:
+    failures = 0
+    for told in [json.loads(Path(file).read_text()) for file in files]:
+        name, runs = _plan(told["job"], told["options"])
+        spark = local_session(name, memory="512m", settings=told.get("settings"))
+        try:
+            runs(Run(spark, Path(told["work"]), told["source"]))
+        except Exception:
+            traceback.print_exc()
+            (Path(told["work"]) / FAILED).write_text(traceback.format_exc())
+            failures += 1
     spark.stop()
+    return 1 if failures else 0
 
 
 def _plan(target: str, options: object) -> tuple[str, Callable[[Run], None]]:
@@ -38,4 +48,4 @@ def _plan(target: str, options: object) -> tuple[str, Callable[[Run], None]]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(sys.argv[1:]))

@@ -13,12 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-STEP = 0.02
-"""Seconds between two looks at a process."""
-START_SECONDS = 120.0
-"""How long a driver may take until it works."""
-END_SECONDS = 300.0
-"""How long the last run may take."""
+STEP_SECONDS = 0.02
+START_SECONDS = 300.0
+END_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,7 @@ class _Driver:
             for pid in members:
                 _kill(pid)
             self._process.poll()
-            time.sleep(STEP)
+            time.sleep(STEP_SECONDS)
         self._process.wait()
 
     def waits_for(self, working: Callable[[], bool]) -> bool:
@@ -131,16 +128,14 @@ class _Driver:
             if self._process.poll() is not None:
                 assert self._process.returncode == 0, self._said()
                 return False
-            time.sleep(STEP)
+            time.sleep(STEP_SECONDS)
         return True
 
     def lives_on(self, seconds: float) -> bool:
-        """Wait so long and return whether it still runs."""
         time.sleep(seconds)
         return self._process.poll() is None
 
     def ends_well(self) -> None:
-        """Wait until it ends; raise `AssertionError` when it fails."""
         assert self._process.wait(END_SECONDS) == 0, self._said()
 
     def _said(self) -> str:

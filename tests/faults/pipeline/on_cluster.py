@@ -11,11 +11,12 @@ from pathlib import Path
 from cluster.caretaker import Caretaker
 from cluster.spark import SparkCluster
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of an executor, which lives for seconds: the best compiler's code comes too late for it."""
+
 
 @dataclass(slots=True)
 class Kills:
-    """Kills on a cluster; what dies is brought back."""
-
     cluster: SparkCluster
     draw: random.Random
     executors: int = 0
@@ -25,10 +26,10 @@ class Kills:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Settings of Spark for a job: slow tasks are done twice, and those that were killed as often as it takes."""
         return {
             "spark.master": self.cluster.url,
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JAVA,
             "spark.task.maxFailures": "10",
             "spark.speculation": "true",
             "spark.speculation.interval": "100ms",
@@ -39,7 +40,6 @@ class Kills:
 
     @property
     def each(self) -> Sequence[Callable[[], None]]:
-        """One kill of each kind."""
         return (self.executor, self.worker)
 
     def executor(self) -> None:
@@ -57,7 +57,6 @@ class Kills:
 
 @contextmanager
 def killing(folder: Path, seed: int, *, workers: int = 3) -> Iterator[Kills]:
-    """Run a cluster until the block ends."""
     said: list[str] = []
     with SparkCluster(folder, workers=workers, memory="512m") as cluster, Caretaker(cluster, said.append):
         yield on_cluster(cluster, seed, said)

@@ -8,22 +8,19 @@ the data folder is kept then, and named.
 
 import argparse
 import asyncio
-import json
 import random
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.attempts import Outcome, Publish
+from tests.faults.attempts import Publish
 from tests.faults.http_client import HttpClient, Traffic
 from tests.faults.push import scene
 from tests.faults.push.deliveries import POISON, message
-from tests.faults.push.laws import Story, repeated
-from tests.faults.push.scene import Pushed
+from tests.faults.push.scene import Pushed, Result
 from tests.faults.push.sharing import beside_a_service
 from tests.faults.target import SMALL, Target
 from tests.support.receiving import Receiving, received
@@ -31,50 +28,23 @@ from tests.support.receiving import Receiving, received
 SUBSCRIPTIONS = (
     Pushed("ones", max_messages=1, milliseconds=5),
     Pushed("tens", max_messages=10, milliseconds=20),
-    Pushed("many", max_messages=100, milliseconds=50),
+    Pushed("many", max_messages=100, milliseconds=300),
     Pushed("picky", max_messages=10, refuses=True),
 )
 POISONED = 20
-"""One of so many messages to a picky endpoint is poison."""
 PUBLISH_SECONDS = 0.05
 PUBLISHED = 5
 """Messages of a publish; the endpoint that takes one at a time is never idle."""
 CALM_REQUESTS = (4, 25)
-"""How many deliveries come between a start and the next kill."""
 CALM_SECONDS = 20.0
 MOMENT = 0.03
-"""A kill comes at most so many seconds after the delivery that it was waited for."""
 SHARED_PART = 5
 SHOWN = 50
 
 Say = Callable[[str], None]
 
 
-@dataclass
-class Result:
-    """What came of a campaign."""
-
-    kills: int
-    seed: int
-    violations: list[str] = field(default_factory=list)
-    published: int = 0
-    """Publishes that were answered."""
-    messages: int = 0
-    deliveries: int = 0
-    repeated: int = 0
-    """Deliveries that came again: so often a kill came while something was on its way."""
-    dead: int = 0
-    seconds: float = 0.0
-
-    def line(self) -> str:
-        """Write it as one JSON line."""
-        numbers = {name: value for name, value in vars(self).items() if name not in ("violations", "seconds")}
-        return json.dumps(numbers | {"violations": len(self.violations), "seconds": round(self.seconds, 1)})
-
-
 class Campaign:
-    """One service that delivers, who publishes, and who kills."""
-
     def __init__(self, folder: Path, receiver: Receiving, kills: int, seed: int, say: Say) -> None:
         self._receiver = receiver
         self._result = Result(kills, seed)
@@ -86,7 +56,6 @@ class Campaign:
         self._publishes: list[Publish] = []
 
     async def run(self) -> Result:
-        """Do it all; the service is gone at the end."""
         began = time.monotonic()
         admin = self._client("admin")
         try:
@@ -96,7 +65,9 @@ class Campaign:
             self._say("waiting for the rest")
             await scene.all_delivered(admin, SUBSCRIPTIONS)
             kills = self._result.kills
-            self._judge(await scene.stories(admin, self._receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes))
+            found = await scene.stories(admin, self._receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes)
+            self._result.judge(found, self._publishes)
+            self._result.violations += self._traffic.violations()
         finally:
             admin.close()
             await self._target.stop()
@@ -116,11 +87,11 @@ class Campaign:
             self._traffic.stopping = True
 
     async def _calm(self) -> None:
-        """Return a moment after some deliveries have come."""
-        wanted = self._count() + self._random.randint(*CALM_REQUESTS)
-        give_up = time.monotonic() + CALM_SECONDS
-        while self._count() < wanted and time.monotonic() < give_up:
-            await asyncio.sleep(0.01)
+        """Return a moment after some deliveries have come, and one more just now."""
+        for more in (self._random.randint(*CALM_REQUESTS), 1):
+            wanted, give_up = self._count() + more, time.monotonic() + CALM_SECONDS
+            while self._count() < wanted and time.monotonic() < give_up:
+                await asyncio.sleep(0.002)
         await asyncio.sleep(self._random.uniform(0, MOMENT))
 
     def _count(self) -> int:
@@ -140,20 +111,11 @@ class Campaign:
         client.close()
 
     def _name(self, pushed: Pushed, number: int) -> str:
-        is_poison = pushed.refuses and self._random.random() < 1 / POISONED
+        is_poison = pushed.refuses and (number == 0 or self._random.random() < 1 / POISONED)
         return f"{POISON if is_poison else pushed.name}-{number}"
 
     def _client(self, name: str) -> HttpClient:
         return HttpClient(name, self._target, self._traffic)
-
-    def _judge(self, stories: Sequence[Story]) -> None:
-        result = self._result
-        result.violations = [*scene.broken(stories), *self._traffic.violations()]
-        result.published = sum(each.outcome is Outcome.DONE for each in self._publishes)
-        result.messages = sum(len(each.topic) for each in stories)
-        result.deliveries = sum(len(each.deliveries) for each in stories)
-        result.repeated = sum(repeated(each.deliveries) for each in stories)
-        result.dead = sum(len(each.dead) for each in stories)
 
     def _show(self, number: int) -> None:
         kills = self._result.kills
@@ -162,7 +124,6 @@ class Campaign:
 
 
 def main() -> int:
-    """Run a campaign from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.push.campaign", description=__doc__)
     parser.add_argument("--kills", type=int, default=50, metavar="N")
     parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats the campaign's decisions")

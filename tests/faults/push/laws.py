@@ -18,11 +18,8 @@ SLACK = 0.01
 
 @dataclass(frozen=True)
 class Story:
-    """All that is known of one subscription at the end."""
-
     subscription: str
     deliveries: Sequence[Delivery]
-    """In the order in which they came."""
     topic: Mapping[int, str]
     """Names of all messages of its topic, by id."""
     breaks: int
@@ -30,9 +27,7 @@ class Story:
     takes: float
     """Seconds that its endpoint needs for an answer."""
     dead: Sequence[int] = ()
-    """Ids of its messages found in the dead letter topic."""
     publishes: Sequence[Publish] = ()
-    """What was published to its topic, and what was answered."""
 
 
 def violations(story: Story) -> Iterator[str]:
@@ -99,3 +94,5 @@ def _dead_letters(story: Story) -> Iterator[str]:
         yield f"no dead letters of {missing}"
     if more := sorted((found - wanted).elements()):
         yield f"dead letters too many, of {more}"
+    elif list(story.dead) != sorted(story.dead):
+        yield f"dead letters out of order: {list(story.dead)}"

@@ -1,48 +1,40 @@
 """What deliveries are tested on: a project of subscriptions that are pushed to a receiver, each from its own topic."""
 
-import asyncio
-import base64
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.attempts import Publish
+from tests.faults.attempts import Outcome, Publish
 from tests.faults.http_client import PROJECT, Client
-from tests.faults.push.deliveries import POISON, Delivery, name_of, read
-from tests.faults.push.laws import Story, violations
+from tests.faults.payload import name_of
+from tests.faults.push.deliveries import POISON, Delivery, read
+from tests.faults.push.laws import Story, repeated, violations
+from tests.faults.scene import offsets, read_all
 from tests.support.receiving import Receiving
+from tests.support.waiting import wait_until_async
 
 REFERENCE = PROJECT.removeprefix("/v1/")
 DEAD = "dead"
-"""The topic that all dead letters go to."""
 ATTEMPTS = 2
-"""Refusals after which a message goes there."""
-DONE_SECONDS = 90.0
+DONE_SECONDS = 180.0
 """The longest that deliveries may go on after the last kill: an endpoint is left alone for a minute at most."""
-BATCH = "1000"
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """A subscription and its endpoint."""
-
     name: str
     """Of the subscription and of its topic."""
     max_messages: int
     milliseconds: int = 0
-    """What the endpoint needs for an answer."""
     refuses: bool = False
     """Whether the endpoint refuses poison, which goes to the dead letter topic then."""
 
     @property
     def path(self) -> str:
-        """Return the path of the endpoint."""
         return f"/refuse/{POISON}/{self.name}" if self.refuses else f"/slow/{self.milliseconds}/{self.name}"
 
     def config(self, receiver: Receiving) -> dict[str, Any]:
-        """Return its push configuration."""
         wanted: dict[str, Any] = {
             "type": "http_endpoint",
             "pushEndpoint": receiver.url(self.path),
@@ -65,7 +57,6 @@ async def prepare(admin: Client, receiver: Receiving, subscriptions: Iterable[Pu
 
 
 async def subscribe(admin: Client, receiver: Receiving, pushed: Pushed) -> None:
-    """Make a subscription and verify its endpoint."""
     path = f"/subscriptions/{pushed.name}"
     body = {"topic": f"{REFERENCE}/topics/{pushed.name}", "pushConfig": pushed.config(receiver)}
     await admin.must(path, body, method="PUT")
@@ -76,20 +67,13 @@ async def subscribe(admin: Client, receiver: Receiving, pushed: Pushed) -> None:
 
 async def all_delivered(admin: Client, subscriptions: Iterable[Pushed], seconds: float = DONE_SECONDS) -> None:
     """Return when everything is acknowledged; fail when that takes too long."""
-    give_up = time.monotonic() + seconds
-    waiting = {each.name for each in subscriptions}
-    while waiting:
-        assert time.monotonic() < give_up, f"not all was delivered after {seconds:g} s: {await _states(admin, waiting)}"
-        for name in list(waiting):
-            offsets = await admin.must(f"/subscriptions/{name}:offsets", None, method="GET")
-            if offsets["current"] == offsets["max"]:
-                waiting.remove(name)
-        await asyncio.sleep(0.1)
+    for each in subscriptions:
 
+        async def is_done(name: str = each.name) -> bool:
+            found = await offsets(admin, name)
+            return found["current"] == found["max"]
 
-async def _states(admin: Client, names: Iterable[str]) -> Sequence[str]:
-    shown = [await admin.must(f"/subscriptions/{name}", None, method="GET") for name in names]
-    return [str(each.get("pushStatus")) for each in shown]
+        await wait_until_async(is_done, seconds)
 
 
 async def stories(
@@ -105,7 +89,10 @@ async def stories(
         Story(
             each.name,
             deliveries_of(receiver, each),
-            {int(found["messageId"]): name_of(found) for found in await messages(admin, each.name)},
+            {
+                int(found["messageId"]): name_of(found["attributes"], found["data"])
+                for found in await messages(admin, each.name)
+            },
             breaks(each),
             takes=each.milliseconds / 1000,
             dead=dead.get(each.name, ()),
@@ -116,14 +103,8 @@ async def stories(
 
 
 def deliveries_of(receiver: Receiving, pushed: Pushed) -> list[Delivery]:
-    """Return what came to the endpoint of a subscription."""
     came = read(receiver.requests(pushed.path))  # of all whose paths begin so
     return [each for each in came if each.subscription == pushed.name]
-
-
-def broken(found: Iterable[Story]) -> list[str]:
-    """Return all violations."""
-    return [violation for each in found for violation in violations(each)]
 
 
 async def messages(admin: Client, topic: str) -> list[dict[str, Any]]:
@@ -131,17 +112,9 @@ async def messages(admin: Client, topic: str) -> list[dict[str, Any]]:
     path = f"/subscriptions/audit-{topic}"
     await admin.must(path, {"topic": f"{REFERENCE}/topics/{topic}"}, method="PUT")
     await admin.must(f"{path}:modifyOffset", {"offset": 0})
-    found: list[dict[str, Any]] = []
-    while batch := await _pull(admin, path):
-        found += [each["message"] for each in batch]
-        await admin.must(f"{path}:acknowledge", {"ackIds": [batch[-1]["ackId"]]})
+    found = await read_all(admin, path)
     await admin.must(path, None, method="DELETE")
-    return found
-
-
-async def _pull(admin: Client, path: str) -> list[dict[str, Any]]:
-    document = await admin.must(f"{path}:pull", {"maxMessages": BATCH, "returnImmediately": "true"})
-    return list(document["receivedMessages"])
+    return [each["message"] for each in found]
 
 
 async def _dead_letters(admin: Client) -> Mapping[str, Sequence[int]]:
@@ -149,7 +122,37 @@ async def _dead_letters(admin: Client) -> Mapping[str, Sequence[int]]:
     found: dict[str, list[int]] = {}
     for each in await messages(admin, DEAD):
         attributes = each["attributes"]
-        assert POISON in base64.b64decode(each["data"]).decode(), json.dumps(attributes)
+        assert name_of(attributes, each["data"]).startswith(POISON), attributes
         subscription = attributes["deadLetterSubscription"].rpartition("/")[2]
         found.setdefault(subscription, []).append(int(attributes["deadLetterMessageId"]))
     return found
+
+
+@dataclass
+class Result:
+    """What came of a campaign, and of what it publishes: one JSON line."""
+
+    kills: int = 0
+    seed: int | None = None
+    violations: list[str] = field(default_factory=list)
+    published: int = 0
+    messages: int = 0
+    deliveries: int = 0
+    repeated: int = 0
+    """Deliveries that came again: so often a kill came while something was on its way."""
+    dead: int = 0
+    slowest_s: float = 0.0
+    """Seconds from a kill until every subscription was delivered again."""
+    seconds: float = 0.0
+
+    def judge(self, found: Sequence[Story], publishes: Sequence[Publish]) -> None:
+        self.violations = [violation for each in found for violation in violations(each)]
+        self.published = sum(each.outcome is Outcome.DONE for each in publishes)
+        self.messages = sum(len(each.topic) for each in found)
+        self.deliveries = sum(len(each.deliveries) for each in found)
+        self.repeated = sum(repeated(each.deliveries) for each in found)
+        self.dead = sum(len(each.dead) for each in found)
+
+    def line(self) -> str:
+        numbers = {**vars(self), "slowest_s": round(self.slowest_s, 1), "seconds": round(self.seconds, 1)}
+        return json.dumps(numbers | {"violations": len(self.violations)})

@@ -5,7 +5,6 @@ The processes are `ams push` beside one service, or the nodes of a cluster; they
 
 import asyncio
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,11 @@ from tests.faults.attempts import Facts, Outcome, Publish
 from tests.faults.http_client import Client
 from tests.faults.push import scene
 from tests.faults.push.deliveries import message
-from tests.faults.push.laws import repeated
-from tests.faults.push.scene import Pushed
+from tests.faults.push.scene import Pushed, Result
 from tests.support.pushed import Api
 from tests.support.receiving import Receiving, received
 from tests.support.service import live_service
+from tests.support.waiting import wait_until_async
 
 SUBSCRIPTIONS = tuple(Pushed(f"shared-{number}", max_messages=10, milliseconds=20) for number in range(12))
 PUBLISH_SECONDS = 0.1
@@ -33,7 +32,6 @@ GOES_ON_SECONDS = 20.0
 """The longest that others may need to go on after a kill; ten are promised, and the machine may have more to do."""
 START_SECONDS = 60.0
 FEW = 3
-"""Deliveries after a kill that show that a subscription goes on."""
 
 
 TOKEN = "the-token-of-the-push-worker"
@@ -41,15 +39,10 @@ SETTINGS = {"AMS_PUSH_INSIDE": "false", "AMS_PUSH_WORKER_TOKEN": TOKEN, "AMS_PUS
 
 
 class Holder(Protocol):
-    """A process that delivers."""
+    """A process that delivers: `start` returns when it works, and `kill` ends it as a power cut would."""
 
-    def start(self) -> None:
-        """Start it, and return when it works."""
-        ...
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        ...
+    def start(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 class PushProcess:
@@ -68,30 +61,11 @@ class PushProcess:
         }
 
     def start(self) -> None:
-        """Start it, and return when it works."""
         self._process.start()
         self._process.wait_said("ready ", START_SECONDS)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
         self._process.kill()
-
-
-@dataclass
-class Shared:
-    """What came of it."""
-
-    violations: list[str] = field(default_factory=list)
-    kills: int = 0
-    slowest: float = 0.0
-    """Seconds from a kill until every subscription was delivered again."""
-    repeated: int = 0
-    deliveries: int = 0
-
-    def line(self) -> str:
-        """Write it as one JSON line."""
-        numbers = {name: value for name, value in vars(self).items() if name not in ("violations", "slowest")}
-        return json.dumps(numbers | {"slowest_s": round(self.slowest, 1), "violations": len(self.violations)})
 
 
 @dataclass
@@ -101,11 +75,11 @@ class Sharing:
     client: Client
     receiver: Receiving
     holders: Sequence[Holder]
-    found: Shared = field(default_factory=Shared)
+    found: Result = field(default_factory=Result)
     _publishes: list[Publish] = field(default_factory=list)
     _stopping: bool = False
 
-    async def run(self, kills: int, *, again: bool = False) -> Shared:
+    async def run(self, kills: int, *, again: bool = False) -> Result:
         """Kill so many of the holders, one after the other, and judge what came; `again`: they are started again."""
         await scene.prepare(self.client, self.receiver, SUBSCRIPTIONS)
         async with asyncio.TaskGroup() as group:
@@ -121,25 +95,24 @@ class Sharing:
                 self._stopping = True
         await scene.all_delivered(self.client, SUBSCRIPTIONS)
         stories = await scene.stories(self.client, self.receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes)
-        self.found.violations = scene.broken(stories)
-        self.found.repeated = sum(repeated(each.deliveries) for each in stories)
-        self.found.deliveries = sum(len(each.deliveries) for each in stories)
+        self.found.judge(stories, self._publishes)
         return self.found
 
     async def _kill(self, holder: Holder) -> None:
         await asyncio.to_thread(holder.kill)
-        killed = time.time()
+        killed = time.monotonic()
         await self._all_go_on()
         self.found.kills += 1
-        self.found.slowest = max(self.found.slowest, time.time() - killed)
+        self.found.slowest_s = max(self.found.slowest_s, time.monotonic() - killed)
 
     async def _all_go_on(self) -> None:
         """Return when every subscription was delivered a few times from now on."""
-        give_up = time.monotonic() + GOES_ON_SECONDS
         before = await self._counts()
-        while waiting := [path for path, count in (await self._counts()).items() if count < before[path] + FEW]:
-            assert time.monotonic() < give_up, f"nobody delivers {waiting}"
-            await asyncio.sleep(0.05)
+
+        async def go_on() -> bool:
+            return all(count >= before[path] + FEW for path, count in (await self._counts()).items())
+
+        await wait_until_async(go_on, GOES_ON_SECONDS)
 
     async def _counts(self) -> Mapping[str, int]:
         by_path = (await asyncio.to_thread(self.receiver.numbers)).by_path
@@ -161,7 +134,7 @@ class Sharing:
         self._publishes.append(Publish(**facts, topic=topic, names=(name,), ids=ids))
 
 
-async def beside_a_service(folder: Path, processes: int, kills: int, *, again: bool = False) -> Shared:
+async def beside_a_service(folder: Path, processes: int, kills: int, *, again: bool = False) -> Result:
     """Let so many `ams push` share the subscriptions of one service, and kill some of them."""
     with contextlib.ExitStack() as stack:
         receiver = stack.enter_context(received(folder))

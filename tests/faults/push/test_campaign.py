@@ -1,16 +1,21 @@
-"""The short form of `make faults-push`: five kills while messages are delivered, and every law held."""
+"""The short form of `make faults-push`, and kills of processes that share deliveries: every law holds."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.nodes import processes
 from tests.faults.push.campaign import Campaign
+from tests.faults.push.sharing import Sharing, beside_a_service
+from tests.support.pushed import Api
 from tests.support.receiving import received
+from tests.support.served import SERVICE_TOKEN
 
-KILLS = 5
+KILLS = 3
 
 
 @pytest.mark.faults
+@pytest.mark.long
 @pytest.mark.embedded("it is one service that is killed")
 async def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(tmp_path: Path) -> None:
     with received(tmp_path) as receiver:
@@ -21,3 +26,30 @@ async def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(tmp_path
     assert result.published > 0
     assert result.repeated > 0  # kills hit deliveries
     assert result.dead > 0
+
+
+@pytest.mark.faults
+@pytest.mark.alone
+@pytest.mark.long
+@pytest.mark.embedded("nodes share them in the other shape")
+async def test_others_go_on_when_one_of_three_is_killed_and_one_of_the_two_that_are_left(tmp_path: Path) -> None:
+    found = await beside_a_service(tmp_path, processes=3, kills=2)
+
+    print(found.line())
+    assert found.violations == []
+
+
+@pytest.mark.faults
+@pytest.mark.alone
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.postgres
+async def test_other_nodes_go_on_when_one_of_three_is_killed(tmp_path: Path) -> None:
+    with received(tmp_path) as receiver:
+        push = {"push_allow": "127.0.0.0/8", "push_ca_file": receiver.ca}
+        with processes(tmp_path, 3, push) as (asked, *others):
+            async with Api(asked.url, SERVICE_TOKEN) as api:
+                found = await Sharing(api, receiver, others).run(kills=1)
+
+    print(found.line())
+    assert found.violations == []

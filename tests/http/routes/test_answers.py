@@ -1,9 +1,14 @@
+"""Long lists are shown with breaths in between, and schemas as they are stored: to read each would take long."""
+
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 
 from ams.http.routes import answers
-from ams.storage.registry.records import Page
+from ams.http.routes.schemas import SchemaRoutes
+from ams.storage.registry.records import Page, Schema, SchemaContent
 from ams.wire.projects import Topic, Topics
 
 
@@ -24,3 +29,23 @@ async def test_a_long_list_is_shown_with_breaths_in_between() -> None:
     page = msgspec.json.decode(await writing)
     assert [each["name"] for each in page["topics"]] == [str(number) for number in range(2_300)]
     assert (page["nextPageToken"], page["totalSize"], most) == ("next", 9_000, 500)
+
+
+AS_STORED = '{"type" :"object","maximum":1.50e1}'
+
+
+async def test_schemas_are_listed_without_being_read() -> None:
+    contents = [SchemaContent("json", AS_STORED, None), SchemaContent("json", None, '{"a" :"b"}')]
+
+    class Stored:
+        async def list(self, _caller: object) -> list[Schema]:
+            return [cast("Any", SimpleNamespace)(id="u", name=f"X{n}", content=each) for n, each in enumerate(contents)]
+
+    call: Any = SimpleNamespace(caller=SimpleNamespace(here=SimpleNamespace(name="P")))
+    answer = (await SchemaRoutes(cast("Any", Stored())).list(call)).decode()
+
+    assert answer == (
+        '{"schemas":['
+        f'{{"uuid":"u","name":"projects/P/schemas/X0","type":"json","schema":{AS_STORED}}},'
+        '{"uuid":"u","name":"projects/P/schemas/X1","type":"json","schema":{},"attributes":{"a" :"b"}}]}'
+    )

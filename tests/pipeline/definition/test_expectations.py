@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,9 @@ from ams.pipeline.checkpoint import EXPECTATIONS, Counted, Expected, read_expect
 from ams.pipeline.definition.plans import Flow, read_plan
 from ams.pipeline.definition.reading import Watch, through
 from ams.pipeline.errors import CheckFailed
-from ams.pipeline.running import Run
 from ams.pipeline.starting import Ended
-from ams.pipeline.tables import rows_of
+from tests.pipeline.conftest import Runs
 from tests.pipeline.garden import Garden
-
-NewRun = Callable[[], Run]
 
 PARSE = """\
 source: {topic: walls, max_messages: 4}
@@ -40,18 +36,10 @@ EXPECTED = """\
       - unique: [site, job]
       - condition: status in ('OK', 'BAD')
 """
-SINK = "sink: {table: walls}\n"
 
 
-@pytest.fixture
-def new_run(spark: SparkSession, garden: Garden, tmp_path: Path) -> NewRun:
-    """Begin a run in the test's folder, again and again; what it says is forgotten."""
-    return lambda: Run(spark, tmp_path / "work", garden.options, say=lambda _: None)
-
-
-def definition(folder: Path, steps: str, sink: str = SINK) -> Callable[[Run], None]:
-    (folder / "walls.yaml").write_text(PARSE + steps + sink)
-    return read_plan(str(folder / "walls.yaml")).run
+def definition(steps: str) -> str:
+    return f"{PARSE}{steps}sink: {{table: walls}}\n"
 
 
 def wall(site: str | None, job: int | None, wall: float | None = 1.0, status: str | None = "OK") -> Message:
@@ -77,19 +65,17 @@ COUNTED = {
 }
 
 
-def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(
-    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
-) -> None:
-    garden.topic("walls", GIVEN)
-    run = new_run()
+@pytest.mark.long
+def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(runs: Runs) -> None:
+    runs.garden.topic("walls", GIVEN)
 
-    definition(tmp_path, EXPECTED)(run)
+    run = runs.do(definition(EXPECTED))
 
-    kept = rows_of(spark, tmp_path / "work/tables/walls").orderBy("offset").collect()
+    kept = runs.rows("tables/walls").orderBy("offset").collect()
     assert [(row.topic, row.offset, row.site, row.job) for row in kept] == [
         ("walls", 0, "A", 1), ("walls", 4, "A", 1), ("walls", 5, "A", 4),
     ]  # fmt: skip
-    broken = {row.offset: row for row in rows_of(spark, tmp_path / "work/quarantine").collect()}
+    broken = {row.offset: row for row in runs.rows("quarantine").collect()}
     assert {offset: row.reason.partition(" (byte")[0] for offset, row in broken.items()} == {
         1: "expectation not_null site, job",
         2: "not JSON: JSON is malformed: invalid character",
@@ -102,16 +88,11 @@ def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(
         "site": None, "job": 2, "wall": 1.0, "status": "OK", "attributes": {"vo": "ops"},
     }  # fmt: skip
     assert (run.counts(), run.expected()) == ((3, 6), COUNTED)
-    ended = Ended(
-        name="walls",
-        messages=9,
-        records=3,
-        broken=6,
-        expectations=run.expected(),
-        batches=3,
-        seconds=1.0,
-        stopped=False,
-    )
+
+
+def test_the_last_lines_tell_how_often_expectations_held() -> None:
+    ended = Ended("walls", 9, records=3, broken=6, expectations=COUNTED, batches=3, seconds=1.0, stopped=False)
+
     assert str(ended).splitlines()[:3] == [
         "walls: messages 9 records 3 broken 6 batches 3 seconds 1.0",
         "expectation not_null site, job: rows 8 failed 1",
@@ -119,67 +100,55 @@ def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_counted", [True, False])
-def test_a_batch_that_a_kill_brings_again_counts_once(
-    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path, *, is_counted: bool
-) -> None:
+def test_a_batch_that_a_kill_brings_again_counts_once(runs: Runs, *, is_counted: bool) -> None:
     """Killed behind the table, before or behind the counts: Spark's checkpoint does not know the batch is done."""
-    garden.topic("walls", GIVEN)
-    definition(tmp_path, EXPECTED)(new_run())
-    work = tmp_path / "work"
+    runs.garden.topic("walls", GIVEN)
+    runs.do(definition(EXPECTED))
     for each in ("commits/2", "commits/.2.crc"):
-        (work / "checkpoint" / each).unlink()
+        (runs.work / "checkpoint" / each).unlink()
     if not is_counted:
         last = Expected(batch=1, rows=COUNTED | {each: Counted(of.rows - 1, of.failed) for each, of in COUNTED.items()})
         last.rows["condition status in ('OK', 'BAD')"] = Counted(3, 0)  # type: ignore[index]  # a dict
-        (work / EXPECTATIONS).write_bytes(msgspec.json.encode(last))
-    again = new_run()
+        (runs.work / EXPECTATIONS).write_bytes(msgspec.json.encode(last))
 
-    definition(tmp_path, EXPECTED)(again)
+    again = runs.do(definition(EXPECTED))
 
-    assert read_expected(work).rows == COUNTED
+    assert read_expected(runs.work).rows == COUNTED
     assert again.expected() == ({} if is_counted else {name: Counted(1, name.startswith("cond")) for name in COUNTED})
-    assert rows_of(spark, work / "quarantine").count() == 6
-    assert rows_of(spark, work / "tables/walls").count() == 3
+    assert (runs.rows("quarantine").count(), runs.rows("tables/walls").count()) == (6, 3)
 
 
-def test_a_share_that_is_too_small_ends_the_run_before_anything_is_written_and_can_be_mended(
-    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
-) -> None:
-    garden.topic("walls", [wall("A", 1), wall("A", 2), wall(None, 3), wall("A", 4), *([wall("B", 5, None, "BAD")] * 4)])
+@pytest.mark.long
+def test_a_share_that_is_too_small_ends_the_run_before_anything_is_written_and_can_be_mended(runs: Runs) -> None:
+    good = [wall("A", 1), wall("A", 2), wall(None, 3), wall("A", 4)]
+    runs.garden.topic("walls", [*good, *([wall("B", 5, None, "BAD")] * 4)])
     share = "  - expect: [{not_null: site}, {share: {condition: status = 'OK', at_least: %s}}]\n"
 
     with pytest.raises(CheckFailed) as raised:
-        definition(tmp_path, share % "0.5")(new_run())
-
+        runs.do(definition(share % "0.5"))
     assert exit_code(raised.value) is Exit.REFUSED
     assert str(raised.value) == (
         "expectation share status = 'OK': it holds of 0 of 4 rows of batch 1, and must of 50 %; "
         "nothing of batch 1 was written, and the next run begins with it"
     )
-    assert rows_of(spark, tmp_path / "work/tables/walls").count() == 3
-    assert rows_of(spark, tmp_path / "work/quarantine").count() == 1
-    assert read_expected(tmp_path / "work").batch == 0
-    rest = new_run()
-    definition(tmp_path, share % "0")(rest)
+    assert (runs.rows("tables/walls").count(), runs.rows("quarantine").count()) == (3, 1)
+    assert read_expected(runs.work).batch == 0
+    rest = runs.do(definition(share % "0"))
     assert rest.counts() == (4, 0)
     assert rest.expected() == {"not_null site": Counted(4, 0), "share status = 'OK'": Counted(4, 4)}
 
 
-def test_a_share_may_warn_and_rows_may_stay(
-    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
-) -> None:
-    garden.topic("walls", [wall(None, 1), wall("A", 2), wall("B", 3)])
+@pytest.mark.long
+def test_a_share_may_warn_and_rows_stay(runs: Runs) -> None:
+    runs.garden.topic("walls", [wall(None, 1), wall("A", 2), wall("B", 3)])
     told: list[str] = []
-    run = new_run()
+    run = runs.begin()
     run.say = told.append
+    share = "{share: {condition: site = 'A', at_least: 0.4}, on_failure: warn, name: mostly A}"
 
-    definition(
-        tmp_path,
-        "  - expect: {not_null: site, on_failure: warn}\n"
-        "  - expect: {share: {condition: site = 'A', at_least: 0.4}, on_failure: warn, name: mostly A}\n",
-    )(run)
-
+    runs.do(definition(f"  - expect: {{not_null: site, on_failure: warn}}\n  - expect: {share}\n"), run)
     assert told == [
         "expectation not_null site: it holds of 2 of 3 rows of batch 0, and must of 100 %",
         "expectation mostly A: share site = 'A': it holds of 1 of 3 rows of batch 0, and must of 40 %",
@@ -187,34 +156,26 @@ def test_a_share_may_warn_and_rows_may_stay(
     assert (run.counts(), run.expected()) == ((3, 0), {"not_null site": Counted(3, 1), "mostly A": Counted(3, 2)})
 
 
-def test_a_result_is_replaced_only_when_it_is_as_expected(
-    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
-) -> None:
-    steps = (
+@pytest.mark.long
+def test_a_result_is_replaced_only_when_it_is_as_expected(runs: Runs, garden: Garden) -> None:
+    steps = definition(
         "  - expect: {not_null: site}\n"
         "  - aggregate: {by: [site], values: {jobs: count(*)}}\n"
         "  - expect: [{share: {condition: jobs > 1, at_least: 1}}, {unique: jobs, on_failure: warn}]\n"
     )
     garden.topic("walls", [wall("A", 1), wall("A", 2), wall("B", 1), wall("B", 2), wall(None, 1)])
-    first = new_run()
-    definition(tmp_path, steps)(first)
-    counted = first.expected()
+    counted = runs.do(steps).expected()
     garden.publish("walls", [wall("C", 1)])
 
     with pytest.raises(CheckFailed, match=r"it holds of 2 of 3 rows of the result, and must of 100 %"):
-        definition(tmp_path, steps)(new_run())
+        runs.do(steps)
 
-    result = tmp_path / "work/results/walls"
-    assert counted == {
-        "not_null site": Counted(5, 1),
-        "share jobs > 1": Counted(2, 0),
-        "unique jobs": Counted(2, 1),
-    }
-    assert sorted(row.site for row in rows_of(spark, result).collect()) == ["A", "B"]
+    assert counted == {"not_null site": Counted(5, 1), "share jobs > 1": Counted(2, 0), "unique jobs": Counted(2, 1)}
+    assert sorted(row.site for row in runs.rows("results/walls").collect()) == ["A", "B"]
     garden.publish("walls", [wall("C", 2)])
-    definition(tmp_path, steps)(new_run())
-    assert sorted(row.site for row in rows_of(spark, result).collect()) == ["A", "B", "C"]
-    assert read_expected(tmp_path / "work").rows["not_null site"] == Counted(7, 1)
+    runs.do(steps)
+    assert sorted(row.site for row in runs.rows("results/walls").collect()) == ["A", "B", "C"]
+    assert read_expected(runs.work).rows["not_null site"] == Counted(7, 1)
 
 
 COLUMNS = ("site", "job", "wall", "status")
@@ -229,12 +190,13 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS)
 def test_each_row_goes_on_or_is_set_aside_by_the_first_expectation_it_fails(
     spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]]
 ) -> None:
-    (tmp_path / "walls.yaml").write_text(PARSE + EXPECTED + SINK)
+    (tmp_path / "walls.yaml").write_text(definition(EXPECTED))
     run: Any = read_plan(str(tmp_path / "walls.yaml")).run
     flow: Flow = run.__self__
     place = [F.lit("p").alias("project"), F.lit("t").alias("topic"), F.col("offset"), F.lit("").alias("message_id")]

@@ -37,6 +37,13 @@ def read(parse: Any, data: bytes) -> list[Any]:
         return [str(error)]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_texts_of_editors_are_read_by_their_mark(encoding: str) -> None:
+    for payload, written in ((Json, '{"site": "é"}'), (Text, "é\n")):
+        [record] = read(payload({"site": types.STRING}), written.encode(encoding))
+        assert record["site"] == "é"
+
+
 def test_json_is_read_into_the_types_that_are_asked_for() -> None:
     data = b"""{"site": "A", "jobs": 7, "wall": 2, "ok": true, "at": "2024-03-05T10:20:30+01:00", "day": "2024-03-05",
                 "data": "aGk=", "tags": ["x"], "more": {"k": "v"}, "place": {"lat": 1.5, "odd": 1}, "other": 1}"""
@@ -144,11 +151,7 @@ def test_avro_is_read_one_datum_a_message_or_several() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_records_or_broken(data: bytes) -> None:
-    for parse in (
-        Json(FIELDS),
-        Text(LINE, separator=","),
-        Avro(AVRO, schema=SCHEMA),
-        Avro(AVRO, schema=SCHEMA, packed=True),
-    ):
+    avro = (Avro(AVRO, schema=SCHEMA, packed=packed) for packed in (True, False))
+    for parse in (Json(FIELDS), Text(LINE, separator=","), *avro):
         for each in read(parse, data):
             assert isinstance(each, str | dict)

@@ -5,6 +5,7 @@ from datetime import date
 from typing import Any
 
 import duckdb
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -141,6 +142,7 @@ OURS: Mapping[str, Any] = {
 """Expressions that Spark fails at, or reads otherwise: what cannot be computed is null, and a separator no pattern."""
 
 
+@pytest.mark.long
 def test_expressions_come_to_what_they_say_and_nothing_odd_ends_a_job(spark: SparkSession) -> None:
     results = {**AS_SPARK, **OURS}
     kinds = {text: expression(text, COLUMNS) for text in results}
@@ -187,6 +189,7 @@ ROWS = [("a", 1, 1.0), ("a", 2, 2.0), ("a", 3, None), ("a", 4, 4.0), ("a", 5, 2.
 KINDS = {"site": STRING, "jobs": BIGINT, "wall": DOUBLE}
 
 
+@pytest.mark.long
 def test_figures_are_those_of_duckdb(spark: SparkSession) -> None:
     made = [aggregate(text, KINDS, ["site"]).column().alias(text) for text in FIGURES]
 
@@ -231,6 +234,7 @@ JUDGED = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(RECKONED | JUDGED, min_size=80, max_size=80))
 def test_operators_bind_as_they_do_in_spark(spark: SparkSession, texts: list[str]) -> None:

@@ -13,13 +13,20 @@ from ams.pipeline.expressions.parsing import MAX_DEPTH, MAX_LENGTH, MAX_LEVELS, 
 from tests.pipeline.expressions.columns import COLUMNS
 
 NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for text"
+CAST = "cast(... as {}) makes one of text"
+SINGLE = "string|number|boolean|timestamp|date|binary"
+
+
+def refusal(text: str) -> WrongExpression:
+    with pytest.raises(WrongExpression) as raised:
+        expression(text, COLUMNS)
+    return raised.value
 
 
 @pytest.mark.parametrize(
     ("text", "position", "reason"),
     [
         ("", 1, "an expression is expected here"),
-        ("  \n", 1, "an expression is expected here"),
         ("else 1", 1, "an expression is expected here"),
         ("site = ", 6, "a value is missing beside '='"),
         ("jobs +", 6, "a value is missing beside '+'"),
@@ -29,14 +36,12 @@ NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for
         ("site = 'open", 8, "a text or a name in quotes has no end"),
         ("jobs in ()", 1, "at least one value is expected in the brackets"),
         ("jobs in 1", 9, "( is expected behind IN"),
-        ("jobs in [1]", 9, "( is expected behind IN"),
         ("lower(site,)", 12, "a value is expected beside each comma"),
         ("concat(,site)", 8, "a value is expected beside each comma"),
         ("concat(site,,site)", 13, "a value is expected beside each comma"),
         ("jobs between 1 2", 1, "AND is missing"),
         ("case when ok 1 end", 11, "THEN is missing"),
         ("concat(site, as)", 14, "AS means nothing here; a column of this name is written `as`"),
-        ("(site as)", 7, "AS means nothing here; a column of this name is written `as`"),
         ("place.and = 'x'", 7, "AND means nothing here; a column of this name is written `and`"),
         ("case ok end", 9, "a value is missing beside 'end'"),
         ("case when ok then 1", 19, "expected END after CASE beside '1'"),
@@ -63,29 +68,18 @@ NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for
     ],
 )
 def test_what_is_no_expression_is_refused_with_its_place(text: str, position: int, reason: str) -> None:
-    with pytest.raises(WrongExpression) as raised:
-        expression(text, COLUMNS)
+    refused = refusal(text)
 
-    assert (raised.value.position, raised.value.reason[: len(reason)]) == (position, reason)
+    assert (refused.position, refused.reason[: len(reason)]) == (position, reason)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("reflect('java.lang.Runtime', 'getRuntime')", "no function 'reflect'"),
-        ("java_method('java.lang.System', 'exit', 1)", "no function 'java_method'"),
-        ("try_reflect('java.lang.System', 'exit')", "no function 'try_reflect'"),
         ("`reflect`('java.lang.Runtime', 'x')", "no function 'reflect'"),
-        ("assert_true(ok)", "no function 'assert_true'"),
-        ("raise_error(site)", "no function 'raise_error'"),
-        ("input_file_name()", "no function 'input_file_name'"),
-        ("current_user()", "no function 'current_user'"),
         ("current_date", "no column 'current_date'"),
-        ("now()", "no function 'now'"),
-        ("rand()", "no function 'rand'"),
         ("regexp_replace(site, 'a', 'b')", "no function 'regexp_replace'; did you mean replace?"),
-        ("__import__('os')", "no function '__import__'"),
-        ("(select site from secrets)", "SELECT is not taken: there are no subqueries"),
         ("site in (select site)", "SELECT is not taken: there are no subqueries"),
         ("exists (select 1)", "EXISTS is not taken: there are no subqueries"),
         ("sum(jobs) over (partition by site)", "OVER is not taken: there are no window functions"),
@@ -98,8 +92,6 @@ def test_what_is_no_expression_is_refused_with_its_place(text: str, position: in
         ("jobs is distinct from 1", "NULL SAFE NEQ is not taken here"),
         ("(jobs, jobs)", "TUPLE is not taken here"),
         ("[jobs]", "ARRAY is not taken here"),
-        ("array(1, 2)", "no function 'array'"),
-        ("named_struct('a', 1)", "no function 'named_struct'"),
         ("lower(site) ignore nulls", "IGNORE NULLS is not taken here"),
         ("lower(site ignore nulls)", "IGNORE NULLS is not taken here"),
         ("lower(distinct site)", "DISTINCT is not taken here"),
@@ -144,10 +136,16 @@ def test_what_is_no_expression_is_refused_with_its_place(text: str, position: in
     ],
 )
 def test_nothing_leads_out_of_the_columns_and_functions_on_the_list(text: str, reason: str) -> None:
-    with pytest.raises(WrongExpression) as raised:
-        expression(text, COLUMNS)
+    assert reason in refusal(text).reason
 
-    assert reason in raised.value.reason
+
+@pytest.mark.parametrize(
+    "name",
+    ["java_method", "try_reflect", "assert_true", "raise_error", "input_file_name", "current_user", "now", "rand",
+     "__import__", "array", "named_struct"],
+)  # fmt: skip
+def test_functions_of_spark_that_are_not_on_the_list_are_none(name: str) -> None:
+    assert refusal(f"{name}(site)").reason.startswith(f"no function '{name}'")
 
 
 @pytest.mark.parametrize(
@@ -181,12 +179,8 @@ def test_types_are_known_before_spark_starts(text: str, wanted: DataType) -> Non
     ("text", "position", "reason"),
     [
         ("site + 1", 1, "+ needs number here, not string; texts are joined by ||"),
-        ("site = jobs", 1, "string is not compared with bigint; cast(... as bigint) makes one of text"),
-        (
-            "ok or at > '2024-03-05'",
-            7,
-            "timestamp is not compared with string; cast(... as timestamp) makes one of text",
-        ),
+        ("site = jobs", 1, f"string is not compared with bigint; {CAST.format('bigint')}"),
+        ("ok or at > '2024-03-05'", 7, f"timestamp is not compared with string; {CAST.format('timestamp')}"),
         ("tags = tags", 1, "array<string> cannot be compared"),
         ("data < data", 1, "binary cannot be compared"),
         ("1 < jobs < 3", 1, "boolean is not compared with bigint"),
@@ -205,29 +199,24 @@ def test_types_are_known_before_spark_starts(text: str, wanted: DataType) -> Non
         ("sha2(site, 1)", 12, "sha2 needs a 224|256|384|512, written down"),
         ("if(ok, 1, 'x')", 1, "the arguments of if do not go together: boolean, bigint, string"),
         ("case when ok then 1 else 'x' end", 11, "the arguments of CASE do not go together: boolean, bigint, string"),
-        (
-            "case jobs when 'x' then 1 end",
-            6,
-            "bigint is not compared with string; cast(... as bigint) makes one of text",
-        ),
-        ("jobs between 1 and 'x'", 1, "bigint is not compared with string; cast(... as bigint) makes one of text"),
+        ("case jobs when 'x' then 1 end", 6, f"bigint is not compared with string; {CAST.format('bigint')}"),
+        ("jobs between 1 and 'x'", 1, f"bigint is not compared with string; {CAST.format('bigint')}"),
         ("site.x", 6, "string has no fields"),
         ("attributes.x", 12, "map<string,string> has no fields; write ['x']"),
         ("place.lon", 7, "no field 'lon'; there are end, lat"),
         ("site[0]", 1, "one item of an array or a map is asked for in [ ], not of string"),
         ("tags['x']", 6, "items are asked for by bigint, not string"),
         ("attributes[0]", 12, "items are asked for by string, not bigint"),
-        ("site in ('a', 1)", 15, "string is not compared with bigint; cast(... as bigint) makes one of text"),
+        ("site in ('a', 1)", 15, f"string is not compared with bigint; {CAST.format('bigint')}"),
         ("jobs is true", 9, "IS NULL, or IS TRUE and IS FALSE of boolean, is expected here"),
         ("cast(tags as string)", 6, "array<string> cannot be cast as string"),
         ("lowe(site)", 1, "no function 'lowe'; did you mean lower?"),
     ],
 )
 def test_wrong_types_are_refused_with_their_place(text: str, position: int, reason: str) -> None:
-    with pytest.raises(WrongExpression) as raised:
-        expression(text, COLUMNS)
+    refused = refusal(text)
 
-    assert (raised.value.position, raised.value.reason) == (position, reason)
+    assert (refused.position, refused.reason) == (position, reason)
 
 
 @pytest.mark.parametrize(
@@ -239,14 +228,8 @@ def test_wrong_types_are_refused_with_their_place(text: str, position: int, reas
         ("lower(count(*))", "lower needs string here, not bigint"),
         ("count()", "rows are counted by count(*)"),
         ("count(site, jobs)", "count takes (any), not 2 arguments"),
-        (
-            "count(DISTINCT site, jobs)",
-            "count(DISTINCT ...) takes (string|number|boolean|timestamp|date|binary), not 2",
-        ),
-        (
-            "count(DISTINCT tags)",
-            "count(DISTINCT ...) needs string|number|boolean|timestamp|date|binary here, not array",
-        ),
+        ("count(DISTINCT site, jobs)", f"count(DISTINCT ...) takes ({SINGLE}), not 2"),
+        ("count(DISTINCT tags)", f"count(DISTINCT ...) needs {SINGLE} here, not array"),
         ("sum(*)", "STAR is not taken here"),
         ("sum(DISTINCT jobs)", "DISTINCT is not taken here"),
         ("sum(site)", "sum needs number here, not string"),
@@ -285,50 +268,14 @@ def test_the_reference_has_every_function_and_type() -> None:
 
 
 PIECES = [
-    *COLUMNS,
-    *FUNCTIONS,
-    *AGGREGATES,
-    *("and", "OR", "not", "in", "is", "null", "true", "false", "between", "case", "when", "then", "else", "end", "as"),
-    *("distinct", "cast(", "try_cast(", "date", "interval", "select", "from", "over", "unnest", "any", "all", "for"),
-    *(
-        "array",
-        "map",
-        "struct",
-        "list",
-        "timestamp '",
-        "at time zone",
-        "with",
-        "row",
-        "next value for",
-        "{fn",
-        "lateral",
-    ),
-    *("(", ")", "[", "]", ",", ".", "+", "-", "*", "/", "%", "=", "==", "!=", "<>", "<=>", "<", ">", "||", "!", ":="),
-    *(
-        "'",
-        '"',
-        "`",
-        "''",
-        "--",
-        "/*",
-        "*/",
-        "/*+",
-        ";",
-        "::",
-        "->",
-        "=>",
-        "{",
-        "}",
-        "{{",
-        "$",
-        "@",
-        ":",
-        "?",
-        "\\",
-        "\0",
-    ),
-    *("1", "0.5", ".", "1e9", "1L", "0x1F", "x'1F'", "b'1'", "r'a'", "'a'", '"b"', "`jobs`", "\n", "é", "\ud800", "𝄞"),
-]
+    *COLUMNS, *FUNCTIONS, *AGGREGATES,
+    "and", "OR", "not", "in", "is", "null", "true", "false", "between", "case", "when", "then", "else", "end", "as",
+    "distinct", "cast(", "try_cast(", "date", "interval", "select", "from", "over", "unnest", "any", "all", "for",
+    "array", "map", "struct", "list", "with", "row", "{fn", "lateral", "timestamp '", "at time zone", "next value for",
+    "\0", "\n", "\ud800", "(", ")", "[", "]", ",", ".", "+", "-", "*", "/", "%", "=", "==", "!=", "<>", "<=>", "<", ">",
+    "||", "!", ":=", "'", '"', "`", "''", "--", "/*", "*/", "/*+", ";", "::", "->", "=>", "{", "}", "{{", "$", "@", ":",
+    "?", "\\", "1", "0.5", "1e9", "1L", "0x1F", "x'1F'", "b'1'", "r'a'", "'a'", '"b"', "`jobs`", "é", "𝄞",
+]  # fmt: skip
 
 
 @given(

@@ -64,20 +64,12 @@ def path(tmp_path: Path) -> Path:
         }
         for number in range(3000)
     ]
-    schema = pa.schema(
-        [
-            *((name, pa.string()) for name in ("project", "topic")),
-            ("offset", pa.int64()),
-            ("message_id", pa.string()),
-            ("publish_time", pa.timestamp("us", "UTC")),
-            ("attributes", pa.map_(pa.string(), pa.string())),
-            ("data", pa.binary()),
-        ]
-    )
-    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "messages.parquet")
+    table = pa.Table.from_pylist(rows, to_arrow_schema(MESSAGES, timezone="UTC"))
+    pq.write_table(table, tmp_path / "messages.parquet")
     return tmp_path / "messages.parquet"
 
 
+@pytest.mark.long
 def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) -> None:
     month = count(spark.read.parquet(str(path)), "2024-03", "origin")
 
@@ -134,14 +126,15 @@ def test_a_month_as_csv() -> None:
     )
 
 
-def test_a_page_names_the_largest_and_puts_the_rest_together() -> None:
-    month = february(*(usage(f"topic-{number}", 1, 100 - number) for number in range(9)))
+def test_a_page_names_the_largest_puts_the_rest_together_and_escapes_what_publishers_call_themselves() -> None:
+    topics = [usage(f"topic-{number}", 1, 100 - number, "<script>alert(1)</script>") for number in range(9)]
 
-    page = as_page(month)
+    page = as_page(february(*topics))
 
     assert set(re.findall(r"meadow/topic-\d", page)) == {f"meadow/topic-{number}" for number in range(7)}
     assert "others" in page
     assert page.count("<svg") == 2
+    assert "<script>" not in as_page(february(*topics, by_publisher=True))
 
 
 def test_a_month_without_messages_has_a_page_too() -> None:
@@ -149,15 +142,6 @@ def test_a_month_without_messages_has_a_page_too() -> None:
 
     assert "0 messages" in as_page(month)
     assert month.length == 29
-
-
-def test_a_page_escapes_what_publishers_call_themselves() -> None:
-    evil = usage("plants", 1, publisher="<script>alert(1)</script>")
-
-    assert "<script>" not in as_page(february(evil, by_publisher=True))
-
-
-def test_the_month_after() -> None:
     assert following(date(2023, 12, 1)) == date(2024, 1, 1)
 
 
@@ -170,14 +154,12 @@ def test_a_month_that_is_none_is_refused() -> None:
         Options(topics=())
 
 
-pytestmark = pytest.mark.spark
-
-
 def report(job: Run, archive: Path, month: str) -> list[tuple[object, ...]]:
     run(job, Options(month=month, archive=str(archive)))
     return rows_of(job, "usage", "month, topic, date::VARCHAR, messages, bytes")
 
 
+@pytest.mark.long
 def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, tmp_path: Path) -> None:
     archive, job = tmp_path / "archive", recorded_run(spark, tmp_path / "work")
     keep(spark, archive, 0, datetime(2024, 2, 29, 12, tzinfo=UTC))

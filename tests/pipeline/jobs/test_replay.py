@@ -60,9 +60,8 @@ def test_a_replay_that_was_left_too_long_ago_is_refused() -> None:
         refuse_stale(hour_ago, 1800)
 
 
-def test_a_range_is_published_again_once_in_order_and_marked(
-    spark: SparkSession, garden: Garden, tmp_path: Path
-) -> None:
+@pytest.mark.long
+def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants", numbered(3), [Message(b"3", {"site": "HILL"}, "bed 4")], numbered(4, 4))
     messages = spark.read.format("ams").options(**garden.options, topic="plants").load()
     archive_table(spark, str(tmp_path / "archive")).append(dated(messages.repartition(2)), 0, "query")
@@ -92,6 +91,7 @@ def test_a_range_is_published_again_once_in_order_and_marked(
     assert len(garden.client.call(wire.read_topic(garden.name, "again"))) == 4
 
 
+@pytest.mark.long
 def test_without_an_archive_nothing_is_replayed(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     options = Options(archive=str(tmp_path / "none"), topic="a/b", to="again")
 

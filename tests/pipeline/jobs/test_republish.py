@@ -39,6 +39,7 @@ RULES = (
     Rule(attribute="type", values=("heartbeat",)),
     Rule(attribute="site", values=("HILL", "LAKE"), to=("SITE_{site}", "all-of-{topic}")),
     Rule(attribute="site", to=("SITE_{site}_{service name}",)),
+    Rule(attribute="to", to=("{to}",)),
 )
 MESSAGES = [
     Message(b"0", {"site": "HILL"}),
@@ -50,9 +51,12 @@ MESSAGES = [
     Message(b"6", {"other": "x"}),
     Message(attributes={"site": "HILL", "n": "7"}),
     Message(b"8", {"site": "LAKE"}),
+    Message(b"9", {"to": "in"}),
+    Message(b"10", {"to": "out"}),
 ]
 
 
+@pytest.mark.long
 def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("in", MESSAGES[:5], MESSAGES[5:])
     options = Options(topics=("in",), rules=RULES, default=("rest",), create_topics=True, origin=True)
@@ -64,6 +68,7 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
         "SITE_LAKE": ["1", "8"],
         "all-of-in": ["0", "1", "", "8"],
         "SITE_SEA_ce": ["3"],
+        "out": ["10"],
         "rest": ["6"],
     }
     [lake, _] = garden.client.call(wire.read_topic(garden.name, "SITE_LAKE"))
@@ -72,9 +77,11 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
     assert _set_aside(spark, tmp_path) == [
         (4, "it lacks an attribute that makes the name of the topic SITE_{site}_{service name}"),
         (5, "its attributes make no name of a topic for SITE_{site}_{service name}"),
+        (9, "it would go back to where it was read from, by {to}"),
     ]
 
 
+@pytest.mark.long
 def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
     spark: SparkSession, garden: Garden, tmp_path: Path
 ) -> None:
@@ -96,18 +103,6 @@ def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
     assert [offset for offset, _ in reasons] == [3, 4]
     assert all(reason.startswith("topic strict refuses it: Message ") for _, reason in reasons)
     assert begun.counts() == (0, 2)
-
-
-def test_nothing_goes_back_to_where_it_was_read_from(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
-    garden.topic("in", [Message(b"0", {"to": "in"}), Message(b"1", {"to": "out"})])
-
-    run(
-        Run(spark, tmp_path, garden.options),
-        Options(topics=("in",), rules=(Rule(attribute="to", to=("{to}",)),), create_topics=True),
-    )
-
-    assert _published(garden) == {"out": ["1"]}
-    assert _set_aside(spark, tmp_path) == [(0, "it would go back to where it was read from, by {to}")]
 
 
 def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:

@@ -63,10 +63,8 @@ def test_a_datum_of_avro_is_read_as_the_service_reads_it() -> None:
 
     with Verdicts(Rules("avro", json.dumps(schema), None)) as verdicts:
         assert verdicts.refusal(0, datum.getvalue(), {}) is None
-        assert (
-            verdicts.refusal(3, datum.getvalue() + b"x", {})
-            == "Message 3 is not valid.1 bytes left over after the datum"
-        )
+        refusal = verdicts.refusal(3, datum.getvalue() + b"x", {})
+        assert refusal == "Message 3 is not valid.1 bytes left over after the datum"
 
 
 def test_what_takes_long_is_checked_apart() -> None:
@@ -120,6 +118,7 @@ def test_options_that_cannot_be_name_themselves() -> None:
 SCHEMA = {"type": "object", "required": ["magnitude"]}
 
 
+@pytest.mark.long
 def test_a_schema_is_held_against_an_archive(
     spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,13 +42,6 @@ def test_no_request_is_over_its_limits_but_one_of_a_single_message(rows: list[tu
         assert chunk.size <= limits.bytes or len(chunk.messages) == 1
 
 
-@given(ROWS, LIMITS)
-def test_the_same_rows_make_the_same_requests(rows: list[tuple[str, int]], limits: Limits) -> None:
-    again = [(chunk.lane, chunk.number, chunk.body()) for chunk in _chunks(rows, limits)]
-
-    assert [(chunk.lane, chunk.number, chunk.body()) for chunk in _chunks(rows, limits)] == again
-
-
 def test_a_body_is_one_list_of_messages() -> None:
     chunker = Chunker(Limits(messages=2))
 

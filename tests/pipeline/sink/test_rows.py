@@ -52,16 +52,24 @@ def _schema(text: str) -> StructType:
     return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
 
 
-def test_data_and_attributes_travel_as_the_service_wants_them() -> None:
-    found = _messages(
-        {"data": [b"\x00\xff", b"", b"x"], "attributes": [[("a", "ä\n")], [("b", "1"), ("c", "2")], None]}
-    )
+@pytest.mark.parametrize(
+    ("columns", "topic", "expected"),
+    [
+        ({"data": [b"\x00\xff"], "attributes": [[("a", "ä\n")]]}, "rain", {"data": "AP8=", "attributes": {"a": "ä\n"}}),
+        ({"data": [b""], "attributes": [[("b", "1"), ("c", "2")]]}, "rain", {"attributes": {"b": "1", "c": "2"}}),
+        ({"data": [b"x"], "attributes": [None]}, "rain", {"data": "eA=="}),
+        ({"data": ["ä"]}, "rain", {"data": "w6Q="}),
+        ({"data": [b"1"], "topic": ["other"]}, "rain", {"data": "MQ=="}),
+    ],
+)
+def test_a_row_travels_as_the_service_wants_it(columns: dict[str, Any], topic: str, expected: dict[str, Any]) -> None:
+    assert _messages(columns, topic) == [(f"{topic}/p3", expected)]
 
-    assert found == [
-        ("rain/p3", {"data": "AP8=", "attributes": {"a": "ä\n"}}),
-        ("rain/p3", {"attributes": {"b": "1", "c": "2"}}),
-        ("rain/p3", {"data": "eA=="}),
-    ]
+
+def test_a_row_may_say_its_topic_and_its_lane() -> None:
+    found = _messages({"data": [b"1", b"2"], "topic": ["a", "b"], "lane": [0, 7]}, topic=None)
+
+    assert [where for where, _ in found] == ["a/l0", "b/l7"]
 
 
 def test_an_ordering_key_travels_where_there_is_one() -> None:
@@ -72,20 +80,6 @@ def test_an_ordering_key_travels_where_there_is_one() -> None:
     ]  # fmt: skip
     with pytest.raises(WrongRow, match="^row 0 of partition 3 has an ordering key of more than 1024 bytes$"):
         _messages({"data": [b"1"], "ordering_key": ["é" * 513]})
-
-
-def test_texts_are_published_as_utf_8() -> None:
-    assert _messages({"data": ["ä"]}) == [("rain/p3", {"data": "w6Q="})]
-
-
-def test_a_row_may_say_its_topic_and_its_lane() -> None:
-    found = _messages({"data": [b"1", b"2"], "topic": ["a", "b"], "lane": [0, 7]}, topic=None)
-
-    assert [where for where, _ in found] == ["a/l0", "b/l7"]
-
-
-def test_the_option_wins_over_the_column() -> None:
-    assert _messages({"data": [b"1"], "topic": ["other"]}) == [("rain/p3", {"data": "MQ=="})]
 
 
 @pytest.mark.parametrize(
@@ -133,14 +127,14 @@ def test_a_frame_that_cannot_be_published_is_refused(schema: str, topic: str | N
 
 
 def test_columns_of_what_was_read_are_passed_over() -> None:
-    layout(
-        _schema("project string, topic string, offset bigint, message_id string, publish_time timestamp, data binary"),
-        "t",
-    )
-    with pytest.raises(WrongOption, match="orderBy: there is no column time"):
-        layout(_schema("data binary"), "t", ("time",))
+    read = "project string, topic string, offset bigint, message_id string, publish_time timestamp, data binary"
+    layout(_schema(read), "t")
 
 
-def test_rows_are_not_ordered_by_what_has_no_order() -> None:
-    with pytest.raises(WrongOption, match="orderBy: attributes is map<string,string>, which has no order"):
-        layout(_schema("data string, attributes map<string,string>"), "t", ("attributes",))
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("time", "there is no column time"), ("attributes", "attributes is map<string,string>, which has no order")],
+)
+def test_rows_are_only_ordered_by_columns_that_have_an_order(column: str, said: str) -> None:
+    with pytest.raises(WrongOption, match=f"orderBy: {said}"):
+        layout(_schema("data string, attributes map<string,string>"), "t", (column,))

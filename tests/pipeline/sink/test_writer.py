@@ -34,9 +34,6 @@ def test_a_batch_that_was_begun_long_ago_and_never_finished_is_refused(tmp_path:
 
 def test_finished_batches_may_be_of_any_age(tmp_path: Path) -> None:
     refuse_stale(_checkpoint(tmp_path, offsets=3, commits=3), DAY, now=BEGUN + 1000 * DAY)
-
-
-def test_a_new_checkpoint_is_never_old(tmp_path: Path) -> None:
     refuse_stale(tmp_path / "none", DAY)
 
 

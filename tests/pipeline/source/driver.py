@@ -1,6 +1,6 @@
 """A program that reads a subscription as a stream and notes each batch in a file: `driver MASTER FOLDER`.
 
-What it reads is named by `AMS_ENDPOINT` and `AMS_PROJECT`; the token is an option, the way that could leak most.
+What it reads is named by the environment; the token is an option, too, the way that could leak most.
 """
 
 import os
@@ -22,7 +22,7 @@ def main(master: str, folder: Path) -> None:
         offsets = sorted(row.offset for row in rows.select("offset").collect())
         (folder / f"batch-{batch_id}").write_text(",".join(map(str, offsets)))
 
-    stream = spark.readStream.format("ams").option("subscription", "spark").option("token", os.environ["TOKEN"])
+    stream = spark.readStream.format("ams").option("subscription", "spark").option("token", os.environ["AMS_TOKEN"])
     frame = stream.option("maxOffsetsPerTrigger", BATCH).option("minPartitions", "2").load()
     frame.explain("extended")
     writer = frame.writeStream.foreachBatch(note).option("checkpointLocation", str(folder / "checkpoint"))

@@ -3,13 +3,17 @@
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.client import Client, Message
 from ams.client.errors import NotAllowed, NotAms, NotFound, Unreachable
+from ams.client.wire.projects import create_project
 from ams.core.clock import Milliseconds
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
@@ -20,6 +24,7 @@ from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, parts
 from tests.client.stub import CUT, Reply, Stub, stub_server
+from tests.support.service import live_service
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5)
 
@@ -54,9 +59,8 @@ def test_a_batch_has_as_much_as_it_may_and_there_is(ranges: list[tuple[int, int]
     assert sum(found.values()) - sum(starts.values()) == (total if most is None else min(total, most))
     assert all(starts[topic] <= found[topic] <= ends[topic] for topic in ends)
     if most is not None:
-        assert all(
-            found[topic] - starts[topic] >= most * (ends[topic] - starts[topic]) // max(total, most) for topic in ends
-        )
+        for topic, start in starts.items():
+            assert found[topic] - start >= most * (ends[topic] - start) // max(total, most)
 
 
 TOPIC = Name("garden", "plants")
@@ -100,12 +104,15 @@ def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first
     return Reply(200, stream(*pieces), headers(began, offsets[-1] + 1 if stop is None else stop, end))
 
 
-def fetch(stub: Stub, start: int = 0, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> list[int]:
+def read(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
     access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
     with Service(access) as service:
-        batches = list(Fetch(service, Part(TOPIC, start, stop), fail_on_data_loss=fail).batches())
-    assert all(batch.schema == MESSAGE for batch in batches)
-    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        batches = Fetch(service, Part(TOPIC, 0, stop), fail_on_data_loss=fail).batches()
+        return pa.Table.from_batches(batches, schema=MESSAGE)
+
+
+def fetch(stub: Stub, *, fail: bool = True, seconds: float = 5.0) -> list[int]:
+    return list(read(stub, fail=fail, seconds=seconds).column("offset").to_pylist())
 
 
 def asked(stub: Stub) -> list[str]:
@@ -124,12 +131,8 @@ def test_an_answer_in_parts_is_asked_for_until_the_range_is_read(stub: Stub) -> 
 
 def test_after_a_cut_reading_goes_on_behind_the_last_whole_batch(stub: Stub) -> None:
     whole = answer(range(3), range(3, 10))
-    stub.script = [
-        CUT,
-        whole._replace(body=whole.body[:-300]),
-        Reply(503, b"", {"retry-after": "0"}),
-        answer(range(3, 10)),
-    ]
+    away = Reply(503, b"", {"retry-after": "0"})
+    stub.script = [CUT, whole._replace(body=whole.body[:-300]), away, answer(range(3, 10))]
 
     assert fetch(stub) == ALL
     assert asked(stub)[-1] == "from=3&to=10&max=7"
@@ -143,49 +146,27 @@ def test_an_end_without_its_marker_is_a_cut(stub: Stub) -> None:
 
 
 def test_lines_are_read_where_there_is_no_arrow(stub: Stub) -> None:
-    lines = [
-        b'{"offset":%d,"messageId":"%d","publishTime":"2024-03-05T10:20:30.12Z","data":"eA=="}' % (n, n) for n in ALL
-    ]
+    line = b'{"offset":%d,"messageId":"%d","publishTime":"2024-03-05T10:20:30.12Z","data":"eA=="}'
+    lines = [line % (each, each) for each in ALL]
     plain = headers(0, 10, 10) | {"content-type": "application/x-ndjson"}
     cut = b"\n".join(lines[:4])[:-5]
-    stub.script = [
-        Reply(200, cut, plain),
-        Reply(200, b"\n".join(lines[3:]) + b"\n", plain | {"ams-first-offset": "3"}),
-    ]
+    stub.script = [Reply(200, cut, plain), Reply(200, b"\n".join(lines[3:]) + b"\n", plain | {"ams-first-offset": "3"})]
 
     assert fetch(stub) == ALL
     assert asked(stub)[-1] == "from=3&to=10&max=7"
 
 
-def keys_of(stub: Stub, stop: int) -> list[str | None]:
-    access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=1.0)
-    with Service(access) as service:
-        [batch] = Fetch(service, Part(TOPIC, 0, stop)).batches()
-    assert batch.schema == MESSAGE
-    return list(batch.column("ordering_key").to_pylist())
-
-
 def test_ordering_keys_are_read_in_both_forms(stub: Stub) -> None:
-    of_arrow = pa.ipc.open_stream(stream([0, 1])).read_next_batch()
-    of_arrow = of_arrow.set_column(4, arrow.SCHEMA.field("ordering_key"), pa.array(["bed 4", None]))
+    keyed = pa.ipc.open_stream(stream([0, 1])).read_next_batch()
+    keyed = keyed.set_column(4, arrow.SCHEMA.field("ordering_key"), pa.array(["bed 4", None]))
     line = b'{"offset":%d,"messageId":"0","publishTime":"2024-03-05T10:20:30.12Z",%b"data":"eA=="}\n'
+    lines = line % (0, b'"orderingKey":"bed 4",') + line % (1, b"")
     stub.script = [
-        Reply(200, written(of_arrow), headers(0, 2, 2)),
-        Reply(
-            200,
-            line % (0, b'"orderingKey":"bed 4",') + line % (1, b""),
-            headers(0, 2, 2) | {"content-type": "application/x-ndjson"},
-        ),
+        Reply(200, written(keyed), headers(0, 2, 2)),
+        Reply(200, lines, headers(0, 2, 2) | {"content-type": "application/x-ndjson"}),
     ]
 
-    assert keys_of(stub, 2) == keys_of(stub, 2) == ["bed 4", None]
-
-
-def test_a_service_that_knows_no_ordering_keys_is_read_too(stub: Stub) -> None:
-    whole = pa.ipc.open_stream(stream([0, 1])).read_next_batch()
-    stub.script = [Reply(200, written(whole.drop_columns(["ordering_key"])), headers(0, 2, 2))]
-
-    assert keys_of(stub, 2) == [None, None]
+    assert [read(stub, stop=2).column("ordering_key").to_pylist() for _ in range(2)] == [["bed 4", None]] * 2
 
 
 def test_a_service_that_stays_away_is_one_error(stub: Stub) -> None:
@@ -207,6 +188,28 @@ def test_a_refusal_is_not_asked_again(stub: Stub, status: int, kind: type[Except
 def test_something_that_is_no_ams_is_told(stub: Stub) -> None:
     with pytest.raises(NotAms, match="does not answer as AMS"):
         fetch(stub)
+
+
+@pytest.mark.long
+def test_reading_goes_on_when_a_service_that_was_killed_is_back(tmp_path: Path) -> None:
+    messages = 12_000  # of 4 KiB: more than fits into what a connection holds
+    data = tmp_path / "data"
+    with live_service(data) as first, Client(first.base_url, first.token) as client:
+        client.call(create_project("garden"))
+        topic = client.project("garden").topic("plants")
+        topic.create()
+        for _ in range(messages // 1000):
+            topic.publish([Message(bytes(4096))] * 1000)
+        access = Access(endpoint=first.base_url, token=first.token, ca=None)
+        with Service(access) as service:
+            batches = Fetch(service, Part(TOPIC, 0, messages)).batches()
+            offsets = next(batches).column("offset").to_pylist()
+            first.kill()
+            with live_service(data, "--port", str(urlsplit(first.base_url).port)):
+                for batch in batches:
+                    offsets += batch.column("offset").to_pylist()
+
+    assert offsets == list(range(messages))
 
 
 def bounds(oldest: int) -> Reply:

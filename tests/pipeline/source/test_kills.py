@@ -29,12 +29,11 @@ LOGS = Path(pyspark.__file__).parent / "work"
 @contextmanager
 def driven(garden: Garden, folder: Path, master: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the driver with all its children in a process group of their own; kill the group at the end."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_") and name != "SPARK_HOME"}
-    named = {"AMS_ENDPOINT": garden.options["endpoint"], "AMS_PROJECT": garden.name, "TOKEN": garden.served.token}
+
     with (folder / "output").open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, driver.__file__, master, str(folder)],
-            env=own | named, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            [sys.executable, driver.__file__, master, str(folder)], env=garden.environment("SPARK_HOME"),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     try:
         yield process

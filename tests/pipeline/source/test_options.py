@@ -1,10 +1,12 @@
 """Every wrong option is named, and nothing is asked of anybody."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from ams.pipeline.columns import MESSAGES
+from ams.pipeline.datasource import AmsDataSource
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 from ams.pipeline.source.options import EARLIEST, Reading, reading
@@ -61,6 +63,9 @@ def read(options: dict[str, str], environment: dict[str, str] | None = None) -> 
         (TOPIC | {"failOnDataLoss": "no"}, "failOnDataLoss", "neither true nor false"),
         (TOPIC | {"retrySeconds": "nan"}, "retrySeconds", "no number of seconds"),
         (TOPIC | {"retrySeconds": "-1"}, "retrySeconds", "no number of seconds"),
+        (HERE | {"topicPattern": "a,,b"}, "topicPattern", "'a,,b' has an empty pattern"),
+        (TOPIC | {"topicPattern": "a"}, "topicPattern", "give a subscription, topics, or a pattern, only one"),
+        ({"endpoint": "http://a.example", "token": "t", "topicPattern": "a"}, "project", "is needed for topicPattern"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, str], option: str, reason: str) -> None:
@@ -79,11 +84,23 @@ def test_options_are_read_whatever_their_letters() -> None:
     assert found.starting == {"garden/plants": 7, "meadow/birds": EARLIEST}
     assert found.ending is None
     assert not found.fail_on_data_loss
+    assert read(HERE | {"topicPattern": "a*, b"}).patterns == ("a*", "b")
 
 
 @pytest.mark.parametrize("text", ["1709634030000", "2024-03-05T10:20:30Z", "2024-03-05T11:20:30+01:00"])
 def test_a_time_is_written_in_two_ways(text: str) -> None:
     assert read(TOPIC | {"startingTimestamp": text}).starting == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
+
+
+def test_a_stream_does_not_begin_in_the_future() -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    streamed = AmsDataSource(TOPIC | {"startingTimestamp": soon.isoformat()})
+
+    with pytest.raises(WrongOption, match="startingTimestamp: lies in the future; startingOffsets=latest begins"):
+        streamed.streamReader(MESSAGES)
+
+    past = AmsDataSource(TOPIC | {"startingTimestamp": (soon - timedelta(hours=2)).isoformat()})
+    assert past.streamReader(MESSAGES).reading.starting is not None
 
 
 def test_what_is_left_out_comes_from_the_environment_and_profiles(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden)
     ]
 
 
+@pytest.mark.long
 def test_a_batch_is_of_the_messages_between_two_times(spark: SparkSession, garden: Garden) -> None:
     garden.topic("plants", numbered(40), numbered(40, 40), numbered(40, 80))
     times = [datetime.fromtimestamp(garden.served.clock.now / 1000 - ago, UTC).isoformat() for ago in (2, 1)]
@@ -46,6 +48,7 @@ def test_a_batch_is_of_the_messages_between_two_times(spark: SparkSession, garde
     assert reader.options(startingTimestamp=times[1], endingTimestamp=times[0]).load().count() == 0
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_said_when_a_topic_is_loaded_or_planned(spark: SparkSession, garden: Garden) -> None:
     reader = spark.read.format("ams").options(**garden.options)
     with pytest.raises(AnalysisException, match="WrongOption: option startingoffset: .*startingOffsets is meant"):
@@ -59,6 +62,19 @@ def test_what_is_wrong_is_said_when_a_topic_is_loaded_or_planned(spark: SparkSes
             stream.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
 
 
+def follow(
+    spark: SparkSession, garden: Garden, folder: Path, note: Callable[[DataFrame, int], None], **options: str
+) -> dict[str, Any]:
+    """Run a query until it has caught up; return what it told of its source in the end."""
+    stream = spark.readStream.format("ams").options(**garden.options, **options).load()
+    writer = stream.writeStream.foreachBatch(note).option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    told = query.lastProgress
+    return dict(told["sources"][0]) if told else {}
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("start", [{"startingTimestamp": "0"}, {"startingOffsets": "latest"}])
 def test_a_stream_that_notes_where_it_begins_goes_on_from_there(
     spark: SparkSession, garden: Garden, tmp_path: Path, start: dict[str, str]
@@ -94,22 +110,37 @@ def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(
     def note(batch: DataFrame, batch_id: int) -> None:
         seen.append((batch_id, batch.count(), garden.cursor("spark")))
 
-    def run() -> dict[str, Any]:
-        stream = spark.readStream.format("ams").options(
-            **garden.options, subscription="spark", maxOffsetsPerTrigger="10"
-        )
-        writer = stream.load().writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
-        return dict(query.lastProgress["sources"][0])
-
-    progress = run()
+    progress = follow(spark, garden, tmp_path, note, subscription="spark", maxOffsetsPerTrigger="10")
     assert seen == [(0, 10, 0), (1, 10, 10), (2, 5, 20)]
     assert garden.cursor("spark") == 25
     here = f"{garden.name}/plants"
     assert plain(json.loads(progress["endOffset"])) == json.loads(progress["latestOffset"]) == {here: 25}
 
     garden.publish("plants", numbered(3, 25))
-    run()
+    follow(spark, garden, tmp_path, note, subscription="spark", maxOffsetsPerTrigger="10")
     assert seen[3:] == [(3, 3, 25)]
     assert garden.cursor("spark") == 28
+
+
+@pytest.mark.long
+def test_topics_that_are_found_by_a_pattern_come_and_go(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def note(batch: DataFrame, _batch_id: int) -> None:
+        seen.extend((row.topic, row.offset) for row in batch.orderBy("topic", "offset").collect())
+
+    def run() -> None:
+        follow(spark, garden, tmp_path, note, topicPattern="pl*,stone?", startingOffsets="earliest")
+
+    run()
+    garden.topic("plants", numbered(2))
+    garden.topic("stones", numbered(1))
+    garden.topic("animals", numbered(1))
+    run()
+    assert seen == [("plants", 0), ("plants", 1), ("stones", 0)]
+
+    garden.client.project(garden.name).topic("stones").delete()
+    garden.topic("plums", numbered(1))
+    garden.publish("plants", numbered(1))
+    run()
+    assert seen[3:] == [("plants", 2), ("plums", 0)]

@@ -1,10 +1,10 @@
 """The service as a client of a push server: what it sends, byte by byte, and how it words what comes back."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -16,6 +16,7 @@ from ams.push.rpc.client import AWAY, GrpcPushServer
 from ams.push.upstream import Target
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
+from tests.support.waiting import wait_until_async
 from tests.support.wire_bytes import read, written
 
 PATH = "/projects/p/subscriptions/s"
@@ -30,8 +31,8 @@ HOOK = PushConfig(
 
 
 @contextlib.asynccontextmanager
-async def asking(place: PushServerAddress, seconds: float = 3.0) -> AsyncIterator[GrpcPushServer]:
-    client = GrpcPushServer(place, seconds)
+async def asking(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[GrpcPushServer]:
+    client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=port, **more), seconds)
     try:
         yield client
     finally:
@@ -46,7 +47,7 @@ async def server() -> AsyncIterator[ReferencePushServer]:
 
 @pytest.fixture
 async def client(server: ReferencePushServer) -> AsyncIterator[GrpcPushServer]:
-    async with asking(PushServerAddress(host="127.0.0.1", port=server.port, tls=False)) as made:
+    async with asking(server.port, tls=False) as made:
         yield made
 
 
@@ -112,7 +113,7 @@ async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
     server: ReferencePushServer, client: GrpcPushServer
 ) -> None:
     server.hangs = True
-    async with asking(PushServerAddress(host="127.0.0.1", port=server.port, tls=False), seconds=0.2) as hurried:
+    async with asking(server.port, 0.2, tls=False) as hurried:
         assert await hurried.status(PATH) == AWAY
         assert await hurried.deactivated(PATH) == AWAY
         assert await hurried.health(details=True) in ("Deadline Exceeded", "no answer within 0.2 seconds")
@@ -121,17 +122,17 @@ async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
 async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back() -> None:
     async with reference_push_server() as first:
         port = first.port
-    async with asking(PushServerAddress(host="127.0.0.1", port=port, tls=False)) as client:
+    async with asking(port, tls=False) as client:
         assert await client.status(PATH) == AWAY
         assert await client.health(details=False) == AWAY
         assert "127.0.0.1" in await client.health(details=True)
 
         async with reference_push_server(port=port):
-            for _ in range(200):
-                if (await client.health(details=False)) == "SERVING":
-                    break
-                await asyncio.sleep(0.05)
-            assert await client.health(details=False) == "SERVING"
+
+            async def serves() -> bool:
+                return await client.health(details=False) == "SERVING"
+
+            await wait_until_async(serves)
 
 
 async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
@@ -158,52 +159,31 @@ async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePush
         yield server
 
 
-async def test_our_own_certificate_is_shown_and_theirs_is_checked(authority: Authority) -> None:
-    own = authority.signs("ams")
-    async with secure(authority, "127.0.0.1") as server:
-        place = PushServerAddress(
-            host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=own.chain, key=own.key
-        )
-        async with asking(place) as client:
-            assert await client.health(details=False) == "SERVING"
-        async with asking(
-            PushServerAddress(host="127.0.0.1", port=server.port, authorities=str(authority.folder))
-        ) as nobody:
-            assert await nobody.health(details=False) == AWAY
-
-
-@pytest.mark.parametrize("verify", [True, False])
-async def test_a_certificate_for_another_host_is_taken_only_where_nobody_verifies(
-    authority: Authority, verify: bool
+@pytest.mark.parametrize(
+    ("host", "more", "verified", "unverified"),
+    [
+        ("127.0.0.1", "own", "SERVING", "SERVING"),
+        ("127.0.0.1", "nobody", AWAY, AWAY),
+        ("elsewhere.example.com", "own", AWAY, "SERVING"),
+        ("127.0.0.1", "other", AWAY, "SERVING"),
+    ],
+    ids=["all is well", "we show no certificate", "for another host", "of another authority"],
+)
+async def test_our_own_certificate_is_shown_and_theirs_is_checked_unless_nobody_verifies(
+    authority: Authority, tmp_path: Path, host: str, more: str, verified: str, unverified: str
 ) -> None:
-    own = authority.signs("ams")
-    async with secure(authority, "elsewhere.example.com") as server:
-        place = PushServerAddress(
-            host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=own.chain, key=own.key,
-            verify=verify,
-        )  # fmt: skip
-        async with asking(place) as client:
-            assert await client.health(details=False) == (AWAY if verify else "SERVING")
-
-
-async def test_a_certificate_of_another_authority_is_taken_only_where_nobody_verifies(
-    authority: Authority, tmp_path: Path
-) -> None:
-    own, other = authority.signs("ams"), Authority.make(tmp_path, "other")
-    async with secure(authority, "127.0.0.1") as server:
-        for verify, expected in ((True, AWAY), (False, "SERVING")):
-            place = PushServerAddress(
-                host="127.0.0.1", port=server.port, authorities=str(other.folder), cert=own.chain, key=own.key,
-                verify=verify,
-            )  # fmt: skip
-            async with asking(place) as client:
+    own, trusted = authority.signs("ams"), Authority.make(tmp_path, "other") if more == "other" else authority
+    shown = {} if more == "nobody" else {"cert": own.chain, "key": own.key}
+    async with secure(authority, host) as server:
+        for verify, expected in ((True, verified), (False, unverified)):
+            async with asking(server.port, authorities=str(trusted.folder), verify=verify, **shown) as client:
                 assert await client.health(details=False) == expected
 
 
 async def test_who_verifies_nobody_finds_out_that_nobody_is_there() -> None:
     async with reference_push_server() as first:
         port = first.port
-    async with asking(PushServerAddress(host="127.0.0.1", port=port, verify=False)) as client:
+    async with asking(port, verify=False) as client:
         assert await client.status(PATH) == AWAY
 
 

@@ -4,8 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from google.protobuf.descriptor import FieldDescriptor as F
+from google.protobuf.descriptor import FieldDescriptor
 
 from ams.push.rpc import push_service_pb2 as pb
 
@@ -25,38 +24,31 @@ def test_the_generated_files_are_what_the_tool_makes_of_the_schema(tmp_path: Pat
         assert (tmp_path / FOLDER / name).read_text() == (ROOT / "src" / FOLDER / name).read_text(), "run make proto"
 
 
-@pytest.mark.parametrize(
-    ("message", "fields"),
-    [
-        ("ActivateSubscriptionRequest", {(1, "subscription", F.TYPE_MESSAGE)}),
-        ("ActivateSubscriptionResponse", {(1, "message", F.TYPE_STRING)}),
-        ("DeactivateSubscriptionRequest", {(1, "full_name", F.TYPE_STRING)}),
-        ("DeactivateSubscriptionResponse", {(1, "message", F.TYPE_STRING)}),
-        ("StatusRequest", set()),
-        ("StatusResponse", set()),
-        ("SubscriptionStatusRequest", {(1, "full_name", F.TYPE_STRING)}),
-        ("SubscriptionStatusResponse", {(1, "status", F.TYPE_STRING)}),
-        (
-            "Subscription",
-            {(1, "full_name", F.TYPE_STRING), (2, "full_topic", F.TYPE_STRING), (4, "push_config", F.TYPE_MESSAGE)},
-        ),
-        (
-            "PushConfig",
-            {
-                (1, "push_endpoint", F.TYPE_STRING), (2, "retry_policy", F.TYPE_MESSAGE),
-                (3, "max_messages", F.TYPE_INT64), (4, "authorization_header", F.TYPE_STRING),
-                (5, "type", F.TYPE_ENUM), (6, "mattermost_url", F.TYPE_STRING),
-                (7, "mattermost_username", F.TYPE_STRING), (8, "mattermost_channel", F.TYPE_STRING),
-                (9, "base_64_decode", F.TYPE_BOOL),
-            },
-        ),
-        ("RetryPolicy", {(1, "type", F.TYPE_STRING), (2, "period", F.TYPE_UINT32)}),
-    ],
-)  # fmt: skip
-def test_messages_have_the_fields_of_the_contract(message: str, fields: set[tuple[int, str, int]]) -> None:
-    described = pb.DESCRIPTOR.message_types_by_name[message]
+FIELDS = {
+    "ActivateSubscriptionRequest": "1 subscription MESSAGE",
+    "ActivateSubscriptionResponse": "1 message STRING",
+    "DeactivateSubscriptionRequest": "1 full_name STRING",
+    "DeactivateSubscriptionResponse": "1 message STRING",
+    "StatusRequest": "",
+    "StatusResponse": "",
+    "SubscriptionStatusRequest": "1 full_name STRING",
+    "SubscriptionStatusResponse": "1 status STRING",
+    "Subscription": "1 full_name STRING, 2 full_topic STRING, 4 push_config MESSAGE",
+    "PushConfig": "1 push_endpoint STRING, 2 retry_policy MESSAGE, 3 max_messages INT64, 4 authorization_header STRING,"
+    " 5 type ENUM, 6 mattermost_url STRING, 7 mattermost_username STRING, 8 mattermost_channel STRING,"
+    " 9 base_64_decode BOOL",
+    "RetryPolicy": "1 type STRING, 2 period UINT32",
+}
+TYPES = {value: name.removeprefix("TYPE_") for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")}
 
-    assert {(field.number, field.name, field.type) for field in described.fields} == fields
+
+def test_messages_have_the_fields_of_the_contract() -> None:
+    described = pb.DESCRIPTOR.message_types_by_name
+
+    assert {
+        name: ", ".join(f"{field.number} {field.name} {TYPES[field.type]}" for field in message.fields)
+        for name, message in described.items()
+    } == FIELDS
 
 
 def test_the_service_has_no_package_and_the_methods_of_the_contract() -> None:

@@ -6,7 +6,7 @@ from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.failures import Rules
+from ams.service.parallel.message_state import Rules
 from ams.storage.cursors.acks import Progress
 
 DEADLINE = 1000
@@ -42,7 +42,7 @@ def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
     return {text: given}
 
 
-def store(backlog: Backlog, settling: Settling, now: int) -> Settling:
+def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
     """Let what is to be stored be on disk."""
     backlog.stored(settling, Milliseconds(now))
     return settling

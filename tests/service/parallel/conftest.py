@@ -12,7 +12,6 @@ from tests.support.engines import open_engines
 
 @pytest.fixture
 async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
-    """A subscription with the options that a test asks for."""
     options = getattr(request, "param", ParallelOptions())
     async with open_engines(tmp_path) as engines:
         yield await Site(engines, options).made()

@@ -1,22 +1,24 @@
 """A parallel subscription over the real log and the real cursors, and what consumers do with it."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
-from ams.core.ack_ids import AckId, AckIds
+from ams.core.ack_ids import AckId
 from ams.core.clock import Milliseconds
-from ams.core.errors import CursorsUnavailable
+from ams.core.errors import OwnedElsewhere
 from ams.core.messages import attributes_of, message
-from ams.core.names import Offset, ProjectName, SubscriptionName, TopicName
+from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
+from ams.service.parallel.opened import Open
 from ams.service.parallel.ownership import Ownership
-from ams.service.parallel.pulling import Lot
 from ams.service.parallel.working import Working
-from ams.storage.registry.records import Subscription
+from ams.storage.registry.records import Subscription, Topic
+from tests.service.parallel.backlogs import grouped
 from tests.support.administration import make_project
 from tests.support.engines import Engines
 
@@ -26,6 +28,51 @@ LATE = 10_200
 """Milliseconds: more than the default deadline, by a little more than leases are looked at together."""
 WAITS = RetryPolicy(Milliseconds(2000), Milliseconds(8000))
 DIES = DeadLetterPolicy("letters", 5)
+
+
+class Owned(Protocol):
+    """A subscription that one of several nodes owns."""
+
+    owner: int
+
+
+class NodeOwnership:
+    """Ownership of a node as it believes, which may be wrong; who claims is told who has it."""
+
+    def __init__(self, owned: Owned, number: int) -> None:
+        self.owned, self.number, self.believes = owned, number, False
+        self.released: list[str] = []
+        self.closed = False
+        self.lost: Callable[[], None] = lambda: None
+
+    def holds(self, subscription: SubscriptionId) -> bool:
+        return self.believes
+
+    async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        if seizes:
+            self.owned.owner = self.number
+        self.believes = self.owned.owner == self.number
+        if not self.believes:
+            raise OwnedElsewhere(subscription=subscription, node=str(self.owned.owner), url="http://other")
+
+    async def look(self, subscription: SubscriptionId) -> None:
+        await self.claim(subscription)
+
+    def release(self, subscription: SubscriptionId) -> None:
+        self.released.append(subscription)
+        self.believes = False
+
+    def doubt(self, subscription: SubscriptionId) -> None:
+        raise AssertionError
+
+    async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
+        self.lost = lost
+
+    async def leave(self) -> None:
+        self.released.append("all")
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 class Site:
@@ -45,7 +92,6 @@ class Site:
         self.working = Working(self.deliverer, engines.cursors, letters, engines.clock, ownership)
 
     async def made(self) -> "Site":
-        """Make the topics and the subscription."""
         await make_project(self.engines.registry)
         self.caller = await self.engines.caller()
         for name in (TOPIC, LETTERS):
@@ -54,32 +100,42 @@ class Site:
         return self
 
     async def subscription(self) -> Subscription:
-        """Return it as it is now."""
         return await self.deliverer.to_acknowledge(self.caller, SUB)
+
+    async def opened(self) -> Open:
+        """Return it as this process works on it."""
+        opened = self.working.opened.get((await self.subscription()).id)
+        assert opened is not None
+        return opened
+
+    async def topic(self, name: TopicName = TOPIC) -> Topic:
+        found = await self.engines.registry.topics.find(self.caller.here.id, name)
+        assert found is not None
+        return found
 
     async def publish(self, *numbers: int, key: Callable[[int], str] = lambda _: "", topic: TopicName = TOPIC) -> None:
         """Publish messages, each with its number as an attribute."""
-        found = await self.engines.registry.topics.find(self.caller.here.id, topic)
-        assert found is not None
         await self.engines.log.append(
-            found.id, [message("QQ==", {"n": str(each)}, ordering_key=key(each)) for each in numbers]
+            (await self.topic(topic)).id,
+            [message("QQ==", {"n": str(each)}, ordering_key=key(each)) for each in numbers],
         )
 
-    async def pull(self, most: int = 100, holder: str = "one") -> list[AckId]:
-        """Lease messages; return their ids."""
-        return ids_of(await self.working.puller.pull(await self.subscription(), most, project=P, holder=holder))
+    async def pull(self, most: int = 100, holder: str = "one", **more: Any) -> list[AckId]:
+        lots = await self.working.puller.pull(await self.subscription(), most, project=P, holder=holder, **more)
+        return [AckId(each.offset, lot.hand_out) for lot in lots for each in lot.messages]
+
+    async def offsets(self, most: int = 100, holder: str = "one", **more: Any) -> list[int]:
+        """Pull; return which messages came."""
+        return offsets(await self.pull(most, holder, **more))
 
     async def acknowledge(self, ids: Sequence[AckId]) -> None:
-        """Acknowledge."""
         await self.working.settler.acknowledge(await self.subscription(), P, grouped(ids))
 
     async def nack(self, ids: Sequence[AckId], wait: int | None = None) -> None:
-        """Give back."""
         waits = None if wait is None else Milliseconds(wait)
         await self.working.settler.nack(await self.subscription(), P, grouped(ids), waits)
 
     async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
-        """Extend."""
         await self.working.settler.extend(await self.subscription(), P, grouped(ids), seconds, holder="one")
 
     async def fail(self, times: int) -> None:
@@ -87,50 +143,34 @@ class Site:
         for _ in range(times):
             await self.nack(await self.pull(1))
 
-    def before_the_next_lease(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Do something between the read of the next pull and its lease."""
-        puller = self.working.puller
-        whole = puller._afforded
-
-        async def afforded(*given: Any) -> Any:
-            found = await whole(*given)
-            await act()
-            return found
-
-        puller._afforded = afforded  # type: ignore[method-assign]
-
     async def look(self) -> None:
-        """Let the keeper look."""
-        await self.working.keeper.look(_raise)
+        await self.working.sweeper.look(_raise)
 
     async def floor(self) -> int:
-        """Return where the subscription stands."""
         subscription = await self.subscription()
-        found = await self.engines.registry.topics.find(self.caller.here.id, TOPIC)
-        assert found is not None
-        return (await self.engines.cursors.position(subscription.id, found.id)).offset
+        return (await self.engines.cursors.position(subscription.id, (await self.topic()).id)).offset
 
     async def letters(self) -> list[dict[str, str]]:
         """Return the attributes of what was put aside."""
-        found = await self.engines.registry.topics.find(self.caller.here.id, LETTERS)
-        assert found is not None
-        stored = await self.engines.log.read(found.id, Offset(0), max_messages=100, max_bytes=2**20)
+        letters = await self.topic(LETTERS)
+        stored = await self.engines.log.read(letters.id, Offset(0), max_messages=100, max_bytes=2**20)
         return [dict(attributes_of(each.fragment)) for each in stored]
+
+
+def before_the_next_lease(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
+    """Do something between the read of the next pull and its lease, when its answer waits for its turn."""
+    turn = Deliverer.turn
+
+    async def acting(deliverer: Deliverer, size: int) -> None:
+        monkeypatch.setattr(Deliverer, "turn", turn)
+        await act()
+        await turn(deliverer, size)
+
+    monkeypatch.setattr(Deliverer, "turn", acting)
 
 
 def _raise(_: str) -> None:
     raise  # the exception at hand
-
-
-def grouped(ids: Sequence[AckId]) -> AckIds:
-    found: dict[str, list[Offset]] = {}
-    for each in ids:
-        found.setdefault(each.hand_out, []).append(each.offset)
-    return found
-
-
-def ids_of(lots: Sequence[Lot]) -> list[AckId]:
-    return [AckId(each.offset, lot.hand_out) for lot in lots for each in lot.messages]
 
 
 def offsets(ids: Sequence[AckId]) -> list[int]:
@@ -139,7 +179,3 @@ def offsets(ids: Sequence[AckId]) -> list[int]:
 
 def with_options(**options: Any) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("site", [ParallelOptions(**options)], indirect=True, ids=[""])
-
-
-async def unavailable(*_: object) -> bool:
-    raise CursorsUnavailable

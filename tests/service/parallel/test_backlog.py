@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyroaring import BitMap64
@@ -12,21 +12,15 @@ from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.service.parallel import shares
 from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.message_state import Done
 from ams.storage.cursors.acks import Progress
-from tests.service.parallel.backlogs import (
-    DEADLINE,
-    GRACE,
-    RULES,
-    grouped,
-)
+from tests.service.parallel.backlogs import DEADLINE, GRACE, RULES, grouped
 
 seldom = st.sampled_from([False, False, False, True])
 
 
 @dataclass
 class Given:
-    """A message as a consumer has it."""
-
     offset: int
     text: str
     deadline: int
@@ -34,7 +28,6 @@ class Given:
 
 
 def key_of(offset: int, keyed: bool) -> str:
-    """Return the ordering key of a message: one of three, or none."""
     return "" if not keyed or offset % 4 == 3 else f"k{offset % 4}"
 
 
@@ -42,7 +35,6 @@ class Walk(RuleBasedStateMachine):
     """Consumers, a disk that fails, a clock, restarts, retention and seeks, in any order."""
 
     def __init__(self) -> None:
-        """Begin with an empty topic."""
         super().__init__()
         self.now = 1000
         self.end = 0
@@ -76,7 +68,6 @@ class Walk(RuleBasedStateMachine):
 
     @initialize(keyed=st.booleans(), exactly_once=st.booleans())
     def begin(self, keyed: bool, exactly_once: bool) -> None:
-        """Take the subscription over for the first time."""
         self.keyed, self.exactly_once = keyed, exactly_once
         self.restart()
 
@@ -104,7 +95,7 @@ class Walk(RuleBasedStateMachine):
         until = Milliseconds(self.grace_until)
         self.backlog = Backlog(progress, "abcdef", rules, end=Offset(self.end), grace_until=until)
         if self.exactly_once:
-            self.backlog.before.withhold(Offset(self.end), until)
+            self.backlog.restart_grace.withhold(Offset(self.end), until)
         else:
             self.reserved = {}
         self.open, self.found = [], []
@@ -114,7 +105,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6))
     def publish(self, count: int) -> None:
-        """Let the topic grow."""
         self.end += count
 
     @precondition(lambda self: not self.found)
@@ -182,7 +172,6 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(data=st.data(), fails=seldom, later=seldom)
     def acknowledge(self, data: st.DataObject, fails: bool, later: bool) -> None:
-        """Acknowledge some of what was ever given."""
         ids = self._some(data)
         good = self._good(ids)
         settling = self.backlog.acknowledge(grouped(ids), Milliseconds(self.now))
@@ -204,7 +193,6 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(data=st.data(), fails=seldom, later=seldom, waits=st.sampled_from([None, 0, 900]))
     def nack(self, data: st.DataObject, fails: bool, later: bool, waits: int | None) -> None:
-        """Give some of what was ever given back."""
         ids = self._some(data)
         good = self._good(ids)
         wait = None if waits is None else Milliseconds(waits)
@@ -280,7 +268,6 @@ class Walk(RuleBasedStateMachine):
         self.backlog.stored(settling, Milliseconds(self.now))
 
     def _end(self, offset: int) -> None:
-        """End the lease of a message that is not done."""
         self.newest[offset].deadline = -1
         self.reserved.pop(offset, None)
 
@@ -292,7 +279,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(by=st.integers(1, 400) | st.integers(1, 2500), fails=seldom, later=seldom)
     def time_goes_by(self, by: int, fails: bool, later: bool) -> None:
-        """Let leases end and waits be over."""
         self.now += by
         settling = self.backlog.expire(Milliseconds(self.now))
         assert all(self.newest[each].deadline < self.now for each in settling.failures), "a lease ended too soon"
@@ -301,7 +287,6 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(data=st.data(), seconds=st.integers(0, 3))
     def extend(self, data: st.DataObject, seconds: int) -> None:
-        """Move deadlines."""
         ids = self._some(data)
         deadline = self.now + seconds * 1000
         good = self._good(ids)
@@ -338,7 +323,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(by=st.integers(1, 4))
     def retention(self, by: int) -> None:
-        """Let the log forget its oldest messages."""
         oldest = min(self.floor_by_retention + by, self.end)
         floor = self._floor()
         expected = len([each for each in range(floor, oldest) if each not in self.done])
@@ -349,11 +333,11 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def floor_and_done_are_those_of_the_model(self) -> None:
-        """Compare with the naive set."""
         if self.run_number == 0:
             return
         assert self.backlog.floor == self._floor()
-        assert set(self.backlog.done._above) == {each for each in self.done if each >= self._floor()}
+        assert {each for each in range(self.end) if Offset(each) in self.backlog.done} >= self.done
+        assert self.backlog.done.above == len([each for each in self.done if each >= self._floor()])
         live = sum(self.backlog.leases.holders.values())
         assert live == len(self.backlog.leases)
 
@@ -378,3 +362,47 @@ class Walk(RuleBasedStateMachine):
 
 Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestWalk = Walk.TestCase
+
+
+END = 40
+FROM_FLOOR = Progress(Offset(3), 0, 1, BitMap64([5, 7]), {})
+
+
+def spans() -> st.SearchStrategy[list[Offset]]:
+    """Return offsets that are done together."""
+    return st.sets(st.integers(3, END - 1), min_size=1, max_size=8).map(lambda some: [*map(Offset, some)])
+
+
+@given(st.lists(spans(), max_size=12), st.integers(0, END))
+def test_what_is_done_is_known_and_the_floor_is_the_first_that_is_not(added: list[list[Offset]], oldest: int) -> None:
+    done, model = Done(FROM_FLOOR), {0, 1, 2, 5, 7}
+    for some in added:
+        new = [each for each in some if each not in model]
+        done.add(new)
+        model.update(new)
+    if oldest > done.floor:
+        done.raise_floor(Offset(oldest))
+        model.update(range(oldest))
+
+    floor = next(each for each in range(END + 1) if each not in model)
+    assert done.floor == floor
+    assert [each for each in range(END) if Offset(each) in done] == sorted(model)
+    assert done.above == len(model) - floor
+    assert done.count_from(Offset(max(floor, 20))) == len([each for each in model if each >= max(floor, 20)])
+    assert done.scan == floor
+
+
+def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met() -> None:
+    done = Done(FROM_FLOOR)
+    done.pass_over(Offset(8), Offset(10))
+    done.pass_over(Offset(10), Offset(11))
+    done.pass_over(Offset(20), Offset(21))
+    passed = done.take_passed()
+
+    assert passed == [(8, 11), (20, 21)]
+    assert Offset(10) in done
+    assert not done.has_passed
+    done.pass_over(Offset(3), Offset(5))
+    done.passed_again(passed)
+    assert done.floor == 6
+    assert done.take_passed() == [*passed, (3, 5)]

@@ -8,7 +8,7 @@ from ams.core.names import Offset
 from ams.service.parallel.opened import LONGEST_LEASE
 from ams.service.parallel.ownership import Alone
 from ams.service.subscriptions import Subscriptions
-from tests.service.parallel.site import SUB, P, Site, offsets
+from tests.service.parallel.site import SUB, P, Site
 
 COVERED_LONGER = 10_000
 """Milliseconds by which a lease may be taken to last longer than it does."""
@@ -30,7 +30,7 @@ async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_
     assert await site.pull() == []
     await site.acknowledge(ids[:1])
     site.engines.clock.advance(COVERED_LONGER + 2_000)
-    assert offsets(await site.pull()) == [1]
+    assert await site.offsets() == [1]
 
 
 async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site) -> None:
@@ -38,7 +38,7 @@ async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site)
     ids = await site.pull(1)
     await site.extend(ids, 300)
     await switch_on(site, has_cover=False)  # as a node does that has not heard of it yet
-    assert offsets(await site.pull()) == [1]
+    assert await site.offsets() == [1]
     site.begin_again()
     site.engines.clock.advance(250_000)
     assert await site.pull() == []
@@ -55,16 +55,16 @@ async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may
     site.engines.clock.advance(LONGEST_LEASE - 1_000)
     assert await site.pull() == []
     site.engines.clock.advance(COVERED_LONGER + 2_000)
-    assert offsets(await site.pull()) == [0]
+    assert await site.offsets() == [0]
 
 
 async def test_nothing_is_withheld_of_what_nobody_was_given(site: Site) -> None:
     await site.publish(0, 1)
     await switch_on(site)
-    assert offsets(await site.pull(1)) == [0]
+    assert await site.offsets(1) == [0]
     site.begin_again()
     site.engines.clock.advance(2 * COVERED_LONGER)
-    assert offsets(await site.pull()) == [0, 1]
+    assert await site.offsets() == [0, 1]
 
 
 async def emptied_and_begun_again(site: Site) -> None:
@@ -79,7 +79,7 @@ async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(si
     await emptied_and_begun_again(site)
     await site.publish(2, 3)
     await switch_on(site)
-    assert offsets(await site.pull()) == [2, 3]
+    assert await site.offsets() == [2, 3]
 
 
 async def test_what_came_after_this_process_took_over_is_given_at_once(site: Site) -> None:
@@ -89,10 +89,10 @@ async def test_what_came_after_this_process_took_over_is_given_at_once(site: Sit
     assert await site.pull() == []
     await site.publish(2, 3)
     await switch_on(site)
-    assert offsets(await site.pull(1)) == [2]
+    assert await site.offsets(1) == [2]
     site.begin_again()
     site.engines.clock.advance(2 * COVERED_LONGER)
-    assert offsets(await site.pull()) == [2, 3]
+    assert await site.offsets() == [2, 3]
 
 
 async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after_a_restart(site: Site) -> None:
@@ -101,7 +101,7 @@ async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after
     await switch_on(site)
     await site.publish(2)
     site.begin_again()
-    assert offsets(await site.pull()) == [1, 2]
+    assert await site.offsets() == [1, 2]
     await site.acknowledge(ids)
 
 
@@ -114,9 +114,9 @@ async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_
     site.engines.clock.advance(100_000)
     await site.publish(1)
     await switch_on(site)
-    assert offsets(await site.pull()) == [1]
+    assert await site.offsets() == [1]
     site.engines.clock.advance(LONGEST_LEASE - 102_000)
-    assert offsets(await site.pull()) == [1]
+    assert await site.offsets() == [1]
     await site.acknowledge(ids)
     assert await site.floor() == 1
 
@@ -149,4 +149,4 @@ async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
         await site.extend([AckId(Offset(77), given.hand_out)], 600)
     site.begin_again()
     site.engines.clock.advance(2 * COVERED_LONGER)
-    assert offsets(await site.pull()) == [1]
+    assert await site.offsets() == [1]

@@ -2,24 +2,16 @@
 
 import asyncio
 
-import pytest
 import structlog.testing
 
+from ams.core.errors import CursorsUnavailable
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import NO_TOPIC
 from ams.service.parallel.backlog import KEPT
 from ams.service.parallel.watching import findings
 from ams.service.seeking import Seeker
-from tests.service.parallel.site import (
-    DIES,
-    LETTERS,
-    SUB,
-    WAITS,
-    Site,
-    offsets,
-    unavailable,
-    with_options,
-)
+from tests.service.interference import failing
+from tests.service.parallel.site import DIES, LETTERS, SUB, WAITS, Site, with_options
 
 
 @with_options(retry_policy=WAITS)
@@ -30,44 +22,22 @@ async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(
         [failed] = await site.pull(1)
         await site.nack([failed])
         waited = 0
-        while not site.working.opened.get((await site.subscription()).id).backlog.is_again_ready:  # type: ignore[union-attr]
+        while not (await site.opened()).backlog.is_again_ready:
             site.engines.clock.advance(100)
             waited += 100
             await site.look()
         waits.append(waited)
     assert waits == [2000, 4000, 8000, 8000]
-    assert offsets(await site.pull(1)) == [0]
-    assert offsets(await site.pull(1)) == [1]
+    assert await site.offsets(1) == [0]
+    assert await site.offsets(1) == [1]
 
 
 @with_options(dead_letter_policy=DIES)
-async def test_a_message_that_failed_as_often_as_it_may_is_put_aside_once(site: Site) -> None:
-    await site.publish(0, 1)
-    for _ in range(5):
-        [failed] = await site.pull(1)
-        assert failed.offset == 0
-        await site.nack([failed])
-    await site.look()
-    [letter] = await site.letters()
-    assert (letter["n"], letter["deadLetterMessageId"], letter["deadLetterAttempts"]) == ("0", "0", "5")
-    assert await site.floor() == 1
-    assert offsets(await site.pull()) == [1]
-
-
-async def put_aside_and_not_stored(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a message get into the dead letter topic, and its acknowledgement be lost."""
+async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site: Site) -> None:
     await site.publish(0)
     await site.fail(5)
-    with monkeypatch.context() as broken:
-        broken.setattr(site.engines.cursors, "settle", unavailable)
+    with failing(site.engines.cursors, "settle", CursorsUnavailable):
         await site.look()
-
-
-@with_options(dead_letter_policy=DIES)
-async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await put_aside_and_not_stored(site, monkeypatch)
     assert len(await site.letters()) == 1
     site.begin_again()
     assert await site.pull() == []
@@ -90,17 +60,6 @@ async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: 
 
 
 @with_options(dead_letter_policy=DIES)
-async def test_a_dead_letter_is_given_to_nobody_while_its_acknowledgement_cannot_be_stored(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await put_aside_and_not_stored(site, monkeypatch)
-    site.engines.clock.advance(KEPT + 200)
-    assert await site.pull() == []
-    await site.look()
-    assert (len(await site.letters()), await site.floor()) == (1, 1)
-
-
-@with_options(dead_letter_policy=DIES)
 async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: Site) -> None:
     await site.publish(0)
     await site.fail(5)
@@ -109,8 +68,7 @@ async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says
         await site.look()
     assert [each["reason"] for each in said if each["event"] == "dead_letter.put_off"] == [NO_TOPIC]
     assert await site.pull() == [], "not at once"
-    opened = site.working.opened.get((await site.subscription()).id)
-    assert opened is not None
+    opened = await site.opened()
     reason = (
         f"Message 0 failed 5 times, and comes again and again: what failed 5 times could not be put aside, {NO_TOPIC}."
     )
@@ -133,11 +91,12 @@ async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_a
     assert await site.pull() == []
     await site.look()
     assert [each["n"] for each in await site.letters()] == ["0"]
-    assert offsets(await site.pull()) == [1]
+    assert await site.offsets() == [1]
 
 
 async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
     await site.working.start(Supervisor())
-    await asyncio.sleep(0.02)
+    for _ in range(20):
+        await asyncio.sleep(0)
     site.working.due.look_now()
-    await asyncio.wait_for(site.working.close(), 5)
+    await site.working.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -10,53 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.core.ack_ids import AckId
+from ams.core.ack_ids import AckId, NeverGiven, read_hand_out
 from ams.core.errors import AckTimeout, OwnedElsewhere
-from ams.core.names import Offset, SubscriptionId
+from ams.core.names import Offset
 from ams.core.parallel_options import ParallelOptions
-from ams.core.supervisor import Supervisor
-from ams.service.dead_letters import DeadLetters
 from ams.service.parallel.settling import LATE
-from ams.service.parallel.working import Working
-from tests.service.parallel.site import Site
-from tests.support.engines import open_engines
+from tests.service.parallel.site import NodeOwnership, Site
+from tests.support.engines import Engines, open_engines
 
 NODES = 3
 LEASE = 10_000
 """Milliseconds: the deadline of the subscription."""
-
-
-class Belief:
-    """Ownership of a node as it believes, which may be wrong; who claims is told who has it."""
-
-    def __init__(self, town: "Town", number: int) -> None:
-        self.town, self.number, self.believes = town, number, False
-
-    def holds(self, subscription: SubscriptionId) -> bool:
-        return self.believes
-
-    async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        self.believes = self.town.owner == self.number
-        if not self.believes:
-            raise OwnedElsewhere(subscription=subscription, node=str(self.town.owner), url="http://other")
-
-    async def look(self, subscription: SubscriptionId) -> None:
-        await self.claim(subscription)
-
-    def release(self, subscription: SubscriptionId) -> None:
-        self.believes = False
-
-    def doubt(self, subscription: SubscriptionId) -> None:
-        raise AssertionError
-
-    async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
-        raise AssertionError
-
-    async def leave(self) -> None:
-        raise AssertionError
-
-    async def close(self) -> None:
-        raise AssertionError
 
 
 class Town:
@@ -65,13 +29,10 @@ class Town:
     def __init__(self, sites: list[Site], *, is_exact: bool) -> None:
         self.sites, self.is_exact = sites, is_exact
         self.clock = sites[0].engines.clock
-        self.beliefs = []
         self.owner = 0
-        for number, site in enumerate(sites):
-            belief, engines = Belief(self, number), site.engines
-            letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
-            site.working = Working(site.deliverer, engines.cursors, letters, engines.clock, belief)
-            self.beliefs.append(belief)
+        self.beliefs = [NodeOwnership(self, number) for number in range(len(sites))]
+        for site, belief in zip(sites, self.beliefs, strict=True):
+            site.begin_again(belief)
         self.published = 0
         self.ids: list[AckId] = []
         self.done: set[Offset] = set()
@@ -131,7 +92,6 @@ class Town:
         self.owner = node
 
     async def kill(self, node: int) -> None:
-        """Forget what a node knows."""
         working = self.sites[node].working
         for opened in list(working.opened.all()):
             working.opened.forget(opened.subscription.id)
@@ -167,21 +127,53 @@ steps = st.one_of(
 )
 
 
-@pytest.mark.parametrize("is_exact", [False, True], ids=["plain", "exactly once"])
+@pytest.mark.parametrize("what", ["acknowledge", "nack", "extend"])
+async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_owner_to_it(
+    what: str, tmp_path: Path
+) -> None:
+    async with open_engines(tmp_path) as engines:
+        town = await towns(engines, is_exact=False)
+        await town.pull(0, 2)
+        await town.change(1, notices=False)
+        await town.pull(1, 2)
+        given = town.ids[2:]
+        asked = {
+            "acknowledge": lambda site: site.acknowledge(given),
+            "nack": lambda site: site.nack(given),
+            "extend": lambda site: site.extend(given, 20),
+        }[what]
+
+        assert len(given) == 2
+        assert town.beliefs[0].believes
+        with pytest.raises(OwnedElsewhere) as elsewhere:
+            await asked(town.sites[0])
+        assert elsewhere.value.node == "1"
+        await asked(town.sites[1])
+        forged = read_hand_out(given[0].hand_out)._replace(run=99).text
+        with pytest.raises(NeverGiven):
+            await town.sites[1].acknowledge([AckId(given[0].offset, forged)])
+
+
+async def towns(engines: Engines, *, is_exact: bool) -> Town:
+    """Return three nodes of one subscription on a topic with four messages."""
+    sites = [Site(engines, ParallelOptions(enable_exactly_once_delivery=is_exact)) for _ in range(NODES)]
+    await sites[0].made()
+    for each in sites[1:]:
+        each.caller = sites[0].caller
+    town = Town(sites, is_exact=is_exact)
+    await town.publish(4)
+    return town
+
+
+@pytest.mark.parametrize("is_exact", [False, pytest.param(True, marks=pytest.mark.long)], ids=["plain", "exactly once"])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, min_size=5, max_size=40))
 def test_whoever_owns_it_nothing_acknowledged_returns_and_nothing_else_is_lost(
     is_exact: bool, walk: list[tuple[Any, ...]]
 ) -> None:
     async def run(folder: Path) -> None:
-        options = ParallelOptions(enable_exactly_once_delivery=is_exact)
         async with open_engines(folder) as engines:
-            sites = [Site(engines, options) for _ in range(NODES)]
-            await sites[0].made()
-            for each in sites[1:]:
-                each.caller = sites[0].caller
-            town = Town(sites, is_exact=is_exact)
-            await town.publish(4)
+            town = await towns(engines, is_exact=is_exact)
             for name, *given in walk:
                 await getattr(town, name)(*given)
             await town.finish()

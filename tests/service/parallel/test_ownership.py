@@ -1,7 +1,8 @@
 """Which node works on a subscription: what keepers of ownership promise, and what nodes find out by themselves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from ams.service.parallel import ownership
 from ams.service.parallel.ownership import Alone, Ownership, Shared
 from ams.storage.registry.owners import OWNED_SECONDS, Node
 from ams.storage.registry.registry import Registry
-from tests.support.administration import KEY, make_project, url_of
+from tests.service.interference import failing
+from tests.support.administration import ENGINES, make_project, open_registry_at, url_of
+from tests.support.waiting import wait_until_async
 
 ONE, TWO = SubscriptionId("s1"), SubscriptionId("s2")
 
@@ -30,14 +33,12 @@ class Nodes:
         self.lost: list[str] = []
 
     async def node(self, name: str) -> Shared:
-        """Return a node that has started."""
         made = Shared(self.registry.owners, Node(name, f"http://{name}:8080", f"{name}:8085"))
         await made.start(self._supervisor, lambda: self.lost.append(name))
         self._made.append(made)
         return made
 
     async def pass_time(self, seconds: float) -> None:
-        """Move the database's time."""
         self._clock.advance(round(seconds * 1000))
         if self._kind == "postgresql":  # whose clock is its own: so what is owned is made older
             age = text("UPDATE parallel_nodes SET until = until - :age")
@@ -56,33 +57,42 @@ class Nodes:
             await each.close()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-async def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Nodes]:
+@contextlib.asynccontextmanager
+async def nodes_on(kind: str, folder: Path) -> AsyncIterator[Nodes]:
     clock = ManualClock()
-    registry = await Registry.open(url_of(request.param, tmp_path), KEY, clock=clock)
-    project = await make_project(registry)
-    for each in (ONE, TWO):
-        await registry.subscriptions.create(each, project.id, SubscriptionName(each), TopicName("T"), 10)
-    made = Nodes(request.param, registry, clock)
-    yield made
-    await made.close()
-    await registry.close()
+    async with open_registry_at(url_of(kind, folder), clock) as registry:
+        project = await make_project(registry)
+        for each in (ONE, TWO):
+            await registry.subscriptions.create(each, project.id, SubscriptionName(each), TopicName("T"), 10)
+        made = Nodes(kind, registry, clock)
+        yield made
+        await made.close()
 
 
-@pytest.fixture(params=["alone", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(params=ENGINES)
+async def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Nodes]:
+    async with nodes_on(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=["alone", *ENGINES])
 async def single(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ownership]:
     """Every keeper, with one node."""
     if request.param == "alone":
         yield Alone()
         return
-    registry = await Registry.open(url_of(request.param, tmp_path), KEY, clock=ManualClock())
-    project = await make_project(registry)
-    await registry.subscriptions.create(ONE, project.id, SubscriptionName("s1"), TopicName("T"), 10)
-    made = Shared(registry.owners, Node("a", ""))
-    await made.start(Supervisor(), lambda: None)
-    yield made
-    await made.close()
-    await registry.close()
+    async with nodes_on(request.param, tmp_path) as made:
+        yield await made.node("a")
+
+
+@pytest.fixture
+async def a(nodes: Nodes) -> Shared:
+    return await nodes.node("a")
+
+
+@pytest.fixture
+async def b(nodes: Nodes) -> Shared:
+    return await nodes.node("b")
 
 
 async def owner_of(node: Shared, subscription: SubscriptionId = ONE) -> tuple[str, str]:
@@ -93,21 +103,10 @@ async def owner_of(node: Shared, subscription: SubscriptionId = ONE) -> tuple[st
     return refused.value.node, refused.value.url
 
 
-async def until(what: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while not await what():
-            await asyncio.sleep(0.02)
-
-
-async def test_who_claims_first_owns_it_also_when_it_claims_again(single: Ownership) -> None:
-    await single.claim(ONE)
-    assert single.holds(ONE)
-    await single.claim(ONE)
-    assert single.holds(ONE)
-
-
-async def test_what_was_released_may_be_claimed_at_once(single: Ownership) -> None:
-    await single.claim(ONE)
+async def test_who_claims_first_owns_it_and_what_was_released_may_be_claimed_at_once(single: Ownership) -> None:
+    for _ in range(2):
+        await single.claim(ONE)
+        assert single.holds(ONE)
     single.release(ONE)
     await single.claim(ONE)
     await asyncio.sleep(0.1)
@@ -117,8 +116,7 @@ async def test_what_was_released_may_be_claimed_at_once(single: Ownership) -> No
     assert single.holds(ONE)
 
 
-async def test_others_hear_who_owns_it_and_how_that_node_is_reached(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
+async def test_others_hear_who_owns_it_and_how_that_node_is_reached(a: Shared, b: Shared) -> None:
     await a.claim(ONE)
     assert await owner_of(b) == ("a", "http://a:8080")
     assert not b.holds(ONE)
@@ -145,16 +143,7 @@ async def test_claims_made_at_once_are_one_question(nodes: Nodes, monkeypatch: p
     assert asked == [[ONE, TWO]]
 
 
-async def test_a_node_that_dies_owns_nothing_after_a_while(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
-    await a.claim(ONE)
-    await nodes.kill(a)
-    await b.claim(ONE)
-    assert b.holds(ONE)
-
-
-async def test_what_is_known_of_another_node_is_asked_anew_when_in_doubt(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
+async def test_what_is_known_of_another_node_is_asked_anew_when_in_doubt(nodes: Nodes, a: Shared, b: Shared) -> None:
     await a.claim(ONE)
     await owner_of(b)
     await nodes.kill(a)
@@ -163,8 +152,7 @@ async def test_what_is_known_of_another_node_is_asked_anew_when_in_doubt(nodes: 
     await b.claim(ONE)
 
 
-async def test_who_stops_in_order_leaves_everything_to_others_at_once(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
+async def test_who_stops_in_order_leaves_everything_to_others_at_once(a: Shared, b: Shared) -> None:
     await a.claim(ONE)
     await a.close()
     await b.claim(ONE)
@@ -173,30 +161,22 @@ async def test_who_stops_in_order_leaves_everything_to_others_at_once(nodes: Nod
         await a.claim(TWO)
 
 
-async def test_what_is_released_is_free_for_others(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
+async def test_what_is_released_is_free_for_others(a: Shared, b: Shared) -> None:
     await a.claim(ONE)
     await a.claim(TWO)
     a.release(ONE)
 
     async def is_free() -> bool:
         b.doubt(ONE)
-        await b.claim(ONE)
-        return True
+        with contextlib.suppress(OwnedElsewhere):
+            await b.claim(ONE)
+        return b.holds(ONE)
 
-    await until(lambda: _unless_elsewhere(is_free))
+    await wait_until_async(is_free)
     assert a.holds(TWO)
 
 
-async def _unless_elsewhere(work: Callable[[], Awaitable[bool]]) -> bool:
-    try:
-        return await work()
-    except OwnedElsewhere:
-        return False
-
-
-async def test_a_node_that_was_silent_for_too_long_loses_everything_and_says_so(nodes: Nodes) -> None:
-    a = await nodes.node("a")
+async def test_a_node_that_was_silent_for_too_long_loses_everything_and_says_so(nodes: Nodes, a: Shared) -> None:
     await a.claim(ONE)
     await nodes.pass_time(OWNED_SECONDS)
     await a.turn()
@@ -206,8 +186,7 @@ async def test_a_node_that_was_silent_for_too_long_loses_everything_and_says_so(
     assert a.holds(ONE)
 
 
-async def test_a_renewal_keeps_everything(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
+async def test_a_renewal_keeps_everything(nodes: Nodes, a: Shared, b: Shared) -> None:
     await a.claim(ONE)
     for _ in range(3):
         await nodes.pass_time(OWNED_SECONDS - 1)
@@ -217,8 +196,7 @@ async def test_a_renewal_keeps_everything(nodes: Nodes) -> None:
     assert nodes.lost == []
 
 
-async def test_who_delivers_it_by_push_takes_it_from_any_other_node(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
+async def test_who_delivers_it_by_push_takes_it_from_any_other_node(a: Shared, b: Shared) -> None:
     await a.claim(ONE)
     await b.claim(ONE, seizes=True)
     assert b.holds(ONE)
@@ -227,8 +205,7 @@ async def test_who_delivers_it_by_push_takes_it_from_any_other_node(nodes: Nodes
     assert (await owner_of(a))[0] == "b"
 
 
-async def test_who_only_looks_claims_nothing(nodes: Nodes) -> None:
-    a, b = await nodes.node("a"), await nodes.node("b")
+async def test_who_only_looks_claims_nothing(nodes: Nodes, a: Shared, b: Shared) -> None:
     await a.look(ONE)
     assert not a.holds(ONE)
     await b.claim(ONE)
@@ -241,45 +218,33 @@ async def test_who_only_looks_claims_nothing(nodes: Nodes) -> None:
     await a.look(ONE)
 
 
-async def test_a_deleted_subscription_is_owned_by_nobody(nodes: Nodes) -> None:
-    a = await nodes.node("a")
+async def test_a_deleted_subscription_is_owned_by_nobody(a: Shared) -> None:
     with pytest.raises(SubscriptionGone):
         await a.claim(SubscriptionId("never"))
 
 
 async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, a: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a = await nodes.node("a")
     await a.claim(ONE)
-
-    async def away(*_: object, **__: object) -> None:
-        raise RegistryUnavailable
-
-    monkeypatch.setattr(nodes.registry.owners, "turn", away)
-    with pytest.raises(RegistryUnavailable):
-        await a.claim(TWO)
-    assert a.holds(ONE)
     now = ownership._now()
-    monkeypatch.setattr(ownership, "_now", lambda: now + OWNED_SECONDS)
-    assert not a.holds(ONE)
-    with pytest.raises(RegistryUnavailable):
-        await a.claim(TWO)
 
-    async def is_lost() -> bool:
-        return nodes.lost == ["a"]
+    with failing(nodes.registry.owners, "turn", RegistryUnavailable):
+        for passed in (0, OWNED_SECONDS):
+            monkeypatch.setattr(ownership, "_now", lambda passed=passed: now + passed)
+            assert a.holds(ONE) is not bool(passed)
+            with pytest.raises(RegistryUnavailable):
+                await a.claim(TWO)
+        await wait_until_async(lambda: nodes.lost == ["a"])
 
-    await until(is_lost)
 
-
-async def test_nodes_that_live_are_known_and_one_that_died_is_not(nodes: Nodes) -> None:
-    first, idle = await nodes.node("a"), await nodes.node("b")
-    await first.claim(ONE)
-    await idle.turn()
+async def test_nodes_that_live_are_known_and_one_that_died_is_not(nodes: Nodes, a: Shared, b: Shared) -> None:
+    await a.claim(ONE)
+    await b.turn()
     assert await alive(nodes) == ["http://a:8080", "http://b:8080"]
 
-    await nodes.kill(first)
-    await idle.turn()
+    await nodes.kill(a)
+    await b.turn()
 
     assert await alive(nodes) == ["http://b:8080"]
 
@@ -289,9 +254,10 @@ async def test_a_node_that_owns_nothing_is_known_all_the_same(nodes: Nodes, monk
 
     await nodes.node("a")
 
-    async with asyncio.timeout(20):
-        while await alive(nodes) != ["http://a:8080"]:
-            await asyncio.sleep(0.01)
+    async def is_known() -> bool:
+        return await alive(nodes) == ["http://a:8080"]
+
+    await wait_until_async(is_known)
 
 
 async def alive(nodes: Nodes) -> list[str]:

@@ -1,109 +1,22 @@
 """Pulling from a parallel subscription: which messages a consumer gets, and how it waits for some."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
-from ams.core.errors import AckTimeout, LogUnavailable
+from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
+from ams.service.parallel import shares
+from ams.service.parallel.backlog import Backlog
+from ams.service.parallel.finding import LOOKS_FOR, SLICE
 from ams.service.parallel.shares import MAX_OUT
-from ams.storage.log.base import Bounds
-from tests.service.parallel.site import (
-    LATE,
-    TOPIC,
-    P,
-    Site,
-    ids_of,
-    offsets,
-    with_options,
-)
-
-
-async def test_two_consumers_get_different_messages_and_acknowledge_each_for_itself(site: Site) -> None:
-    await site.publish(*range(6))
-    first, second = await site.pull(3), await site.pull(3)
-    assert (offsets(first), offsets(second)) == ([0, 1, 2], [3, 4, 5])
-    await site.acknowledge([*second, first[1]])
-    assert await site.floor() == 0
-    await site.acknowledge([first[0]])
-    assert await site.floor() == 2
-    site.engines.clock.advance(LATE)
-    assert offsets(await site.pull()) == [2]
-
-
-async def test_a_message_comes_again_when_its_lease_has_ended_and_the_old_id_is_late(site: Site) -> None:
-    await site.publish(0, 1)
-    ids = await site.pull(1)
-    site.engines.clock.advance(LATE)
-    again = await site.pull(1)
-    assert offsets(again) == [0]
-    assert again[0].hand_out.startswith("2.")
-    other = await site.pull(1)
-    with pytest.raises(AckTimeout, match=f"^ack timeout: 0-{ids[0].hand_out}$"):
-        await site.acknowledge([*ids, *other])
-    assert await site.floor() == 0
-    await site.acknowledge(again)
-    assert await site.floor() == 2
-
-
-async def test_a_waiting_pull_goes_on_when_a_message_is_given_back(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
-    until = asyncio.get_running_loop().time() + 30
-    waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), P, "two", until))
-    await asyncio.sleep(0.02)
-    assert not waiting.done()
-    await site.nack(ids)
-    assert await asyncio.wait_for(waiting, 5)
-    assert offsets(await site.pull()) == [0]
-
-
-async def test_a_waiting_pull_goes_on_when_the_keeper_finds_that_a_lease_has_ended(site: Site) -> None:
-    await site.publish(0)
-    await site.pull()
-    until = asyncio.get_running_loop().time() + 30
-    waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), P, "two", until))
-    await asyncio.sleep(0.02)
-    site.engines.clock.advance(LATE)
-    await site.look()
-    assert await asyncio.wait_for(waiting, 5)
-
-
-async def test_a_waiting_pull_goes_on_when_the_topic_grows(site: Site) -> None:
-    until = asyncio.get_running_loop().time() + 30
-    waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), P, "two", until))
-    await asyncio.sleep(0.02)
-    await site.publish(0)
-    assert await asyncio.wait_for(waiting, 5)
-
-
-@with_options(filter='attributes.n = "7" OR attributes.n = "8"')
-async def test_what_the_filter_leaves_out_is_done_and_the_floor_moves(site: Site) -> None:
-    await site.publish(*range(20))
-    ids = await site.pull()
-    assert offsets(ids) == [7, 8]
-    await site.acknowledge(ids[:1])
-    assert await site.floor() == 8
-    await site.acknowledge(ids[1:])
-    assert await site.floor() == 20
-
-
-@with_options(enable_message_ordering=True)
-async def test_one_message_of_a_key_is_under_way_at_a_time_in_order(site: Site) -> None:
-    await site.publish(*range(6), key=lambda n: "even" if n % 2 == 0 else "")
-    ids = await site.pull()
-    assert offsets(ids) == [0, 1, 3, 5]
-    assert await site.pull() == []
-    await site.nack(ids[:1])
-    [again] = await site.pull()
-    assert again.offset == 0
-    await site.acknowledge([again])
-    following = await site.pull()
-    assert offsets(following) == [2]
-    site.begin_again()
-    assert offsets(await site.pull()) == [1, 2, 3, 5]
+from ams.service.parallel.watching import findings
+from tests.service.interference import interrupted
+from tests.service.parallel.site import LATE, P, Site, offsets, with_options
+from tests.support.waiting import wait_until_async
 
 
 async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
@@ -119,63 +32,23 @@ async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
     assert len(await site.pull(20, "other")) == 4
 
 
-async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site: Site) -> None:
     await site.publish(*range(5))
     ids = await site.pull()
     await site.acknowledge([ids[1], ids[2]])
     site.begin_again()
-    whole = site.engines.log.read
-
-    async def read(*given: Any, **more: Any) -> Any:
-        found = await whole(*given, **more)
-        await site.acknowledge([ids[0]])
-        return found
-
-    monkeypatch.setattr(site.engines.log, "read", read)
-    assert offsets(await site.pull()) == [3, 4]
-
-
-async def test_what_is_acknowledged_between_a_read_and_its_lease_is_not_given(site: Site) -> None:
-    await site.publish(*range(5))
-    ids = await site.pull()
-    site.begin_again()
-    site.before_the_next_lease(lambda: site.acknowledge([ids[2]]))
-    assert offsets(await site.pull()) == [0, 1, 3, 4]
-
-
-async def test_a_pull_takes_as_many_bytes_as_it_may_and_one_message_at_least(site: Site) -> None:
-    await site.publish(0, 1, 2)
-    lots = await site.working.puller.pull(await site.subscription(), 100, project=P, holder="one", max_bytes=1)
-
-    assert offsets(ids_of(lots)) == [0]
-
-
-async def test_behind_messages_that_come_again_a_pull_has_new_ones(site: Site) -> None:
-    await site.publish(*range(6))
-    first = await site.pull(3)
-    await site.nack(first[1:])
-    found = await site.pull(4)
-
-    assert offsets(found) == [1, 2, 3, 4]
-    assert [each.hand_out.split(".")[0] for each in found] == ["2", "2", "1", "1"]
-    assert offsets(await site.pull()) == [5]
-    await site.acknowledge([first[0], *found])
-    assert await site.floor() == 5
+    with interrupted(site.engines.log, "read", after=lambda: site.acknowledge([ids[0]])):
+        assert await site.offsets() == [3, 4]
 
 
 async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_the_next(site: Site) -> None:
-    await site.publish(0, 1, 2)
+    """A pull takes as many bytes as it may, and one message at least."""
+    await site.publish(0, 1, 2, 3)
     await site.nack(await site.pull(1))
-    topic = await site.engines.registry.topics.find(site.caller.here.id, TOPIC)
-    assert topic is not None
+    topic = await site.topic()
     size = len((await site.engines.log.read(topic.id, Offset(0), max_messages=1, max_bytes=1))[0].fragment)
-    subscription = await site.subscription()
-    pulls = [
-        offsets(ids_of(await site.working.puller.pull(subscription, 9, project=P, holder="one", max_bytes=most)))
-        for most in (2 * size - 1, size, 2 * size)
-    ]
+
+    pulls = [await site.offsets(9, max_bytes=most) for most in (2 * size - 1, size, 1)]
 
     assert pulls == [[0], [1], [2]]
 
@@ -196,7 +69,7 @@ async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
         broken.setattr(site.engines.log, "read", fails_behind)
         with pytest.raises(LogUnavailable):
             await site.pull()
-    assert offsets(await site.pull()) == [0, 1]
+    assert await site.offsets() == [0, 1]
 
 
 @with_options(enable_message_ordering=True)
@@ -204,24 +77,13 @@ async def test_behind_a_message_that_comes_again_a_pull_has_none_of_its_key(site
     await site.publish(0, 1, 2, 3, key=lambda each: "a" if each in {0, 2} else "")
     await site.nack(await site.pull(1))
 
-    assert offsets(await site.pull()) == [0, 1, 3]
+    assert await site.offsets() == [0, 1, 3]
 
 
-async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(site: Site) -> None:
     await site.pull()
-    bounds, is_published = site.engines.log.bounds, False
-
-    async def after_a_publish(topic: TopicId) -> Bounds:
-        nonlocal is_published
-        if not is_published:
-            is_published = True
-            await site.publish(1, 2)
-        return await bounds(topic)
-
-    monkeypatch.setattr(site.engines.log, "bounds", after_a_publish)
-    assert offsets(await site.pull()) == [0, 1]
+    with interrupted(site.engines.log, "bounds", lambda: site.publish(1, 2)):
+        assert await site.offsets() == [0, 1]
 
 
 async def test_what_cannot_be_read_for_a_moment_comes_again_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +92,7 @@ async def test_what_cannot_be_read_for_a_moment_comes_again_later(site: Site, mo
     with monkeypatch.context() as empty:
         empty.setattr(site.engines.log, "read", _nothing)
         assert await site.pull() == []
-    assert offsets(await site.pull()) == [0, 1]
+    assert await site.offsets() == [0, 1]
 
 
 async def _nothing(*_: object, **__: object) -> Sequence[object]:
@@ -256,3 +118,215 @@ async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by
         await change()
         await waiting
         await site.pull()
+
+
+# Where most messages are not for the subscription
+
+ONLY_LAST = with_options(filter='hasPrefix(attributes.n, "9999")')
+
+
+@ONLY_LAST
+@pytest.mark.parametrize("most", [1, 10, 3000])
+async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: Site, most: int) -> None:
+    await site.publish(*range(5 * SLICE), 9999, 99990, 99991)
+
+    assert await site.offsets(most) == [5000, 5001, 5002][:most]
+    left = await site.pull(most) if most == 1 else []
+    assert [each.offset for each in left] == ([5001] if most == 1 else [])
+
+
+@ONLY_LAST
+async def test_a_pull_that_looked_for_its_time_ends_and_the_next_one_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(*range(3 * SLICE), 9999)
+    read, starts = site.engines.log.read, []
+
+    async def slowly(topic: Any, start: Any, **limits: int) -> Any:
+        starts.append(start)
+        site.engines.clock.advance(LOOKS_FOR // 2)
+        return await read(topic, start, **limits)
+
+    monkeypatch.setattr(site.engines.log, "read", slowly)
+    assert await site.pull(SLICE) == []
+    assert starts == [0, SLICE]
+    assert await site.offsets(SLICE) == [3 * SLICE]
+
+
+@with_options(enable_message_ordering=True)
+async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) -> None:
+    await site.publish(*range(2 * SLICE), key=lambda n: "k" if n < 2 * SLICE - 1 else "other")
+
+    assert await site.offsets(1) == [0]
+    assert await site.offsets(1) == [2 * SLICE - 1]
+
+
+@ONLY_LAST
+async def test_a_larger_read_gives_no_more_bytes_than_asked_for_and_what_is_left_is_the_next(site: Site) -> None:
+    await site.publish(*range(50), 9999, 99990, 99991)
+
+    assert await site.offsets(10, max_bytes=1) == [50]
+    assert await site.offsets() == [51, 52]
+
+
+# Waiting for something to pull
+
+
+@contextlib.asynccontextmanager
+async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[bool]"]:
+    """Let a consumer wait for something to pull."""
+    before = site.deliverer.waiting
+    until = asyncio.get_running_loop().time() + 60
+    waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), P, holder, until))
+    await wait_until_async(lambda: site.deliverer.waiting > before)
+    await some_turns()
+    yield waiting
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def some_turns() -> None:
+    """Let go on whoever was woken."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("change", ["nack", "end of a lease", "publish"])
+async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Site, change: str) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    async with waiting_for(site, "two") as waiting:
+        assert not waiting.done()
+        if change == "nack":
+            await site.nack(ids)
+        elif change == "publish":
+            await site.publish(1)
+        else:
+            site.engines.clock.advance(LATE)
+            await site.look()
+        assert await waiting
+    assert len(await site.pull()) == 1
+
+
+async def test_an_acknowledgement_wakes_nobody_who_has_room_and_nothing_to_get(site: Site) -> None:
+    await site.publish(0, 1)
+    [first, second] = await site.pull()
+    async with waiting_for(site, "two") as waiting:
+        await site.acknowledge([first])
+        await some_turns()
+        assert not waiting.done()
+        await site.nack([second])
+        assert await waiting
+
+
+async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 4)
+    await site.publish(*range(9))
+    ids = await site.pull(2, "one")
+    assert await site.pull(9, "one") == []
+    async with waiting_for(site, "one") as waiting:
+        await site.acknowledge(ids[:1])
+        assert await waiting
+    assert len(await site.pull(9, "one")) == 2
+
+
+async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_done(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_SPAN", 2)
+    await site.publish(*range(4))
+    ids = await site.pull(2)
+    assert await site.pull(2) == []
+    async with waiting_for(site, "two") as waiting:
+        await site.acknowledge(ids[1:])
+        await some_turns()
+        assert not waiting.done(), "the oldest is not done"
+        await site.acknowledge(ids[:1])
+        assert await waiting
+
+
+async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
+    await site.pull()
+    opened = await site.opened()
+    async with waiting_for(site, "one"), waiting_for(site, "one"), waiting_for(site, "two"):
+        assert [len(each) for each in opened.waiting.values()] == [2, 1]
+    assert not opened.waiting
+
+
+async def test_nothing_comes_for_a_consumer_who_has_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 4)
+    await site.publish(*range(9))
+    ids = await site.pull(2, "one")
+    await site.nack(await site.pull(1, "two"), 0)
+    subscription = (await site.subscription()).id
+    for_two = site.working.puller.coming(subscription, 0.02, holder="two")
+    assert for_two is not None
+    await for_two
+    for_one = site.working.puller.coming(subscription, 0.02, holder="one")
+    assert for_one is not None
+    with pytest.raises(TimeoutError):
+        await for_one
+    await site.acknowledge(ids)
+
+
+# What one consumer may take, and what it leaves to the others
+
+
+async def backlog_of(site: Site) -> Backlog:
+    return (await site.opened()).backlog
+
+
+async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves_free(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(*range(40))
+    [first] = await site.pull(1)
+    size = (await backlog_of(site)).leases.bytes
+    await site.acknowledge([first])
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT_BYTES", 8 * size)
+    greedy = await site.pull(4, "greedy")
+    assert len(greedy) == 4
+    assert await site.pull(40, "greedy") == []
+    assert 1 <= len(await site.pull(40, "other")) <= 4
+    await site.acknowledge(greedy)
+    assert shares.room_bytes(await backlog_of(site), "greedy") > 0
+
+
+async def test_who_gives_everything_back_for_later_leaves_others_their_share(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_HELD_BACK", 8)
+    monkeypatch.setattr("ams.service.parallel.watching.MAX_HELD_BACK", 8)
+    await site.publish(*range(20))
+    for _ in range(4):
+        await site.nack(await site.pull(1, "greedy"), 600_000)
+    assert await site.pull(20, "greedy") == []
+    opened = await site.opened()
+    said = "4 messages wait to be given again that failed with one consumer: it gets no new ones before."
+    assert said in [each.text for each in findings(opened, names_holders=True) if each.wrong]
+
+    others = await site.pull(3, "other")
+    assert offsets(others) == [4, 5, 6]
+    await site.nack(others[:1], 0)
+    assert await site.offsets(1, "greedy") == [4], "what comes again at once is for everybody"
+
+
+async def test_a_consumer_gets_new_messages_again_when_those_that_failed_with_it_have_waited(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_HELD_BACK", 4)
+    await site.publish(*range(9))
+    await site.nack(await site.pull(2, "greedy"), 5_000)
+    assert await site.pull(9, "greedy") == []
+    site.engines.clock.advance(5_200)
+    assert await site.offsets(2, "greedy") == [0, 1]
+    assert await site.offsets(9, "greedy") == [*range(2, 9)]
+
+
+async def test_what_a_seek_forward_or_retention_takes_of_the_waiting_is_nobodys_share_any_more(site: Site) -> None:
+    await site.publish(*range(4))
+    await site.nack(await site.pull(4, "greedy"), 60_000)
+    backlog = await backlog_of(site)
+    assert backlog.leases.most_waits == 4
+    backlog.retain(Offset(3))
+    assert (backlog.leases.most_waits, backlog.held_back) == (1, 1)

@@ -1,4 +1,4 @@
-"""What consumers can do after a restart with ids of before."""
+"""What ids of before a restart are good for, and what is found when a subscription is opened anew."""
 
 import asyncio
 
@@ -6,8 +6,12 @@ import pytest
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, CursorsUnavailable
-from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
-from tests.service.parallel.site import LATE, Site, offsets, with_options
+from ams.core.names import Offset
+from ams.service.parallel.lease_table import Window
+from ams.service.seeking import Seeker
+from ams.storage.cursors.acks import Change
+from tests.service.parallel.backlogs import grouped
+from tests.service.parallel.site import DIES, LATE, SUB, Site, before_the_next_lease, offsets, with_options
 
 
 async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
@@ -15,7 +19,7 @@ async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(sit
     ids = await site.pull()
     site.begin_again()
     await site.acknowledge(ids[1:2])
-    assert offsets(await site.pull()) == [0, 2]
+    assert await site.offsets() == [0, 2]
     with pytest.raises(AckTimeout):
         await site.acknowledge(ids[:1])
     assert await site.floor() == 0
@@ -38,7 +42,7 @@ async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site
     site.begin_again()
     assert await site.pull() == []
     await site.publish(2)
-    assert offsets(await site.pull()) == [2]
+    assert await site.offsets() == [2]
     await site.acknowledge(ids[:1])
     site.engines.clock.advance(2 * LATE)
     again = await site.pull()
@@ -49,15 +53,15 @@ async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site
     assert await site.floor() == 3
 
 
-@pytest.mark.parametrize("rests", [0, 1])
-async def test_after_two_restarts_the_id_of_the_first_run_is_late_and_that_of_the_second_good(
-    site: Site, rests: int
+@pytest.mark.parametrize("restarts", [1, 2])
+async def test_the_id_of_the_first_run_is_late_after_a_restart_and_that_of_the_second_good(
+    site: Site, restarts: int
 ) -> None:
     await site.publish(0)
     first = await site.pull()
     site.begin_again()
     second = await site.pull()
-    if rests:
+    if restarts == 2:
         site.begin_again()
     with pytest.raises(AckTimeout):
         await site.acknowledge(first)
@@ -65,76 +69,18 @@ async def test_after_two_restarts_the_id_of_the_first_run_is_late_and_that_of_th
     assert await site.floor() == 1
 
 
-@with_options(enable_message_ordering=True)
-async def test_after_two_restarts_an_old_id_lets_nothing_of_its_key_out(site: Site) -> None:
-    await site.publish(0, 1, key=lambda _: "k")
-    first = await site.pull()
-    site.begin_again()
-    second = await site.pull()
-    site.begin_again()
-    with pytest.raises(AckTimeout):
-        await site.acknowledge(first)
-    await site.extend(second, 60)
-    assert await site.pull() == []
-
-
-@pytest.mark.parametrize("site", [ParallelOptions(), ParallelOptions(enable_exactly_once_delivery=True)], indirect=True)
-async def test_a_lease_that_is_extended_after_a_restart_is_kept(site: Site) -> None:
-    await site.publish(0, 1)
-    ids = await site.pull()
-    site.begin_again()
-    for _ in range(3):
-        await site.extend(ids[:1], 60)
-        site.engines.clock.advance(4 * LATE)
-        assert 0 not in offsets(await site.pull())
-    await site.acknowledge(ids[:1])
-    assert await site.floor() == 1
-
-
-@with_options(retry_policy=RetryPolicy(Milliseconds(2000), Milliseconds(8000)))
-async def test_a_nack_after_a_restart_counts_and_its_delay_too(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
-    site.begin_again()
-    await site.nack(ids, 30_000)
-    assert await site.pull() == []
-    site.engines.clock.advance(30_200)
-    [again] = await site.pull()
-    assert again.hand_out.startswith("2.")
-
-
-@with_options(dead_letter_policy=DeadLetterPolicy("letters", 5))
-async def test_a_last_nack_after_a_restart_puts_the_message_aside(site: Site) -> None:
-    await site.publish(0, 1)
-    for _ in range(4):
-        await site.nack((await site.pull(1))[:1])
-    ids = await site.pull(1)
-    site.begin_again()
-    await site.nack(ids)
-    assert offsets(await site.pull()) == [1]
-    await site.look()
-    assert [each["n"] for each in await site.letters()] == ["0"]
-
-
-async def test_what_is_extended_between_a_read_and_its_lease_is_not_given(site: Site) -> None:
+@with_options(dead_letter_policy=DIES)
+@pytest.mark.parametrize("what", ["acknowledged", "extended", "failed for the last time"])
+async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_is_not_given(
+    site: Site, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     await site.publish(*range(4))
-    ids = await site.pull()
-    site.begin_again()
-    site.before_the_next_lease(lambda: site.extend([ids[2]], 60))
-    assert offsets(await site.pull()) == [0, 1, 3]
-    await site.acknowledge([ids[2]])
-
-
-@with_options(dead_letter_policy=DeadLetterPolicy("letters", 5))
-async def test_what_fails_for_the_last_time_between_a_read_and_its_lease_is_not_given(site: Site) -> None:
-    await site.publish(0, 1)
     await site.fail(4)
     ids = await site.pull()
     site.begin_again()
-    site.before_the_next_lease(lambda: site.nack(ids[:1]))
-    assert offsets(await site.pull()) == [1]
-    await site.look()
-    assert [each["n"] for each in await site.letters()] == ["0"]
+    act = {"acknowledged": site.acknowledge, "extended": lambda first: site.extend(first, 60)}.get(what, site.nack)
+    before_the_next_lease(monkeypatch, lambda: act(ids[:1]))
+    assert await site.offsets() == [1, 2, 3]
 
 
 async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
@@ -144,7 +90,8 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     ids = await site.pull()
 
     async def fail(*_: object) -> bool:
-        await asyncio.sleep(0.01)
+        for _ in range(20):
+            await asyncio.sleep(0)
         raise CursorsUnavailable
 
     with monkeypatch.context() as broken:
@@ -153,3 +100,47 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     assert [type(each) for each in found] == [CursorsUnavailable] * 8
     await site.acknowledge(ids)
     assert await site.floor() == 1
+
+
+async def test_a_stream_that_is_full_has_room_again_when_its_subscription_is_let_go(site: Site) -> None:
+    await site.publish(*range(5))
+    subscription, window = await site.subscription(), Window(3, 10_000)
+    turns: list[int] = []
+    window.freed = lambda: turns.append(window.messages)
+    ids = await site.pull(window=window)
+    await site.acknowledge(ids[:1])
+    opened = await site.opened()
+    backlog = opened.backlog
+    settling = backlog.acknowledge(grouped(ids[1:2]), site.engines.clock.monotonic())
+    turns.clear()
+    site.working.opened.forget(subscription.id)
+    assert (window.messages, window.bytes, turns) == (3, 10_000, [3])
+    backlog.not_stored(settling)
+    assert (window.messages, window.bytes) == (3, 10_000)
+
+
+@with_options(message_retention=Milliseconds(600_000))
+async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: Site) -> None:
+    engines, working = site.engines, site.working
+    seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, clock=engines.clock)
+    await site.publish(*range(50))
+    ids = await site.pull()
+    await site.extend(ids, 600)
+    await site.acknowledge(ids[1:])
+    engines.clock.advance(599_000)
+    await site.publish(50, 51)
+    engines.clock.advance(2_000)
+    found = await seeker.offsets(site.caller, SUB)
+    assert (found.min, found.current, found.max, found.acknowledged, found.leased) == (50, 50, 52, 0, 0)
+
+
+async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: Site) -> None:
+    await site.publish(0, 1)
+    subscription = await site.subscription()
+    topic = await site.topic()
+    progress = await site.engines.cursors.take_over(subscription.id, topic.id)
+    done = Change([(Offset(1), Offset(2)), (Offset(3), Offset(5))])
+    assert await site.engines.cursors.settle(subscription.id, progress.epoch, progress.run, done)
+    assert await site.offsets() == [0]
+    await site.publish(2, 3, 4)
+    assert await site.offsets() == [2, 3, 4]

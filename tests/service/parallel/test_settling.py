@@ -7,83 +7,11 @@ from typing import Any
 import pytest
 
 from ams.core.ack_ids import AckId, NeverGiven
-from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
+from ams.core.errors import AckTimeout, CursorsUnavailable
 from ams.core.names import Offset
-from ams.core.parallel_options import ParallelOptions
 from ams.service.parallel.settling import SHOWN_IDS, SLICE
-from tests.service.parallel.site import (
-    DIES,
-    LATE,
-    WAITS,
-    Site,
-    grouped,
-    offsets,
-    unavailable,
-    with_options,
-)
-
-
-async def test_an_acknowledgement_that_is_repeated_is_accepted(site: Site) -> None:
-    await site.publish(0, 1, 2)
-    ids = await site.pull()
-    await site.acknowledge(ids[1:])
-    await site.acknowledge(ids[1:])
-    await asyncio.gather(site.acknowledge(ids), site.acknowledge(ids))
-    assert await site.floor() == 3
-
-
-async def test_a_lease_that_is_extended_holds_longer_and_one_that_is_shortened_ends_sooner(site: Site) -> None:
-    await site.publish(0, 1, 2)
-    ids = await site.pull()
-    await site.extend(ids[:1], 60)
-    await site.extend(ids[1:2], 5)
-    site.engines.clock.advance(5_100)
-    assert offsets(await site.pull()) == [1]
-    site.engines.clock.advance(LATE - 5_000)
-    assert offsets(await site.pull()) == [2]
-    site.engines.clock.advance(40_000)
-    await site.acknowledge(ids[:1])
-    assert await site.floor() == 1
-
-
-async def test_a_message_that_is_given_back_comes_again_at_once(site: Site) -> None:
-    await site.publish(0, 1)
-    ids = await site.pull()
-    await site.nack(ids[1:])
-    assert offsets(await site.pull()) == [1]
-    await site.extend(ids[:1], 0)
-    assert offsets(await site.pull()) == [0]
-
-
-@with_options(retry_policy=WAITS)
-async def test_a_consumer_may_say_how_long_a_message_is_to_wait(site: Site) -> None:
-    await site.publish(0)
-    await site.nack(await site.pull(), 500)
-    assert await site.pull() == []
-    site.engines.clock.advance(600)
-    assert offsets(await site.pull()) == [0]
-
-
-@with_options(enable_exactly_once_delivery=True)
-async def test_exactly_once_an_acknowledgement_is_late_when_another_consumer_finished_the_message(site: Site) -> None:
-    await site.publish(0, 1)
-    [first, other] = await site.pull()
-    await site.acknowledge([other])
-    site.engines.clock.advance(LATE)
-    [second] = await site.pull(holder="two")
-    await site.acknowledge([second])
-    with pytest.raises(AckTimeout, match=f"ack timeout: 0-{first.hand_out}$"):
-        await site.acknowledge([first, other])
-    await site.acknowledge([second, other])
-
-
-async def test_otherwise_a_late_acknowledgement_of_what_is_done_changes_nothing_and_is_good(site: Site) -> None:
-    await site.publish(0)
-    [first] = await site.pull()
-    site.engines.clock.advance(LATE)
-    await site.acknowledge(await site.pull(holder="two"))
-    await site.acknowledge([first])
-    assert await site.floor() == 1
+from tests.service.interference import failing
+from tests.service.parallel.site import LATE, Site
 
 
 async def turns_during(work: Coroutine[Any, Any, object]) -> int:
@@ -132,18 +60,20 @@ async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_canno
 ) -> None:
     await site.publish(0)
     ids = await site.pull()
-    settle, fails = site.engines.cursors.settle, asyncio.Event()
+    settle, begun, fails = site.engines.cursors.settle, asyncio.Event(), asyncio.Event()
 
     async def fail(*_: object) -> bool:
+        begun.set()
         monkeypatch.setattr(site.engines.cursors, "settle", settle)
         await fails.wait()
         raise CursorsUnavailable
 
     monkeypatch.setattr(site.engines.cursors, "settle", fail)
     first = asyncio.create_task(site.acknowledge(ids))
-    await asyncio.sleep(0.01)
+    await begun.wait()
     repeated = asyncio.create_task(site.acknowledge(ids))
-    await asyncio.sleep(0.01)
+    for _ in range(20):
+        await asyncio.sleep(0)
     fails.set()
     with pytest.raises(CursorsUnavailable):
         await first
@@ -151,15 +81,11 @@ async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_canno
     assert await site.floor() == 1
 
 
-async def test_an_acknowledgement_that_could_not_be_stored_leaves_the_lease_as_it_was(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_acknowledgement_that_could_not_be_stored_leaves_the_lease_as_it_was(site: Site) -> None:
     await site.publish(0)
     ids = await site.pull()
-    with monkeypatch.context() as broken:
-        broken.setattr(site.engines.cursors, "settle", unavailable)
-        with pytest.raises(CursorsUnavailable):
-            await site.acknowledge(ids)
+    with failing(site.engines.cursors, "settle", CursorsUnavailable), pytest.raises(CursorsUnavailable):
+        await site.acknowledge(ids)
     assert await site.pull() == []
     await site.acknowledge(ids)
     assert await site.floor() == 1
@@ -174,37 +100,3 @@ async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Si
     leaving.cancel()
     await site.acknowledge(ids)
     assert await site.floor() == 1
-
-
-async def test_ids_that_were_never_given_are_refused_and_change_nothing(site: Site) -> None:
-    await site.publish(0, 1)
-    [first] = await site.pull(1)
-    attempt, epoch, run, number, identity = first.hand_out.split(".")
-    for bad in (
-        AckId(Offset(0), ".".join((attempt, epoch, run, number, "000000"))),
-        AckId(Offset(0), ".".join((attempt, epoch, run, "99", identity))),
-        AckId(Offset(0), ".".join((attempt, epoch, "99", number, identity))),
-        AckId(Offset(0), ".".join((attempt, "99", run, number, identity))),
-        AckId(Offset(1), first.hand_out),
-        AckId(Offset(10**17), first.hand_out),
-        AckId(Offset(0), "nonsense"),
-    ):
-        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
-            await site.acknowledge([first, bad])
-    site.begin_again()
-    with pytest.raises(InvalidInput, match="^Invalid ack id$"):
-        await site.acknowledge([AckId(Offset(10**17), first.hand_out)])
-    assert await site.floor() == 0
-
-
-@pytest.mark.parametrize("site", [ParallelOptions(dead_letter_policy=DIES)], indirect=True)
-async def test_what_is_released_comes_again_at_once_and_has_not_failed(site: Site) -> None:
-    await site.publish(0, 1)
-    first = await site.pull()
-    site.working.settler.release((await site.subscription()).id, grouped(first[:1]))
-    again = await site.pull()
-
-    assert offsets(again) == [0]
-    assert again[0].hand_out.startswith("1.")
-    await site.acknowledge([*again, *first[1:]])
-    assert await site.floor() == 2

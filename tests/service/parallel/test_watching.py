@@ -50,8 +50,7 @@ async def test_a_subscription_without_messages_has_no_oldest(site: Site) -> None
 async def test_room_that_is_used_up_is_said(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.publish(*range(3))
     await site.pull(3)
-    opened = site.working.opened.get((await site.subscription()).id)
-    assert opened is not None
+    opened = await site.opened()
     assert not any(each.wrong for each in findings(opened, names_holders=True))
 
     monkeypatch.setattr(watching, "MAX_OUT", 3)
@@ -69,8 +68,7 @@ async def test_one_old_message_that_holds_up_many_is_wrong(site: Site, monkeypat
     await site.publish(*range(4))
     ids = await site.pull(4)
     await site.acknowledge(ids[1:])
-    opened = site.working.opened.get((await site.subscription()).id)
-    assert opened is not None
+    opened = await site.opened()
     monkeypatch.setattr(watching, "MANY", 3)
 
     [wrong] = [each.text for each in findings(opened, names_holders=True) if each.wrong]

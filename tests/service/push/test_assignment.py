@@ -1,11 +1,12 @@
 """What is wanted is what the registry holds, and whoever delivers is told of it with all it needs."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+import jwt
 import pytest
 
 from ams.core.clock import ManualClock
+from ams.core.google_push import GoogleForm
 from ams.core.names import (
     ProjectName,
     SubscriptionId,
@@ -18,19 +19,15 @@ from ams.core.names import (
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
 from ams.service.push.assignment import Assignment
+from ams.service.push.identity import LIVES_SECONDS, RENEWED_SECONDS, Claim, PushIdentity
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.signing_keys import PUSH, SigningKey
 from ams.wire.push import WorkerState
-from tests.support.administration import ENGINES, make_project, url_of
+from tests.support.administration import make_project
 
 TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", header_value="secret", verified=True)
 NOT_YET = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verification_hash="hash")
-
-
-@pytest.fixture(params=ENGINES)
-def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty registry, on each database."""
-    return url_of(request.param, tmp_path)
 
 
 @pytest.fixture
@@ -38,7 +35,9 @@ async def project(registry: Registry) -> Project:
     return await make_project(registry)
 
 
-async def subscribe(registry: Registry, project: Project, name: str, config: PushConfig | None) -> Subscription:
+async def subscribe(
+    registry: Registry, project: Project, name: str = "one", config: PushConfig | None = TO_DELIVER
+) -> Subscription:
     identity = SubscriptionId(new_uuid())
     return await registry.subscriptions.create(identity, project.id, SubscriptionName(name), TopicName("T"), 15, config)
 
@@ -47,9 +46,14 @@ async def make_topic(registry: Registry, project: Project) -> Topic:
     return await registry.topics.create(new_topic_id(), project.id, TopicName("T"))
 
 
+@pytest.fixture
+def assignment(registry: Registry) -> Assignment:
+    return Assignment(registry, registry.push_leases)
+
+
 async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, project: Project) -> None:
     topic = await make_topic(registry, project)
-    one = await subscribe(registry, project, "one", TO_DELIVER)
+    one = await subscribe(registry, project)
     await subscribe(registry, project, "waits", NOT_YET)
     await subscribe(registry, project, "pulls", None)
 
@@ -64,9 +68,11 @@ async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, pr
     assert target.secrets == ("whsec_new", "whsec_old")
 
 
-async def test_a_topic_made_anew_makes_another_target(registry: Registry, project: Project) -> None:
-    assignment = Assignment(registry, registry.push_leases)
-    await subscribe(registry, project, "one", TO_DELIVER)
+async def test_a_topic_made_anew_makes_another_target_and_one_elsewhere_none(
+    registry: Registry, project: Project, assignment: Assignment
+) -> None:
+    await make_topic(registry, await make_project(registry, "other"))
+    await subscribe(registry, project)
     [without] = await assignment.targets()
     topic = await make_topic(registry, project)
     [first] = await assignment.targets()
@@ -78,19 +84,10 @@ async def test_a_topic_made_anew_makes_another_target(registry: Registry, projec
     assert len({each.topic_id for each in (without, first, second)}) == 3
 
 
-async def test_a_topic_of_the_same_name_elsewhere_is_another(registry: Registry, project: Project) -> None:
-    other = await registry.projects.create(ProjectName("other"), "", None)
-    await make_topic(registry, other)
-    await subscribe(registry, project, "one", TO_DELIVER)
-
-    [target] = await Assignment(registry, registry.push_leases).targets()
-
-    assert target.topic_id == ""
-
-
-async def test_a_heartbeat_is_answered_by_its_share(registry: Registry, project: Project) -> None:
-    assignment = Assignment(registry, registry.push_leases)
-    made = [await subscribe(registry, project, name, TO_DELIVER) for name in ("one", "two")]
+async def test_a_heartbeat_is_answered_by_its_share(
+    registry: Registry, project: Project, assignment: Assignment
+) -> None:
+    made = [await subscribe(registry, project, name) for name in ("one", "two")]
 
     told = await assignment.heartbeat(Heartbeat("a", frozenset()))
 
@@ -105,7 +102,7 @@ async def test_the_worker_here_is_believed_before_what_was_told(registry: Regist
     clock = ManualClock()
     here: dict[SubscriptionId, WorkerState] = {}
     assignment = Assignment(registry, MemoryLeases(clock, settled=True), here.get)
-    one = await subscribe(registry, project, "one", TO_DELIVER)
+    one = await subscribe(registry, project)
     assert await assignment.state(one.id) is None
     await assignment.heartbeat(Heartbeat("a", frozenset()))
     await assignment.heartbeat(Heartbeat("a", frozenset({one.id}), {one.id: WorkerState(delivered=1)}))
@@ -118,10 +115,11 @@ async def test_the_worker_here_is_believed_before_what_was_told(registry: Regist
     assert await assignment.state(one.id) is None
 
 
-async def test_what_did_not_change_is_not_made_anew(registry: Registry, project: Project) -> None:
-    assignment = Assignment(registry, registry.push_leases)
+async def test_what_did_not_change_is_not_made_anew(
+    registry: Registry, project: Project, assignment: Assignment
+) -> None:
     assert not await assignment.targets()
-    await subscribe(registry, project, "one", TO_DELIVER)
+    await subscribe(registry, project)
     before = await assignment.targets()
 
     assert await assignment.targets() is before
@@ -133,3 +131,81 @@ async def test_what_did_not_change_is_not_made_anew(registry: Registry, project:
     assert slower.ack_deadline_seconds == 16
     await registry.subscriptions.delete(project.id, SubscriptionName("one"))
     assert not await assignment.targets()
+
+
+# Tokens of deliveries in Google's form: one key for all nodes, tokens that are used again and renewed in time
+
+
+ACCOUNT, ISSUER, ENDPOINT = "a@P.iam.gserviceaccount.com", "https://ams.example", "https://receiver.example/in"
+
+
+def config(audience: str = "", account: str = ACCOUNT) -> PushConfig:
+    form = GoogleForm(service_account=account, audience=audience)
+    return PushConfig(HTTP_ENDPOINT, ENDPOINT, verified=True, google=form)
+
+
+async def said_by(identity: PushIdentity, token: str, audience: str) -> dict[str, object]:
+    [key] = await identity.keys()
+    options = {"verify_exp": False, "verify_iat": False}
+    return dict(jwt.decode(token, jwt.PyJWK(key), ["RS256"], options, audience=audience, issuer=ISSUER))  # type: ignore[arg-type]
+
+
+async def test_tokens_of_two_nodes_are_checked_with_one_key(registry: Registry) -> None:
+    one, two = (PushIdentity(registry.signing_keys, ISSUER, ManualClock()) for _ in range(2))
+
+    mine = await one.tokens([config(), config("me")])
+    other = await two.tokens([config()])
+
+    assert await one.keys() == await two.keys()
+    assert set(mine) == {Claim(ACCOUNT, ENDPOINT), Claim(ACCOUNT, "me")}
+    said = await said_by(one, other[Claim(ACCOUNT, ENDPOINT)], ENDPOINT)
+    assert (said["email"], said["email_verified"], said["sub"]) == (ACCOUNT, True, ACCOUNT)
+
+
+async def test_a_node_that_is_too_late_takes_the_key_that_is_there(registry: Registry) -> None:
+    first, second = SigningKey("1", "one"), SigningKey("2", "two")
+
+    assert await registry.signing_keys.find(PUSH) is None
+    assert await registry.signing_keys.add(PUSH, first) == first
+    assert await registry.signing_keys.add(PUSH, second) == first
+    assert await registry.signing_keys.find(PUSH) == first
+
+
+async def test_a_token_is_used_again_until_half_its_time_is_over(registry: Registry) -> None:
+    clock = ManualClock()
+    identity = PushIdentity(registry.signing_keys, ISSUER, clock)
+
+    first = await identity.tokens([config()])
+    clock.advance(1000 * (RENEWED_SECONDS - 1))
+    assert await identity.tokens([config()]) == first
+    clock.advance(1000)
+    renewed = await identity.tokens([config()])
+
+    assert renewed != first
+    said = await said_by(identity, renewed[Claim(ACCOUNT, ENDPOINT)], ENDPOINT)
+    assert said["exp"] == clock.wall() // 1000 + LIVES_SECONDS
+
+
+async def test_no_key_is_made_where_no_token_is_asked_for(registry: Registry) -> None:
+    identity = PushIdentity(registry.signing_keys, ISSUER, ManualClock())
+
+    assert await identity.tokens([PushConfig(HTTP_ENDPOINT, ENDPOINT), config(account="")]) == {}
+    assert await registry.signing_keys.find(PUSH) is None
+
+
+async def test_a_target_comes_with_its_token_and_another_token_makes_no_other_target(registry: Registry) -> None:
+    project = await make_project(registry)
+    await make_topic(registry, project)
+    await subscribe(registry, project, "one", config())
+    clock = ManualClock()
+    identity = PushIdentity(registry.signing_keys, ISSUER, clock)
+    assignment = Assignment(registry, registry.push_leases, tokens=identity.tokens)
+
+    [before] = await assignment.targets()
+    clock.advance(1000 * RENEWED_SECONDS)
+    [after] = await assignment.targets()
+
+    assert before.identity_token
+    assert after.identity_token not in ("", before.identity_token)
+    assert before == after
+    assert before.identity_token not in repr(before)

@@ -29,11 +29,15 @@ class Leasing:
         self.hand_outs = EngineHandOuts(site.engines.registry, site.working)
 
     async def lease(self, most: int = 10) -> Sequence[HandOut]:
-        """Lease what is there."""
         return await self.hand_outs.lease(self.target, max_messages=most, max_bytes=2**20)
 
+    async def published(self, *numbers: int) -> HandOut:
+        """Publish messages, and lease all that is there."""
+        await self.site.publish(*numbers)
+        (hand_out,) = await self.lease()
+        return hand_out
+
     async def fail(self, hand_out: HandOut, wait: int = 3000) -> None:
-        """Let messages fail."""
         await self.hand_outs.fail(self.target, hand_out, Milliseconds(wait), REFUSED)
 
 
@@ -50,8 +54,7 @@ def offsets(hand_outs: Sequence[HandOut]) -> list[int]:
 
 
 async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> None:
-    await leasing.site.publish(0, 1, 2)
-    (hand_out,) = await leasing.lease()
+    hand_out = await leasing.published(0, 1, 2)
     assert (hand_out.attempt, offsets([hand_out])) == (1, [0, 1, 2])
     opened = leasing.site.working.opened.get(SubscriptionId(leasing.target.id))
     assert opened is not None
@@ -70,8 +73,7 @@ async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> No
 async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(
     leasing: Leasing, seconds: int
 ) -> None:
-    await leasing.site.publish(0)
-    (hand_out,) = await leasing.lease()
+    hand_out = await leasing.published(0)
     await leasing.fail(hand_out)
     leasing.site.engines.clock.advance(seconds * 1000 - 200)
     assert await leasing.lease() == []
@@ -95,8 +97,7 @@ async def test_what_is_put_aside_has_the_words_of_the_endpoint(leasing: Leasing)
 
 
 async def test_what_is_released_comes_again_at_once(leasing: Leasing) -> None:
-    await leasing.site.publish(0)
-    (hand_out,) = await leasing.lease()
+    hand_out = await leasing.published(0)
     leasing.hand_outs.release(leasing.target, hand_out)
     (again,) = await leasing.lease()
 
@@ -104,30 +105,31 @@ async def test_what_is_released_comes_again_at_once(leasing: Leasing) -> None:
 
 
 async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
-    await leasing.site.publish(0)
-    (hand_out,) = await leasing.lease()
+    hand_out = await leasing.published(0)
     await leasing.hand_outs.extend(leasing.target, hand_out, 40)
     leasing.site.engines.clock.advance(39_000)
     await leasing.hand_outs.extend(leasing.target, hand_out, 40)
     leasing.site.engines.clock.advance(41_000)
 
-    with pytest.raises(NotTaken):
-        await leasing.hand_outs.acknowledge(leasing.target, hand_out)
-    with pytest.raises(NotTaken):
-        await leasing.hand_outs.extend(leasing.target, hand_out, 40)
-    with pytest.raises(NotTaken):
-        await leasing.fail(hand_out)
+    for late in (
+        leasing.hand_outs.acknowledge(leasing.target, hand_out),
+        leasing.hand_outs.extend(leasing.target, hand_out, 40),
+        leasing.fail(hand_out),
+    ):
+        with pytest.raises(NotTaken):
+            await late
 
 
-async def test_a_subscription_that_another_node_works_on_is_taken_from_it(
-    leasing: Leasing, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_taken_back", [False, True])
+async def test_a_subscription_that_another_node_works_on_is_taken_from_it_and_tried_later_when_it_is_taken_back(
+    leasing: Leasing, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool
 ) -> None:
     await leasing.site.publish(0)
     working, taken = leasing.site.working, []
     pull = working.puller.pull
 
     async def elsewhere(*given: Any, **more: Any) -> Any:
-        if not taken:
+        if is_taken_back or not taken:
             raise OwnedElsewhere
         return await pull(*given, **more)
 
@@ -137,20 +139,12 @@ async def test_a_subscription_that_another_node_works_on_is_taken_from_it(
     monkeypatch.setattr(working.puller, "pull", elsewhere)
     monkeypatch.setattr(working.opened, "own", own)
 
-    assert offsets(await leasing.lease()) == [Offset(0)]
+    if is_taken_back:
+        with pytest.raises(Away):
+            await leasing.lease()
+    else:
+        assert offsets(await leasing.lease()) == [Offset(0)]
     assert taken[0] == (leasing.target.id, True)
-
-
-async def test_where_two_nodes_take_it_from_each_other_it_is_tried_later(
-    leasing: Leasing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def elsewhere(*_: Any, **__: Any) -> Any:
-        raise OwnedElsewhere
-
-    monkeypatch.setattr(leasing.site.working.puller, "pull", elsewhere)
-
-    with pytest.raises(Away):
-        await leasing.lease()
 
 
 async def test_another_subscription_of_the_name_is_not_the_target(leasing: Leasing) -> None:

@@ -10,20 +10,22 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Admission, Caller
-from ams.core.errors import Conflict, NotAuthenticated, NotFound, Unavailable
-from ams.core.names import SubscriptionName, UserName
+from ams.core.errors import Conflict, NotAuthenticated, NotFound
+from ams.core.names import ProjectName, SubscriptionName
 from ams.core.push_config import AskedPush, PushConfig
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoints import CHECKS_OF_PROJECT, EndpointCheck
 from ams.service.about import About
-from ams.service.push.pushing import UNREACHABLE, Pushing
+from ams.service.push.pushing import Pushing, RotatedSecret
 from ams.service.subscriptions import Subscriptions
 from ams.service.users import FIRST_WORKER, push_worker
 from ams.storage.registry.records import Membership, User, UserDetails
+from ams.storage.registry.registry import Registry
 from tests.support.administration import admitted, make_user
 from tests.support.receiver import Receiver, answers, receiver
 from tests.support.use_cases import SUB, UseCases
 
+HERE = (Membership(ProjectName("P"), (), (), (SUB,)),)
 TOKEN = "the-token-of-the-push-worker"
 HOOK = AskedPush(mattermost_url="https://chat.example/hooks/x")
 
@@ -38,6 +40,17 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 async def use_cases(use_cases: UseCases) -> UseCases:
     assert await push_worker(use_cases.engines.registry, TOKEN)
     return use_cases
+
+
+@pytest.fixture
+def registry(use_cases: UseCases) -> Registry:
+    return use_cases.engines.registry
+
+
+@pytest.fixture
+def subscriptions(use_cases: UseCases, pushing: Pushing) -> Subscriptions:
+    engines = use_cases.engines
+    return Subscriptions(engines.registry, engines.log, engines.cursors, pushing)
 
 
 @pytest.fixture
@@ -66,21 +79,6 @@ async def worker(use_cases: UseCases) -> User:
     found = await use_cases.engines.registry.users.by_token(TOKEN)
     assert found is not None
     return found
-
-
-async def test_an_endpoint_that_shows_its_hash_is_verified_durably(
-    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked: AskedPush
-) -> None:
-    await pushing.modify(use_cases.caller, SUB, asked)
-    before = await stored(use_cases)
-    endpoint.behaviour = answers(before.verification_hash)
-
-    await pushing.verify(use_cases.caller, SUB)
-
-    assert await stored(use_cases) == replace(before, verified=True)
-    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, (), (), (SUB,)),)
-    subscription = await use_cases.engines.subscriptions.show(use_cases.caller, SUB)
-    assert await pushing.status("P", subscription) == UNREACHABLE
 
 
 async def test_a_configuration_changed_while_its_endpoint_was_asked_is_not_verified(
@@ -131,40 +129,16 @@ async def test_parallel_changes_end_with_worker_and_configuration_agreeing(
     assert len((await worker(use_cases)).memberships) == 1
 
 
-async def test_without_its_worker_a_subscription_still_goes_back_to_pull(use_cases: UseCases, pushing: Pushing) -> None:
-    """U2: nobody else leaves the list."""
-    anna = await make_user(use_cases.engines.registry, "anna", {use_cases.caller.here.id: ("consumer",)})
-    await pushing.modify(use_cases.caller, SUB, HOOK)
-    await use_cases.engines.subscriptions.set_access_list(use_cases.caller, SUB, ["anna"])
-    await use_cases.engines.registry.users.delete((await worker(use_cases)).id)
-
-    with pytest.raises(Unavailable, match="^Push functionality is currently unavailable$"):
-        await pushing.modify(use_cases.caller, SUB, HOOK)
-    await pushing.modify(use_cases.caller, SUB, None)
-
-    assert await listed(use_cases) == [anna.name]
-
-
-async def test_switching_push_off_keeps_what_was_configured(use_cases: UseCases, pushing: Pushing) -> None:
-    await pushing.modify(use_cases.caller, SUB, HOOK)
-    off = replace(pushing, enabled=False)
-
-    with pytest.raises(Conflict, match="^Push functionality is currently disabled$"):
-        await off.modify(use_cases.caller, SUB, HOOK)
-    assert (await stored(use_cases)).verified
-    await off.modify(use_cases.caller, SUB, None)
-    assert await listed(use_cases) == []
-
-
 async def worker_caller(use_cases: UseCases) -> Caller:
     return await admitted(use_cases.engines.registry, "subscriptions:pull", await worker(use_cases), "P")
 
 
 async def test_a_worker_pulls_only_while_push_is_enabled(use_cases: UseCases, pushing: Pushing) -> None:
-    """HTTP contract 10.3."""
-    await pushing.modify(use_cases.caller, SUB, HOOK)
+    """HTTP contract 10.3; from a pull subscription also while it is not."""
     caller = await worker_caller(use_cases)
     deliverer = use_cases.deliverer()
+    assert (await deliverer.to_pull(caller, SUB)).name == SUB
+    await pushing.modify(use_cases.caller, SUB, HOOK)
 
     with pytest.raises(Conflict, match="^Push functionality is currently disabled$"):
         await deliverer.to_pull(caller, SUB)
@@ -172,35 +146,31 @@ async def test_a_worker_pulls_only_while_push_is_enabled(use_cases: UseCases, pu
     assert (await deliverer.to_pull(caller, SUB)).name == SUB
 
 
-async def test_a_worker_pulls_from_a_pull_subscription_also_while_push_is_disabled(use_cases: UseCases) -> None:
-    assert (await use_cases.deliverer().to_pull(await worker_caller(use_cases), SUB)).name == SUB
-
-
 async def test_a_subscription_that_could_not_be_made_leaves_the_worker_where_it_was(
-    use_cases: UseCases, pushing: Pushing
+    use_cases: UseCases, subscriptions: Subscriptions
 ) -> None:
-    engines = use_cases.engines
-    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, pushing)
     with pytest.raises(NotFound):
         await subscriptions.create(use_cases.caller, SubscriptionName("other"), "projects/P/topics/none", push=HOOK)
 
     assert (await worker(use_cases)).memberships == ()
 
 
-async def test_the_worker_is_made_once(use_cases: UseCases) -> None:
+async def test_the_worker_is_made_once(use_cases: UseCases, registry: Registry) -> None:
+    """Without a token in the settings it keeps its own."""
     made = await worker(use_cases)
-
-    assert await push_worker(use_cases.engines.registry, TOKEN)
-
     assert (made.name, made.service_roles) == (FIRST_WORKER, ("push_worker",))
-    assert await worker(use_cases) == made
+
+    for token in (TOKEN, ""):
+        assert await push_worker(registry, token)
+        assert await worker(use_cases) == made
 
 
-async def test_a_worker_is_given_the_token_that_is_set_now(use_cases: UseCases, pushing: Pushing) -> None:
+async def test_a_worker_is_given_the_token_that_is_set_now(
+    use_cases: UseCases, registry: Registry, pushing: Pushing
+) -> None:
     """Else who sets `push_worker_token` after the first start could do nothing with push any more."""
     await pushing.modify(use_cases.caller, SUB, HOOK)
     before = await worker(use_cases)
-    registry = use_cases.engines.registry
 
     assert await push_worker(registry, "another-token")
 
@@ -211,22 +181,23 @@ async def test_a_worker_is_given_the_token_that_is_set_now(use_cases: UseCases, 
     assert after.memberships == before.memberships
 
 
-async def test_without_a_token_in_the_settings_a_worker_keeps_its_own(use_cases: UseCases) -> None:
-    before = await worker(use_cases)
-
-    assert await push_worker(use_cases.engines.registry)
-
-    assert (await worker(use_cases)).token == before.token
-
-
-async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(use_cases: UseCases) -> None:
-    registry = use_cases.engines.registry
-    await registry.users.update((await worker(use_cases)).id, UserDetails(service_roles=("admin_viewer",)), None)
+async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(
+    use_cases: UseCases, registry: Registry
+) -> None:
+    made, without = await worker(use_cases), Pushing(registry, True, "")
+    assert await without.worker() == made.id, "without a token it is the user of that name and role"
+    await registry.users.update(made.id, UserDetails(service_roles=("admin_viewer",)), None)
 
     assert not await push_worker(registry, "another-token")
 
     assert (await worker(use_cases)).name == FIRST_WORKER
     assert await registry.users.principal("another-token") is None
+    assert await without.worker() is None
+
+    await registry.users.delete(made.id)
+    assert await without.worker() is None
+    assert await push_worker(registry)
+    assert await without.worker() not in (None, made.id)
 
 
 async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(
@@ -240,24 +211,22 @@ async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(
     assert await pushing.place_worker()
     assert await pushing.place_worker()
 
-    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, (), (), (SUB,)),)
+    assert (await worker(use_cases)).memberships == HERE
 
 
 async def test_another_worker_takes_over_all_that_is_delivered_and_no_more(
-    use_cases: UseCases, pushing: Pushing, asked: AskedPush
+    use_cases: UseCases, registry: Registry, pushing: Pushing, subscriptions: Subscriptions, asked: AskedPush
 ) -> None:
-    engines = use_cases.engines
-    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, pushing)
     await pushing.modify(use_cases.caller, SUB, HOOK)
     await subscriptions.create(use_cases.caller, SubscriptionName("waits"), "projects/P/topics/t", push=asked)
     await subscriptions.create(use_cases.caller, SubscriptionName("pull"), "projects/P/topics/t")
-    await engines.registry.users.delete((await worker(use_cases)).id)
+    await registry.users.delete((await worker(use_cases)).id)
     assert not await pushing.place_worker()
 
-    assert await push_worker(engines.registry, TOKEN)
+    assert await push_worker(registry, TOKEN)
     assert await pushing.place_worker()
 
-    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, (), (), (SUB,)),)
+    assert (await worker(use_cases)).memberships == HERE
 
 
 async def test_any_user_may_be_the_worker(use_cases: UseCases) -> None:
@@ -268,54 +237,16 @@ async def test_any_user_may_be_the_worker(use_cases: UseCases) -> None:
     assert await Pushing(use_cases.engines.registry, True, anna.token).worker() == anna.id
 
 
-async def test_without_a_token_the_worker_is_the_user_of_that_name_and_role(use_cases: UseCases) -> None:
-    registry = use_cases.engines.registry
-    pushing = Pushing(registry, True, "")
-
-    made = await worker(use_cases)
-    assert await pushing.worker() == made.id
-
-    await registry.users.update(made.id, UserDetails(service_roles=("admin_viewer",)), None)
-    assert await pushing.worker() is None
-
-    await registry.users.delete(made.id)
-    assert await pushing.worker() is None
-    assert await push_worker(registry)
-    assert await pushing.worker() not in (None, made.id)
-
-
-def about(use_cases: UseCases, pushing: Pushing) -> About:
-    registry = use_cases.engines.registry
-    return About(Admission(registry), registry, "", pushing, "internal")
-
-
-async def test_the_status_warns_when_the_worker_is_gone(use_cases: UseCases, pushing: Pushing) -> None:
-    assert (await about(use_cases, pushing).status(details=False)).status == "ok"
-
-    await use_cases.engines.registry.users.delete((await worker(use_cases)).id)
-
-    assert (await about(use_cases, pushing).status(details=False)).status == "warning"
-    assert (await about(use_cases, replace(pushing, enabled=False)).status(details=False)).status == "ok"
-
-
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_the_status_warns_when_the_registry_cannot_answer(
-    use_cases: UseCases, pushing: Pushing, tmp_path: Path, enabled: bool
+async def test_17_4_o9_the_status_warns_when_the_registry_cannot_answer(
+    registry: Registry, pushing: Pushing, tmp_path: Path, enabled: bool
 ) -> None:
-    """17.4 O9."""
     with closing(sqlite3.connect(tmp_path / "registry.db")) as other:
         other.execute("DROP TABLE users")
+    about = About(Admission(registry), registry, "", replace(pushing, enabled=enabled), "internal")
 
-    assert (await about(use_cases, replace(pushing, enabled=enabled)).status(details=False)).status == "warning"
+    assert (await about.status(details=False)).status == "warning"
 
 
-async def test_a_user_named_in_a_place_of_the_worker_is_not_doubled(use_cases: UseCases, pushing: Pushing) -> None:
-    """U14."""
-    registry = use_cases.engines.registry
-    await registry.users.add_member((await worker(use_cases)).id, use_cases.caller.here.id, ["consumer"])
-
-    await pushing.modify(use_cases.caller, SUB, HOOK)
-    await pushing.modify(use_cases.caller, SUB, HOOK)
-
-    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, ("consumer",), (), (SUB,)),)
-    assert await registry.users.by_name(UserName("admin")) is None
+def test_a_new_secret_is_not_in_what_is_printed() -> None:
+    assert "whsec_x" not in repr(RotatedSecret("whsec_x", None))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import count
 
-from ams.core.clock import Milliseconds
 from ams.storage.audit.event import AuditEvent
 from ams.storage.audit.records import AuditRecords, EventFilter
 
@@ -15,7 +14,7 @@ def event(at: int = 0, **said: object) -> AuditEvent:
     """Return an event, so many milliseconds after noon."""
     values: dict[str, object] = {
         "id": f"00000000-0000-4000-8000-{next(_numbers):012}",
-        "at": Milliseconds(NOON + at),
+        "at": NOON + at,
         "service": "ams",
         "action": "topics:create",
         "resource": "/projects/P/topics/t",

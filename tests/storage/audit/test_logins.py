@@ -31,9 +31,7 @@ async def fail(logins: FailedLogins, address: str, times: int = 1, actor: str = 
         await logins.failed(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
 
 
-async def test_a20_failed_logins_are_counted_and_the_first_few_are_an_event_each(
-    logins: FailedLogins, trail: Kept
-) -> None:
+async def test_a20_failed_logins_are_counted_and_the_first_are_an_event_each(logins: FailedLogins, trail: Kept) -> None:
     await fail(logins, "192.0.2.1", 3)
 
     assert logins.failures == 3

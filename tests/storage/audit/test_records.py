@@ -4,7 +4,6 @@ import secrets
 import pytest
 from sqlalchemy import delete, insert, text, update
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, RegistryUnavailable
 from ams.storage.audit.records import AuditRecords, EventFilter
 from ams.storage.registry.registry import Registry
@@ -33,8 +32,8 @@ async def test_a_list_is_cut_by_what_is_wanted(records: AuditRecords) -> None:
         found = await records.list(EventFilter(**said))  # type: ignore[arg-type]  # tests name filters freely
         return [each.id for each in found.items]
 
-    assert await ids(since=Milliseconds(NOON + 10)) == [eve.id, bert.id]
-    assert await ids(until=Milliseconds(NOON + 10)) == [anna.id]
+    assert await ids(since=NOON + 10) == [eve.id, bert.id]
+    assert await ids(until=NOON + 10) == [anna.id]
     assert await ids(actor="bert") == [bert.id]
     assert await ids(action="topics:") == [bert.id, anna.id]
     assert await ids(action="topics%") == []
@@ -110,8 +109,8 @@ async def test_rows_go_by_a_pruning_that_is_kept_and_only_older_ones(records: Au
     old, new = event(0), event(1000)
     await records.add([old, new])
 
-    assert await records.prune(Milliseconds(NOON + 1000), Milliseconds(NOON + 5000)) == 1
-    assert await records.prune(Milliseconds(NOON + 1000), Milliseconds(NOON + 6000)) == 0
+    assert await records.prune(NOON + 1000, NOON + 5000) == 1
+    assert await records.prune(NOON + 1000, NOON + 6000) == 0
 
     assert await kept(records) == [new]
     said = await registry._database.read(
@@ -123,7 +122,7 @@ async def test_rows_go_by_a_pruning_that_is_kept_and_only_older_ones(records: Au
 async def test_what_was_pruned_does_not_come_back(records: AuditRecords) -> None:
     old, new = event(0), event(1000)
     await records.add([old, new])
-    await records.prune(Milliseconds(NOON + 500), Milliseconds(NOON + 5000))
+    await records.prune(NOON + 500, NOON + 5000)
 
     await records.add([old])
 

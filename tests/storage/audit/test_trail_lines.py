@@ -14,16 +14,9 @@ from tests.storage.audit.events import NOON, event
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "audit.jsonl")
-
-
 @settings(max_examples=20, deadline=None)
 @given(actor=TEXT, resource=TEXT, reason=TEXT, at=st.integers(-(10**9), 10**9), times=st.integers(1, 10**6))
-def test_what_is_written_can_be_read_and_is_one_line(
-    actor: str, resource: str, reason: str, at: int, times: int
-) -> None:
+def test_what_is_written_is_one_line_and_read_back(actor: str, resource: str, reason: str, at: int, times: int) -> None:
     one = event(at, actor=actor, resource=resource, reason=reason, times=times)
 
     assert read(written(one)) == one
@@ -95,9 +88,7 @@ def test_what_was_not_taken_is_offered_again(path: str) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(lengths=st.lists(st.integers(0, 40_000), max_size=8))
-def test_portions_from_the_end_are_all_events_in_order(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int]
-) -> None:
+def test_portions_from_the_end_are_all_events(tmp_path_factory: pytest.TempPathFactory, lengths: list[int]) -> None:
     path = str(tmp_path_factory.mktemp("audit") / "audit.jsonl")
     lines, events = LineFile(path), [event(reason="x" * length) for length in lengths]
     for each in events:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from ams.core.clock import ManualClock
-from ams.core.names import Offset
+from ams.storage import postgresql
 from ams.storage.cursors import entries
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.sqlite import SqliteCursors
-from tests.storage.cursors.clocks import StandingTime
-from tests.storage.cursors.stores import END, SUB, TOPIC, Store
+from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store
 
 ENGINES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
@@ -32,7 +31,7 @@ def _store(request: pytest.FixtureRequest, folder: Path) -> Store:
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     made = _store(request, tmp_path)
     await made.open()
-    await made.cursors.create(SUB, TOPIC, Offset(0))
+    await made.cursors.create(SUB, TOPIC, 0)
     yield made
     await made.cursors.close()
 
@@ -48,3 +47,34 @@ def steady_store(
         runner.run(made.open())
         yield runner, made
         runner.run(made.cursors.close())
+
+
+@pytest.fixture
+async def nodes(postgres_url: str) -> AsyncIterator[list[PostgresCursors]]:
+    """Two stores on one database, with a cursor both have seen."""
+    stores = [await PostgresCursors.open(postgres_url) for _ in range(2)]
+    await stores[0].create(SUB, TOPIC, 0)
+    for each in stores:
+        await each.position(SUB, TOPIC)
+    yield stores
+    for each in stores:
+        await each.close()
+
+
+@pytest.fixture
+async def connection(postgres_url: str) -> AsyncIterator["postgresql.Connection"]:
+    connection = await postgresql.connect(postgresql.conninfo(postgres_url))
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def steady_nodes(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteadyNodes]:
+    """Two stores on one database for many examples, and their loop and clock. They write images often."""
+    monkeypatch.setattr(entries, "MAX_DELTAS", 4)
+    clock = ManualClock()
+    with asyncio.Runner() as runner:
+        stores = [runner.run(PostgresCursors.open(postgres_url, time=StandingTime(clock))) for _ in range(2)]
+        yield runner, clock, stores
+        for store in stores:
+            runner.run(store.close())

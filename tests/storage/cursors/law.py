@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError, CursorsUnavailable
-from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.core.names import SubscriptionId
 from ams.storage.cursors.base import Cursors
 from tests.faults import cursor_law
 from tests.faults.attempts import Ack, Facts, Held, Outcome, Publish, Pull, Seek
 
 T = TypeVar("T")
 
-SUB = SubscriptionId("sub-1")
-TOPIC = TopicId(b"t" * 16)
-DEADLINE = Milliseconds(60_000)
+SUB = "sub-1"
+TOPIC = b"t" * 16
+DEADLINE = 60_000
 MESSAGES = 100_000
 """How many messages the topic is made out to have; nobody gets to its end."""
 BATCH = 20
@@ -47,7 +46,7 @@ class Trial:
         async def pulling() -> int:
             while True:
                 position = await cursors.position(self.subscription, TOPIC)
-                if await cursors.hand_out(self.subscription, position.generation, Offset(position.offset + BATCH)):
+                if await cursors.hand_out(self.subscription, position.generation, position.offset + BATCH):
                     return position.offset
 
         facts, first = await self._tried("pull", pulling())
@@ -57,13 +56,13 @@ class Trial:
 
     async def acknowledge(self, cursors: Cursors, last: int) -> Outcome:
         """Acknowledge up to an id."""
-        facts, _ = await self._tried("ack", cursors.acknowledge(self.subscription, Offset(last), DEADLINE))
+        facts, _ = await self._tried("ack", cursors.acknowledge(self.subscription, last, DEADLINE))
         self.uses.append(Ack(**facts, subscription=self.subscription, last=last))
         return facts["outcome"]
 
     async def seek(self, cursors: Cursors, offset: int) -> None:
         """Move the cursor."""
-        facts, _ = await self._tried("seek", cursors.seek(self.subscription, TOPIC, Offset(offset)))
+        facts, _ = await self._tried("seek", cursors.seek(self.subscription, TOPIC, offset))
         self.uses.append(Seek(**facts, subscription=self.subscription, offset=offset))
 
     async def violations(self, cursors: Cursors) -> Sequence[str]:

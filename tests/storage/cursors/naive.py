@@ -1,15 +1,15 @@
 """A parallel subscription as sets of numbers, and what can be asked of one, for stores to be compared with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError, SubscriptionGone
-from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.core.offsets import Range
 from ams.storage.cursors.acks import Change, CursorStore, Horizon, Progress
 from tests.storage.cursors.stores import OTHER, TOPIC
@@ -42,6 +42,11 @@ class Naive:
         self.epoch += 1
         self.tidy()
 
+    def meet(self, topic: TopicId) -> None:
+        if self.topic != topic:
+            self.topic = topic
+            self.stand(0, set())
+
     def lost_below(self, oldest: int) -> int:
         return len(set(range(self.floor, oldest)) - self.done)
 
@@ -54,146 +59,133 @@ def facts_of(progress: Progress, lost: int) -> tuple[object, ...]:
     return progress.floor, progress.run, set(progress.done), dict(progress.failures), progress.horizon, lost
 
 
-class Settle(NamedTuple):
-    change: Change
-    late_epoch: int
-    """How many epochs too early."""
-    late_run: int
+class Deed(NamedTuple):
+    """Something that is asked of a store, and what the model answers and becomes by it."""
 
-    async def ask(self, store: CursorStore, sub: SubscriptionId, model: Naive) -> object:
-        return await store.settle(sub, model.epoch - self.late_epoch, model.run - self.late_run, self.change)
+    name: str
+    ask: Callable[[CursorStore, SubscriptionId, Naive], Awaitable[object]]
+    expect: Callable[[Naive], object]
+    is_for_the_gone: bool = False
+    """Whether a subscription that is gone takes it."""
 
-    def expect(self, model: Naive) -> object:
-        if self.late_epoch or self.late_run or not model.run:
+
+def settle(change: Change, late_epoch: int = 0, late_run: int = 0) -> Deed:
+    """Settle a change, by an epoch and a run that are so many too early."""
+
+    def expect(model: Naive) -> object:
+        if late_epoch or late_run or not model.run:
             return False
-        for begin, end in self.change.done:
+        for begin, end in change.done:
             model.done |= set(range(begin, end))
-        model.failures |= self.change.failures
-        horizons = [each for each in (model.horizon, self.change.horizon) if each]
+        model.failures |= change.failures
+        horizons = [each for each in (model.horizon, change.horizon) if each]
         if horizons:
             model.horizon = Horizon(max(each.below for each in horizons), max(each.until for each in horizons))
         model.tidy()
         return True
 
-
-class Seek(NamedTuple):
-    topic: TopicId
-    offset: Offset
-
-    async def ask(self, store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
-        return await store.seek(sub, self.topic, self.offset)
-
-    def expect(self, model: Naive) -> object:
-        if self.topic != model.topic:
-            return False
-        model.stand(self.offset, set())
-        return True
+    return Deed(
+        f"settle {change}",
+        lambda store, sub, model: store.settle(sub, model.epoch - late_epoch, model.run - late_run, change),
+        expect,
+    )
 
 
-class Restore(NamedTuple):
-    topic: TopicId
-    floor: Offset
-    done: frozenset[int]
+def _moved(topic: TopicId, floor: Offset, done: AbstractSet[int]) -> Callable[[Naive], object]:
+    def expect(model: Naive) -> object:
+        if topic == model.topic:
+            model.stand(floor, set(done))
+        return topic == model.topic
 
-    async def ask(self, store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
-        return await store.restore(sub, self.topic, self.floor, BitMap64(self.done)) is not None
-
-    def expect(self, model: Naive) -> object:
-        if self.topic != model.topic:
-            return False
-        model.stand(self.floor, set(self.done))
-        return True
+    return expect
 
 
-class TakeOver(NamedTuple):
-    topic: TopicId
+def seek(topic: TopicId, offset: Offset) -> Deed:
+    return Deed(f"seek {offset}", lambda store, sub, _: store.seek(sub, topic, offset), _moved(topic, offset, set()))
 
-    async def ask(self, store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
-        progress = await store.take_over(sub, self.topic)
+
+def restore(topic: TopicId, floor: Offset, done: AbstractSet[int]) -> Deed:
+    async def ask(store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
+        return await store.restore(sub, topic, floor, BitMap64(done)) is not None
+
+    return Deed(f"restore {floor}, {sorted(done)}", ask, _moved(topic, floor, done))
+
+
+def take_over(topic: TopicId) -> Deed:
+    async def ask(store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
+        progress = await store.take_over(sub, topic)
         told = facts_of(progress, 0)
         progress.done.add(77)  # it is the caller's own
         return told
 
-    def expect(self, model: Naive) -> object:
-        _meet(model, self.topic)
+    def expect(model: Naive) -> object:
+        model.meet(topic)
         model.run += 1
         return (*model.facts()[:-1], 0)
 
+    return Deed(f"take over on {topic[:1]!r}", ask, expect)
 
-class Look(NamedTuple):
-    topic: TopicId
 
-    async def ask(self, store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
-        position = await store.position(sub, self.topic)
+def look(topic: TopicId) -> Deed:
+    async def ask(store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
+        position = await store.position(sub, topic)
         return position.offset, position.lost
 
-    def expect(self, model: Naive) -> object:
-        _meet(model, self.topic)
+    def expect(model: Naive) -> object:
+        model.meet(topic)
         return model.floor, model.lost
 
+    return Deed(f"look on {topic[:1]!r}", ask, expect)
 
-class Retain(NamedTuple):
-    oldest: Offset
-    is_late: bool
-    """Whether the caller saw another epoch."""
 
-    async def ask(self, store: CursorStore, sub: SubscriptionId, model: Naive) -> object:
-        moved = await store.retain(sub, model.epoch + self.is_late, self.oldest)
+def retain(oldest: Offset, is_late: bool) -> Deed:
+    """Retain from an offset on; `is_late`: the caller saw another epoch."""
+
+    async def ask(store: CursorStore, sub: SubscriptionId, model: Naive) -> object:
+        moved = await store.retain(sub, model.epoch + is_late, oldest)
         return moved.offset, moved.lost
 
-    def expect(self, model: Naive) -> object:
-        if not self.is_late and self.oldest > model.floor:
+    def expect(model: Naive) -> object:
+        if not is_late and oldest > model.floor:
             is_parallel = model.run or model.done or model.failures or model.horizon
-            model.lost += model.lost_below(self.oldest)
-            model.floor = self.oldest
+            model.lost += model.lost_below(oldest)
+            model.floor = oldest
             model.epoch += not is_parallel
             model.tidy()
         return model.floor, model.lost
 
-
-class Lost(NamedTuple):
-    oldest: Offset
-
-    async def ask(self, store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
-        return await store.lost(sub, {TOPIC: self.oldest})
-
-    def expect(self, model: Naive) -> object:
-        return model.lost + (model.lost_below(self.oldest) if model.topic == TOPIC else 0)
+    return Deed(f"retain from {oldest}", ask, expect)
 
 
-class Create(NamedTuple):
-    offset: Offset
+def lost(oldest: Offset) -> Deed:
+    def expect(model: Naive) -> object:
+        return model.lost + (model.lost_below(oldest) if model.topic == TOPIC else 0)
 
-    async def ask(self, store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
-        await store.create(sub, TOPIC, self.offset)
-        return None
+    return Deed(f"lost below {oldest}", lambda store, sub, _: store.lost(sub, {TOPIC: oldest}), expect)
 
-    def expect(self, model: Naive) -> object:
+
+def create(offset: Offset) -> Deed:
+    def expect(model: Naive) -> object:
         if model.is_gone:
             model.run = 0
-        model.stand(self.offset, set())
+        model.stand(offset, set())
         model.topic, model.lost, model.is_gone, model.epoch = TOPIC, 0, False, 0
         return None
 
+    return Deed(f"create at {offset}", lambda store, sub, _: store.create(sub, TOPIC, offset), expect, True)
 
-class Drop(NamedTuple):
-    async def ask(self, store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
-        await store.drop(sub)
-        return None
 
-    def expect(self, model: Naive) -> object:
+def drop() -> Deed:
+    def expect(model: Naive) -> object:
         model.is_gone = True
         return None
 
-
-Deed = Settle | Seek | Restore | TakeOver | Look | Retain | Lost | Create | Drop
+    return Deed("drop", lambda store, sub, _: store.drop(sub), expect, True)
 
 
 def expected(deed: Deed, model: Naive) -> object:
     """Do it to the model, and return what is to be answered."""
-    if model.is_gone and not isinstance(deed, Create | Drop):
-        return SubscriptionGone
-    return deed.expect(model)
+    return SubscriptionGone if model.is_gone and not deed.is_for_the_gone else deed.expect(model)
 
 
 async def answered(deed: Deed, store: CursorStore, subscription: SubscriptionId, model: Naive) -> object:
@@ -204,37 +196,47 @@ async def answered(deed: Deed, store: CursorStore, subscription: SubscriptionId,
         return type(error)
 
 
-def _meet(model: Naive, topic: TopicId) -> None:
-    if model.topic != topic:
-        model.topic = topic
-        model.stand(0, set())
+async def follow(
+    plan: Sequence[tuple[Deed, bool]], stores: Callable[[bool], Awaitable[tuple[CursorStore, CursorStore]]]
+) -> None:
+    """Do what a plan says to a subscription of its own, and compare each answer and what is then there with the model.
+
+    `stores` is told of each deed whether something else happens; it returns the store to ask and the one to look at.
+    """
+    subscription, model = new_uuid(), Naive()
+    asked, _ = await stores(False)
+    await asked.create(subscription, TOPIC, 0)
+    for deed, what_else in plan:
+        asked, looked_at = await stores(what_else)
+        answer = await answered(deed, asked, subscription, model)
+        assert answer == expected(deed, model), deed.name
+        if not model.is_gone:
+            progress = await looked_at.progress(subscription)
+            assert facts_of(progress, await looked_at.lost(subscription, {})) == model.facts()
+            assert progress.epoch == model.epoch
+    await asked.drop(subscription)
 
 
-offsets = st.integers(0, 40).map(Offset)
+offsets = st.integers(0, 40)
 topics = st.sampled_from([TOPIC, TOPIC, TOPIC, OTHER])
-ranges: st.SearchStrategy[Range] = st.builds(
-    lambda begin, many: (begin, Offset(begin + many)), offsets, st.integers(0, 6)
-)
+ranges: st.SearchStrategy[Range] = st.builds(lambda begin, many: (begin, begin + many), offsets, st.integers(0, 6))
 counts: st.SearchStrategy[Mapping[Offset, int]] = st.dictionaries(offsets, st.integers(1, 9), max_size=4)
-horizons = st.builds(Horizon, offsets, st.integers(0, 2**45).map(Milliseconds))
+horizons = st.builds(Horizon, offsets, st.integers(0, 2**45))
 changes = st.builds(
     Change, st.lists(ranges, max_size=4), st.one_of(st.just({}), counts), st.one_of(st.none(), horizons)
 )
-in_time = st.builds(Settle, changes, st.just(0), st.just(0))
+in_time = st.builds(settle, changes, st.just(0), st.just(0))
 deeds: st.SearchStrategy[Deed] = st.one_of(
-    in_time,
-    in_time,
-    in_time,
-    in_time,
-    st.builds(Settle, changes, st.integers(0, 1), st.integers(0, 1)),
-    st.builds(TakeOver, topics),
-    st.builds(Seek, topics, offsets),
-    st.builds(Restore, topics, offsets, st.frozensets(offsets)),
-    st.builds(Look, topics),
-    st.builds(Retain, offsets, st.sampled_from([False, False, True])),
-    st.builds(Lost, offsets),
-    st.builds(Create, offsets),
-    st.builds(Drop),
+    *[in_time] * 4,
+    st.builds(settle, changes, st.integers(0, 1), st.integers(0, 1)),
+    st.builds(take_over, topics),
+    st.builds(seek, topics, offsets),
+    st.builds(restore, topics, offsets, st.frozensets(offsets)),
+    st.builds(look, topics),
+    st.builds(retain, offsets, st.sampled_from([False, False, True])),
+    st.builds(lost, offsets),
+    st.builds(create, offsets),
+    st.builds(drop),
 )
 plans: st.SearchStrategy[Sequence[tuple[Deed, bool]]] = st.lists(
     st.tuples(deeds, st.sampled_from([False, False, False, True])), max_size=30

@@ -1,16 +1,20 @@
 """A cursor store under test that can be closed and opened again, and what its tests have in common."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from ams.core.clock import ManualClock, Milliseconds
-from ams.core.names import Offset, SubscriptionId, TopicId
-from ams.storage.cursors.acks import CursorStore
+from ams.storage.cursors.acks import Change, CursorStore, Progress
+from ams.storage.cursors.postgresql import PostgresCursors
+from ams.storage.cursors.postgresql_rows import DatabaseTime
 
-SUB = SubscriptionId("sub-1")
-TOPIC = TopicId(b"t" * 16)
-OTHER = TopicId(b"o" * 16)
-DEADLINE = Milliseconds(10_000)
-END = Offset(1_000)
+SUB = "sub-1"
+TOPIC = b"t" * 16
+OTHER = b"o" * 16
+DEADLINE = 10_000
+END = 1_000
+SteadyNodes = tuple[asyncio.Runner, ManualClock, list[PostgresCursors]]
+Nodes = list[PostgresCursors]
 
 
 class Store:
@@ -28,3 +32,26 @@ class Store:
     async def restart(self) -> CursorStore:
         await self.cursors.close()
         return await self.open()
+
+
+class StandingTime(DatabaseTime):
+    """Deadlines go by a clock of ours, as nobody can move the database's."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self._passing = clock
+
+    def now(self) -> Milliseconds:
+        return self._passing.monotonic()
+
+    def at(self, moment: Milliseconds) -> Milliseconds:
+        return moment
+
+
+def done(*ranges: tuple[int, int]) -> Change:
+    """Return the change that acknowledges these messages."""
+    return Change([(begin, end) for begin, end in ranges])
+
+
+async def settle(cursors: CursorStore, taken: Progress, change: Change) -> bool:
+    return await cursors.settle(SUB, taken.epoch, taken.run, change)

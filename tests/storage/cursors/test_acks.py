@@ -4,22 +4,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.storage.cursors import acks
 from ams.storage.cursors.acks import Change, Horizon, Progress
-from tests.storage.cursors.naive import Naive, Settle, changes, facts_of, offsets
+from tests.storage.cursors.naive import Naive, changes, facts_of, offsets, settle
 
 bitmaps = st.sets(offsets).map(BitMap64)
 
 
 def walked(every: list[Change]) -> tuple[Progress, Naive]:
-    progress, model = acks.unsettled(Offset(0), 0, 1), Naive(run=1)
+    progress, model = acks.unsettled(0, 0, 1), Naive(run=1)
     for change in every:
         before = acks.copied(progress)
         after = acks.settled(progress, change)
         assert progress == before
-        Settle(change, 0, 0).expect(model)
+        settle(change).expect(model)
         progress = after
     return progress, model
 
@@ -62,7 +61,7 @@ def test_beyond_the_end_nothing_is_done(every: list[Change], end: Offset) -> Non
 def test_a_snapshot_stands_at_what_is_not_done_first(floor: Offset, done: BitMap64) -> None:
     given_done = set(done)
 
-    progress = acks.sought(acks.unsettled(Offset(3), 4, 2), floor, 5, done)
+    progress = acks.sought(acks.unsettled(3, 4, 2), floor, 5, done)
 
     left = {each for each in given_done if each >= floor}
     assert {*range(floor, progress.floor), *progress.done} == left
@@ -71,15 +70,15 @@ def test_a_snapshot_stands_at_what_is_not_done_first(floor: Offset, done: BitMap
 
 
 def test_a_change_of_what_is_done_already_is_no_change() -> None:
-    progress = acks.settled(acks.unsettled(Offset(0), 0, 1), Change([(Offset(0), Offset(3)), (Offset(5), Offset(6))]))
+    progress = acks.settled(acks.unsettled(0, 0, 1), Change([(0, 3), (5, 6)]))
 
-    assert acks.settled(progress, Change([(Offset(1), Offset(2)), (Offset(5), Offset(6))], {Offset(5): 2})) is progress
+    assert acks.settled(progress, Change([(1, 2), (5, 6)], {5: 2})) is progress
 
 
 def test_a_horizon_below_which_all_is_done_is_forgotten() -> None:
-    horizon = Horizon(Offset(4), Milliseconds(7))
-    progress = acks.settled(acks.unsettled(Offset(0), 0, 1), Change(horizon=horizon))
+    horizon = Horizon(4, 7)
+    progress = acks.settled(acks.unsettled(0, 0, 1), Change(horizon=horizon))
     assert progress.horizon == horizon
     assert not acks.remembers_nothing(progress)
 
-    assert acks.remembers_nothing(acks.settled(progress, Change([(Offset(0), Offset(4))])))
+    assert acks.remembers_nothing(acks.settled(progress, Change([(0, 4)])))

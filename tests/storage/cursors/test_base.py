@@ -7,112 +7,86 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, AmsError, InvalidInput
-from ams.core.names import Offset, TopicId
 from ams.storage.cursors import base
 from ams.storage.cursors.base import MAX_HANDED, Cursor, Grace, HandOut
 
-TOPIC = TopicId(b"t" * 16)
-OTHER = TopicId(b"o" * 16)
-DEADLINE = Milliseconds(10_000)
+TOPIC = b"t" * 16
+OTHER = b"o" * 16
+DEADLINE = 10_000
 
 
 def at(milliseconds: int) -> Milliseconds:
-    return Milliseconds(milliseconds)
+    return milliseconds
 
 
 def handed_out(offset: int, *pairs: tuple[int, int]) -> Cursor:
-    cursor = Cursor(TOPIC, Offset(offset))
+    cursor = Cursor(TOPIC, offset)
     for end, time in pairs:
-        cursor = base.hand_out(cursor, Offset(end), at(time))
+        cursor = base.hand_out(cursor, end, at(time))
     return cursor
 
 
-def test_an_acknowledged_batch_moves_the_cursor_past_its_largest_id() -> None:
-    cursor = base.acknowledge(handed_out(0, (5, 0)), Offset(4), DEADLINE, at(1))
-
-    assert cursor.offset == 5
-    assert cursor.handed == ()
+PENDING, WRONG = (InvalidInput, "no ack pending"), (InvalidInput, "wrong ack")
+TIMEOUT = (AckTimeout, "ack timeout")
 
 
-def test_11_1_nothing_handed_out_is_no_ack_pending() -> None:
-    with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(handed_out(0), Offset(0), DEADLINE, at(0))
+@pytest.mark.parametrize(
+    ("handed", "last", "deadline", "now", "outcome"),
+    [
+        pytest.param([(5, 0)], 4, 10_000, 1, 5, id="past the largest id"),
+        pytest.param([], 0, 10_000, 0, PENDING, id="11.1 nothing was handed out"),
+        pytest.param([(5, 0)], 5, 10_000, 0, WRONG, id="11.1 beyond what was handed out"),
+        pytest.param([(5, 0)], 4, 10_000, 10_000, 5, id="11.1 at the deadline"),
+        pytest.param([(5, 0)], 4, 10_000, 10_001, TIMEOUT, id="11.1 later than the deadline"),
+        pytest.param([(5, 0), (5, 20_000)], 4, 10_000, 30_000, 5, id="11.2 the next pull restarts the clock"),
+        pytest.param([(5, 700)], 4, 0, 700, 5, id="A2 no deadline, at once"),
+        pytest.param([(5, 700)], 4, 0, 701, TIMEOUT, id="A2 no deadline, a millisecond later"),
+        pytest.param([(10, 0), (3, 5_000)], 9, 10_000, 9_000, 10, id="M12 beside a smaller pull of another"),
+        pytest.param([(10, 0), (3, 9_000)], 2, 10_000, 15_000, 3, id="M12 the smaller pull by its own time"),
+        pytest.param([(10, 0), (3, 9_000)], 9, 10_000, 15_000, TIMEOUT, id="M12 the larger pull by its own time"),
+        pytest.param([(10, 0), (0, 5_000)], 9, 10_000, 10_001, TIMEOUT, id="M12 an empty pull changes nothing"),
+    ],
+)
+def test_an_acknowledgement_moves_the_cursor_or_is_refused(
+    handed: list[tuple[int, int]], last: int, deadline: int, now: int, outcome: int | tuple[type[AmsError], str]
+) -> None:
+    cursor = handed_out(0, *handed)
 
-
-def test_11_1_an_id_beyond_what_was_handed_out_is_a_wrong_ack() -> None:
-    with pytest.raises(InvalidInput, match="wrong ack"):
-        base.acknowledge(handed_out(0, (5, 0)), Offset(5), DEADLINE, at(0))
-
-
-def test_11_1_later_than_the_deadline_is_an_ack_timeout_and_changes_nothing() -> None:
-    cursor = handed_out(0, (5, 0))
-
-    base.acknowledge(cursor, Offset(4), DEADLINE, at(10_000))
-    with pytest.raises(AckTimeout, match="ack timeout"):
-        base.acknowledge(cursor, Offset(4), DEADLINE, at(10_001))
-
-
-def test_11_2_the_next_pull_restarts_the_clock() -> None:
-    cursor = handed_out(0, (5, 0), (5, 20_000))
-
-    assert base.acknowledge(cursor, Offset(4), DEADLINE, at(30_000)).offset == 5
+    if isinstance(outcome, int):
+        assert base.acknowledge(cursor, last, at(deadline), at(now)).offset == outcome
+    else:
+        with pytest.raises(outcome[0], match=outcome[1]):
+            base.acknowledge(cursor, last, at(deadline), at(now))
 
 
 def test_a1_an_id_acknowledged_before_is_a_success_without_change() -> None:
-    cursor = base.acknowledge(handed_out(0, (5, 0)), Offset(4), DEADLINE, at(1))
+    cursor = base.acknowledge(handed_out(0, (5, 0)), 4, DEADLINE, at(1))
 
-    assert base.acknowledge(cursor, Offset(4), DEADLINE, at(99_999)) == cursor
-    assert base.acknowledge(cursor, Offset(0), DEADLINE, at(99_999)) == cursor
-
-
-def test_a2_the_deadline_is_exact_to_the_millisecond_also_when_zero() -> None:
-    cursor = handed_out(0, (5, 700))
-
-    assert base.acknowledge(cursor, Offset(4), at(0), at(700)).offset == 5
-    with pytest.raises(AckTimeout):
-        base.acknowledge(cursor, Offset(4), at(0), at(701))
-
-
-def test_m12_a_smaller_pull_of_another_consumer_does_not_spoil_a_correct_ack() -> None:
-    cursor = handed_out(0, (10, 0), (3, 5_000))
-
-    assert base.acknowledge(cursor, Offset(9), DEADLINE, at(9_000)).offset == 10
-
-
-def test_m12_a_smaller_pull_is_in_time_by_its_own_time_though_a_larger_one_before_it_is_not() -> None:
-    cursor = handed_out(0, (10, 0), (3, 9_000))
-
-    assert base.acknowledge(cursor, Offset(2), DEADLINE, at(15_000)).offset == 3
-    with pytest.raises(AckTimeout):
-        base.acknowledge(cursor, Offset(9), DEADLINE, at(15_000))
-
-
-def test_m12_an_empty_pull_changes_nothing() -> None:
-    cursor = handed_out(0, (10, 0))
-
-    assert base.hand_out(cursor, Offset(0), at(5_000)) == cursor
+    assert cursor.handed == ()
+    for last in (4, 0):
+        assert base.acknowledge(cursor, last, DEADLINE, at(99_999)) == cursor
 
 
 def test_a_partial_ack_leaves_larger_hand_outs_valid() -> None:
-    cursor = base.acknowledge(handed_out(0, (10, 0)), Offset(3), DEADLINE, at(1))
+    cursor = base.acknowledge(handed_out(0, (10, 0)), 3, DEADLINE, at(1))
 
     assert cursor.offset == 4
-    assert base.acknowledge(cursor, Offset(9), DEADLINE, at(2)).offset == 10
+    assert base.acknowledge(cursor, 9, DEADLINE, at(2)).offset == 10
 
 
 def test_11_5_a_seek_makes_earlier_batches_unacknowledgeable() -> None:
-    cursor = base.seek(handed_out(0, (10, 0)), Offset(2))
+    cursor = base.seek(handed_out(0, (10, 0)), 2)
 
     assert cursor.generation == 1
     with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, Offset(9), DEADLINE, at(1))
+        base.acknowledge(cursor, 9, DEADLINE, at(1))
 
 
 def test_10_4_retention_moves_the_cursor_up_and_counts_the_loss() -> None:
-    cursor = base.retain(handed_out(3, (10, 0)), Offset(8))
+    cursor = base.retain(handed_out(3, (10, 0)), 8)
 
     assert (cursor.offset, cursor.lost, cursor.handed, cursor.generation) == (8, 5, (), 1)
-    assert base.retain(cursor, Offset(4)) == cursor
+    assert base.retain(cursor, 4) == cursor
 
 
 def test_a9_another_identity_of_the_topic_restarts_at_its_beginning() -> None:
@@ -123,20 +97,20 @@ def test_a9_another_identity_of_the_topic_restarts_at_its_beginning() -> None:
 
 
 def test_after_a_restart_a_batch_pulled_before_can_be_acknowledged_for_one_deadline() -> None:
-    cursor = Cursor(TOPIC, Offset(2), grace=Grace(Offset(9), at(0), at(60_000)))
+    cursor = Cursor(TOPIC, 2, grace=Grace(9, at(0), at(60_000)))
 
-    assert base.acknowledge(cursor, Offset(8), DEADLINE, at(10_000)).offset == 9
+    assert base.acknowledge(cursor, 8, DEADLINE, at(10_000)).offset == 9
     with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, Offset(8), DEADLINE, at(10_001))
+        base.acknowledge(cursor, 8, DEADLINE, at(10_001))
     with pytest.raises(InvalidInput, match="wrong ack"):
-        base.acknowledge(cursor, Offset(9), DEADLINE, at(1))
+        base.acknowledge(cursor, 9, DEADLINE, at(1))
 
 
 def test_no_grace_is_given_to_a_cursor_sought_within_its_deadline_before_the_restart() -> None:
-    cursor = Cursor(TOPIC, Offset(2), grace=Grace(Offset(9), at(0), at(10_000)))
+    cursor = Cursor(TOPIC, 2, grace=Grace(9, at(0), at(10_000)))
 
     with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, Offset(8), DEADLINE, at(1))
+        base.acknowledge(cursor, 8, DEADLINE, at(1))
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100)), max_size=40))
@@ -157,7 +131,7 @@ class CursorMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cursor = Cursor(TOPIC, Offset(0))
+        self.cursor = Cursor(TOPIC, 0)
         self.now = 0
         self.batches: list[HandOut] = []
         self.acknowledged = 0
@@ -168,7 +142,7 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 20))
     def a_consumer_pulls(self, count: int) -> None:
-        end = Offset(self.cursor.offset + count)
+        end = self.cursor.offset + count
         self.cursor = base.hand_out(self.cursor, end, at(self.now))
         if count:
             self.batches.append(HandOut(end, at(self.now)))
@@ -179,14 +153,14 @@ class CursorMachine(RuleBasedStateMachine):
         batch = data.draw(st.sampled_from(self.batches))
         if self.now - batch.time > DEADLINE:
             return
-        moved = base.acknowledge(self.cursor, Offset(batch.end - 1), DEADLINE, at(self.now))
+        moved = base.acknowledge(self.cursor, batch.end - 1, DEADLINE, at(self.now))
         assert moved.offset >= batch.end
         self.remember(moved)
 
     @rule(last=st.integers(0, 80))
     def anybody_acknowledges_anything(self, last: int) -> None:
         try:
-            moved = base.acknowledge(self.cursor, Offset(last), DEADLINE, at(self.now))
+            moved = base.acknowledge(self.cursor, last, DEADLINE, at(self.now))
         except AmsError:
             return
         was_handed_out = any(batch.end > last for batch in self.batches)
@@ -195,7 +169,7 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 60))
     def an_operator_seeks(self, offset: int) -> None:
-        self.cursor = base.seek(self.cursor, Offset(offset))
+        self.cursor = base.seek(self.cursor, offset)
         self.batches, self.acknowledged = [], offset
 
     def remember(self, moved: Cursor) -> None:

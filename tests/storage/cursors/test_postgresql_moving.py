@@ -3,17 +3,15 @@
 import asyncio
 from typing import Any
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.names import Offset, TopicId
 from ams.storage.cursors import base
 from ams.storage.cursors.base import Cursor, HandOut
 from ams.storage.cursors.postgresql_connection import Call, Step, fold
 from ams.storage.cursors.postgresql_rows import SERIES, Row
 
-TOPIC = TopicId(b"t" * 16)
-NOW = Milliseconds(1_000)
-ROW = Row(Cursor(TOPIC, Offset(5), handed=(HandOut(Offset(10), NOW),)), 70)
+TOPIC = b"t" * 16
+NOW = 1_000
+ROW = Row(Cursor(TOPIC, 5, handed=(HandOut(10, NOW),)), 70)
 
 
 def call(step: Step, **words: Any) -> Call:
@@ -21,11 +19,11 @@ def call(step: Step, **words: Any) -> Call:
 
 
 def acknowledge(last: int) -> Step:
-    return lambda cursor: (base.acknowledge(cursor, Offset(last), NOW, NOW), None)
+    return lambda cursor: (base.acknowledge(cursor, last, NOW, NOW), None)
 
 
 def seek(offset: int) -> Step:
-    return lambda cursor: (base.seek(cursor, Offset(offset)), True)
+    return lambda cursor: (base.seek(cursor, offset), True)
 
 
 async def test_calls_for_one_cursor_follow_one_another_on_one_row() -> None:
@@ -43,7 +41,7 @@ async def test_a_seek_begins_a_series_of_versions_and_is_known_by_it_also_after_
     seeking = call(seek(2), series=9_000)
     sought = fold(ROW, [seeking]).after
     assert sought.version == 9_000
-    later = Row(sought.value._replace(offset=Offset(40)), sought.version + 3)
+    later = Row(sought.value._replace(offset=40), sought.version + 3)
 
     seeking.unsure = True
     again = fold(later, [seeking])

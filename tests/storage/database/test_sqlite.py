@@ -1,3 +1,4 @@
+import contextlib
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from sqlalchemy import Connection, func, insert, select
 from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database import opening
 from ams.storage.database.database import Database, sqlite_url
+from ams.storage.free_space import UnlimitedSpace
 from ams.storage.registry.tables import REGISTRY, projects
 
 
@@ -51,16 +53,16 @@ async def test_reads_do_not_wait_for_a_write_under_way(database: Database, tmp_p
     other.close()
 
 
-class FullDisk:
+class FullDisk(UnlimitedSpace):
     """A disk with room for so many pages, which can be given more."""
 
     def __init__(self, path: Path, *, helps: bool) -> None:
         self.asked = 0
         self.pages = 60
-        self.database = Database(sqlite_url(str(path / "registry.db")), REGISTRY, self._make_room)
+        self.database = Database(sqlite_url(str(path / "registry.db")), REGISTRY, self)
         self._helps = helps
 
-    def _make_room(self) -> bool:
+    def release_reserve(self) -> bool:
         self.asked += 1
         if self._helps:
             self.pages = 1_000
@@ -76,26 +78,16 @@ class FullDisk:
             )
 
 
-async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> None:
-    disk = FullDisk(tmp_path, helps=True)
+@pytest.mark.parametrize("helps", [True, False], ids=["which helps", "in vain"])
+async def test_on_a_full_disk_room_is_asked_for_once_and_nothing_is_stored_by_half(tmp_path: Path, helps: bool) -> None:
+    disk = FullDisk(tmp_path, helps=helps)
     await disk.database.write(lambda connection: opening.prepare(connection, REGISTRY))
 
-    await disk.database.write(disk.fill)
-
-    assert disk.asked == 1
-    assert await disk.database.read(count_projects) == 60
-    await disk.database.close()
-
-
-async def test_a_full_disk_without_room_is_unavailability_and_stores_nothing(tmp_path: Path) -> None:
-    disk = FullDisk(tmp_path, helps=False)
-    await disk.database.write(lambda connection: opening.prepare(connection, REGISTRY))
-
-    with pytest.raises(RegistryUnavailable):
+    with contextlib.nullcontext() if helps else pytest.raises(RegistryUnavailable):
         await disk.database.write(disk.fill)
 
     assert disk.asked == 1
-    assert await disk.database.read(count_projects) == 0
+    assert await disk.database.read(count_projects) == (60 if helps else 0)
     await disk.database.close()
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.storage.log.engines import ENGINES, Engine
+from ams.core.names import TopicId
+from ams.storage.log.base import Log
+from tests.storage.log.engines import ENGINES, Engine, new_topic
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
@@ -14,3 +16,8 @@ def engine(request):
 async def log(engine: Engine):
     async with engine.opened() as log:
         yield log
+
+
+@pytest.fixture
+async def topic(log: Log) -> TopicId:
+    return await new_topic(log)

@@ -4,6 +4,7 @@ again.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 from ams.core.clock import ManualClock, Milliseconds, SystemClock
 from ams.core.messages import Message, message
 from ams.core.names import TopicId, new_topic_id
+from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.log.kafka.log import KafkaLog
@@ -52,6 +54,9 @@ class Embedded:
     disk: UnreliableDisk = field(default_factory=UnreliableDisk)
     folder: str = "/log"
     options: dict[str, Any] = field(default_factory=dict)
+    supervisor: Supervisor | None = None
+    logs: list[EmbeddedLog] = field(default_factory=list)
+    """All that were opened on it."""
 
     async def let_pass(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
@@ -72,7 +77,19 @@ class Embedded:
 
     async def open(self, **options: Any) -> EmbeddedLog:
         settings = LogOptions(**(SMALL | self.options | options))
-        return await EmbeddedLog.open(self.folder, files=self.disk, clock=self.clock, options=settings)
+        log = await EmbeddedLog.open(
+            self.folder, files=self.disk, clock=self.clock, options=settings, supervisor=self.supervisor
+        )
+        self.logs.append(log)
+        return log
+
+    def killed(self) -> "Embedded":
+        """Return the storage as a process finds it that is started after a kill just now."""
+        disk = UnreliableDisk()
+        for path in self.disk.paths():
+            disk.make_folder(os.path.dirname(path))
+            disk.write(disk.open(path, create=True), self.disk.content(path), 0)
+        return Embedded(self.clock, disk, self.folder, self.options)
 
 
 LATE = 5_000
@@ -134,6 +151,12 @@ def texts(*data: str) -> list[Message]:
 
 def numbered(first: int, count: int, size: int = 0) -> list[Message]:
     return texts(*(f"{number:08d}" + "A" * size for number in range(first, first + count)))
+
+
+async def append_each(log: Log, topic: TopicId, count: int, size: int, first: int = 0) -> None:
+    """Append messages one by one."""
+    for number in range(first, first + count):
+        await log.append(topic, numbered(number, 1, size=size))
 
 
 async def all_fragments(log: Log, topic: TopicId) -> list[bytes]:

@@ -41,7 +41,7 @@ class MemoryIdempotencyStore:
         row = self._rows.get((topic, key))
         if row is None:
             return None
-        age = Milliseconds(self.clock.wall() - row.since)
+        age = self.clock.wall() - row.since
         return Claim(row.content, row.end, age, row.version, row.appended)
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:

@@ -1,7 +1,7 @@
-"""A small data folder with one of everything, checked in for each version of the format and opened by `test_golden`.
+"""A small data folder with one of everything, checked in and opened by `test_golden`.
 
-It keeps us from changing the format on disk unawares: what was written once must be readable for ever. Make it anew,
-for a new version of the format and beside the old one, with `python -m tests.storage.log.make_golden FOLDER`.
+It keeps us from changing the format on disk unawares: a release reads what an earlier one wrote. For a new version of
+the format another folder is made beside it, with `python -m tests.storage.log.make_golden FOLDER`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
 from tests.storage.log.engines import HOUR, Embedded
 
-FOLDERS = {version: os.path.join(os.path.dirname(__file__), name) for version, name in ((1, "golden"), (2, "golden2"))}
+FOLDER = os.path.join(os.path.dirname(__file__), "golden")
 START = 1_700_000_000_000
 HOURLY, WEEKLY, YEARLY, MOVED, DROPPED, EMPTY, KEYED = (TopicId(bytes([number]) * 16) for number in range(1, 8))
 
@@ -58,7 +58,7 @@ def keyed(number: int) -> list[Message]:
 
 
 async def write_ordering_keys(log: EmbeddedLog) -> None:
-    """Add a topic with ordering keys, which are there since version 2."""
+    """Add a topic with ordering keys."""
     await log.create(KEYED)
     for number in range(6):
         await log.append(KEYED, keyed(number), key=f"append{number}")

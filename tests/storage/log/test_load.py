@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from ams.core.errors import InvalidInput
-from ams.core.messages import Fragment, Stored, message
-from ams.core.names import new_topic_id
+from ams.core.messages import Stored, message
+from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Bounds, Log, Origin
 from tests.storage.log.engines import Engine, new_topic, numbered, texts
 
@@ -133,15 +133,14 @@ async def test_messages_that_cannot_follow_are_refused(log: Log, engine: Engine)
 async def test_messages_larger_than_a_record_and_many_small_ones_are_loaded(log: Log, engine: Engine):
     topic, now = await new_topic(log), engine.clock.now
     sent = numbered(0, 2, size=300_000) + numbered(2, 2000)
-    messages = [Stored(offset, now, Fragment(each.fragment)) for offset, each in enumerate(sent)]
+    messages = [Stored(offset, now, each.fragment) for offset, each in enumerate(sent)]
 
     await log.load(topic, batches(messages[:1000], messages[1000:]))
 
     assert await everything(log, topic) == messages
 
 
-async def test_messages_that_are_mostly_attributes_are_loaded(log: Log):
-    topic = await new_topic(log)
+async def test_messages_that_are_mostly_attributes_are_loaded(log: Log, topic: TopicId):
     messages = [Stored(n, 1_700_000_000_000, message("", {"a": "v" * 10_000}).fragment) for n in range(1800)]
 
     await log.load(topic, batches(messages))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import KeyReused
 from ams.core.messages import Message, Stored, message, ordering_key_of
-from ams.core.names import new_topic_id
+from ams.core.names import TopicId, new_topic_id
 from ams.core.runs import runs_of
 from ams.storage.files import Disk
 from ams.storage.log.base import Log, Origin
@@ -42,8 +42,7 @@ async def test_keys_are_read_as_they_were_appended(engine: Engine):
     assert not runs_of(messages)[-1].has_ordering_keys
 
 
-async def test_another_ordering_key_makes_it_other_content(log: Log):
-    topic = await new_topic(log)
+async def test_another_ordering_key_makes_it_other_content(log: Log, topic: TopicId):
     first = await log.append(topic, [message("a", {"x": "1", "y": "2"}, "bed 4")], key="k")
 
     assert await log.append(topic, [message("a", {"y": "2", "x": "1"}, "bed 4")], key="k") == first
@@ -88,9 +87,7 @@ APPENDS = st.lists(st.lists(MESSAGES, min_size=1, max_size=4), min_size=1, max_s
 
 
 @given(APPENDS, st.booleans(), st.integers(300, 3000))
-def test_a_record_says_whether_some_of_its_messages_have_keys(
-    appends: list[list[Message]], at_once: bool, segment_bytes: int
-):
+def test_a_record_says_whether_it_has_ordering_keys(appends: list[list[Message]], at_once: bool, segment_bytes: int):
     engine = Embedded(options={"segment_bytes": segment_bytes})
 
     async def told() -> None:
@@ -127,8 +124,7 @@ async def test_a_folder_with_keys_is_sound(tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [[10, 20, 5], [70_000, 10, 70_000]])
-async def test_reads_that_begin_within_a_record_find_the_keys(log: Log, sizes: list[int]):
-    topic = await new_topic(log)
+async def test_reads_that_begin_within_a_record_find_the_keys(log: Log, sizes: list[int], topic: TopicId):
     sent = [message("A" * 4 * size, {}, f"k{place}") for place, size in enumerate(sizes)]
     await log.append(topic, sent)
 

@@ -1,24 +1,18 @@
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists
 from ams.core.issuer import Issuer, RoleRule
-from ams.core.names import BindingName, IssuerName
-from ams.storage.database.database import sqlite_url
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import issuers
-from tests.support.administration import make_user, open_registry_at
+from tests.support.administration import make_user
 
-PLAIN = Issuer(IssuerName("plain"), "https://plain.example", audiences=("ams",))
+PLAIN = Issuer("plain", "https://plain.example", audiences=("ams",))
 FULL = Issuer(
-    IssuerName("full"),
+    "full",
     "https://full.example/realm",
     audiences=("ams", "other"),
     clients=("app",),
@@ -49,7 +43,7 @@ async def test_a_change_counts_at_once(registry: Registry) -> None:
     await registry.issuers.create(PLAIN, None)
     await registry.issuers.create(FULL, None)
     assert len(await registry.issuers.all()) == 2
-    changed = replace(FULL, name=IssuerName("renamed"), client_secret="", roles=())
+    changed = replace(FULL, name="renamed", client_secret="", roles=())
 
     assert await registry.issuers.update(FULL.name, changed)
 
@@ -64,7 +58,7 @@ async def test_a_name_and_a_url_are_one_issuers(registry: Registry) -> None:
     await registry.issuers.create(PLAIN, None)
     await registry.issuers.create(FULL, None)
 
-    for twin in (replace(PLAIN, name=IssuerName("new")), replace(PLAIN, url="https://new.example")):
+    for twin in (replace(PLAIN, name="new"), replace(PLAIN, url="https://new.example")):
         with pytest.raises(AlreadyExists, match="Issuer already exists"):
             await registry.issuers.create(twin, None)
         with pytest.raises(AlreadyExists, match="Issuer already exists"):
@@ -76,22 +70,11 @@ async def test_a_name_and_a_url_are_one_issuers(registry: Registry) -> None:
 async def test_bindings_outlive_their_issuer(registry: Registry) -> None:
     anna = await make_user(registry, "anna")
     await registry.issuers.create(PLAIN, None)
-    made = await registry.bindings.create(anna.id, BindingName("b"), PLAIN.url, "s", created_by=None)
+    made = await registry.bindings.create(anna.id, "b", PLAIN.url, "s", created_by=None)
 
     await registry.issuers.delete(PLAIN.name)
 
     assert await registry.bindings.of(anna.id) == [made]
-
-
-async def test_the_database_does_not_show_the_secret(tmp_path: Path) -> None:
-    path = tmp_path / "registry.db"
-    async with open_registry_at(sqlite_url(str(path))) as registry:
-        await registry.issuers.create(FULL, None)
-
-    with closing(sqlite3.connect(path)) as opened:
-        held = "\n".join(opened.iterdump())
-    assert FULL.client_secret not in held
-    assert FULL.client_secret.encode().hex().upper() not in held.upper()
 
 
 async def test_one_whose_secret_is_damaged_is_there_without_it_and_said(registry: Registry) -> None:
@@ -105,17 +88,3 @@ async def test_one_whose_secret_is_damaged_is_there_without_it_and_said(registry
 
     said = [each["issuer"] for each in logged if each["event"] == "issuer.secret_damaged"]
     assert said == ["full"]
-
-
-async def test_secrets_stay_what_they_are_under_another_key(tmp_path: Path, clock: ManualClock) -> None:
-    url = sqlite_url(str(tmp_path / "registry.db"))
-    async with open_registry_at(url, clock) as registry:
-        await registry.issuers.create(FULL, None)
-        await registry.issuers.create(PLAIN, None)
-        await registry.change_key(b"n" * 32)
-
-    reopened = await Registry.open(url, b"n" * 32, clock=clock)
-    try:
-        assert await reopened.issuers.all() == (FULL, PLAIN)
-    finally:
-        await reopened.close()

@@ -7,37 +7,26 @@ import pytest
 from pyroaring import BitMap64
 from sqlalchemy import Connection, delete, insert, update
 
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, Conflict, Damaged, NotFound
-from ams.core.names import Offset, ProjectId, SnapshotName, TopicName, new_topic_id, topic_id_text
+from ams.core.names import topic_id_text
 from ams.core.offsets import packed
 from ams.storage.registry.parallel import MOST_SNAPSHOTS
 from ams.storage.registry.records import PageRequest, Project, Snapshot, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import PARALLEL
 from ams.storage.registry.tables import snapshots
-from tests.support.administration import make_project, open_registry
+from tests.storage.registry.makers import new_topic
+from tests.support.administration import open_registry
 
-N = SnapshotName("N")
+N = "N"
 LATER = 1000
 """Milliseconds that a snapshot stays."""
 
 
-@pytest.fixture
-async def project(registry: Registry) -> Project:
-    return await make_project(registry)
-
-
-@pytest.fixture
-async def topic(registry: Registry, project: Project) -> Topic:
-    return await registry.topics.create(new_topic_id(), project.id, TopicName("T"))
-
-
 def snapshot(clock: ManualClock, topic: Topic, name: str = "N") -> Snapshot:
-    until = Milliseconds(clock.wall() + LATER)
-    return Snapshot(
-        topic.project_id, SnapshotName(name), topic.id, topic.name, Offset(3), clock.wall(), until, BitMap64([4, 6])
-    )
+    until = clock.wall() + LATER
+    return Snapshot(topic.project_id, name, topic.id, topic.name, 3, clock.wall(), until, BitMap64([4, 6]))
 
 
 async def make(registry: Registry, clock: ManualClock, topic: Topic, name: str = "N") -> bool:
@@ -48,25 +37,13 @@ async def test_a_snapshot_is_found_as_it_was_made(registry: Registry, clock: Man
     assert await make(registry, clock, topic)
 
     assert await registry.snapshots.find(topic.project_id, N) == snapshot(clock, topic)
-    assert await registry.snapshots.find(topic.project_id, SnapshotName("n")) is None
+    assert await registry.snapshots.find(topic.project_id, "n") is None
 
 
-async def test_pages_are_newest_first_and_without_what_was_done(
-    registry: Registry, clock: ManualClock, topic: Topic
+async def test_of_a_topic_come_newest_first(
+    registry: Registry, project: Project, clock: ManualClock, topic: Topic
 ) -> None:
-    for name in ("A", "B", "C"):
-        await make(registry, clock, topic, name)
-
-    first = await registry.snapshots.page(topic.project_id, PageRequest(2))
-    second = await registry.snapshots.page(topic.project_id, PageRequest(2, first.next_token))
-
-    assert [each.name for each in (*first.items, *second.items)] == ["C", "B", "A"]
-    assert (first.total, second.total, second.next_token) == (3, 3, "")
-    assert not any(each.done for each in first.items)
-
-
-async def test_those_of_a_topic_are_named_newest_first(registry: Registry, clock: ManualClock, topic: Topic) -> None:
-    other = await registry.topics.create(new_topic_id(), topic.project_id, TopicName("other"))
+    other = await new_topic(registry, project, "other")
     await make(registry, clock, topic, "gone")
     clock.advance(LATER)
     for name in ("A", "B", "C"):
@@ -82,7 +59,7 @@ async def test_those_of_a_topic_are_named_newest_first(registry: Registry, clock
 
 async def test_it_may_be_set_when_it_expires(registry: Registry, clock: ManualClock, topic: Topic) -> None:
     await make(registry, clock, topic)
-    later = Milliseconds(clock.wall() + 2 * LATER)
+    later = clock.wall() + 2 * LATER
 
     assert await registry.snapshots.set_expiry(topic.project_id, N, later)
 
@@ -90,7 +67,7 @@ async def test_it_may_be_set_when_it_expires(registry: Registry, clock: ManualCl
     assert (found := await registry.snapshots.find(topic.project_id, N)) is not None
     assert found.expires_on == later
     clock.advance(LATER)
-    assert not await registry.snapshots.set_expiry(topic.project_id, N, Milliseconds(later + LATER))
+    assert not await registry.snapshots.set_expiry(topic.project_id, N, later + LATER)
     assert await registry.snapshots.find(topic.project_id, N) is None
 
 
@@ -118,9 +95,7 @@ async def test_one_that_has_expired_is_not_there(registry: Registry, clock: Manu
     assert await registry.snapshots.find(topic.project_id, N) is not None
 
 
-async def test_a_project_has_so_many_and_no_more_until_one_is_deleted_or_expires(
-    registry: Registry, clock: ManualClock, topic: Topic
-) -> None:
+async def test_a_project_has_so_many_and_no_more(registry: Registry, clock: ManualClock, topic: Topic) -> None:
     assert await make(registry, clock, topic, "first")
     values = {
         "project_id": topic.project_id, "topic_id": topic_id_text(topic.id), "floor": 0, "done": packed(BitMap64()),
@@ -133,7 +108,7 @@ async def test_a_project_has_so_many_and_no_more_until_one_is_deleted_or_expires
         await make(registry, clock, topic)
     assert (await registry.snapshots.page(topic.project_id, PageRequest(1))).total == MOST_SNAPSHOTS
 
-    await registry.snapshots.delete(topic.project_id, SnapshotName("last"))
+    await registry.snapshots.delete(topic.project_id, "last")
     assert await make(registry, clock, topic)
     with pytest.raises(Conflict):
         await make(registry, clock, topic, "M")
@@ -155,21 +130,15 @@ async def test_what_expires_is_found_by_index(tmp_path: Path) -> None:
     assert len(of_subscriptions) == 3, "nothing is sorted"
 
 
-async def test_it_goes_with_its_topic_and_is_not_made_without(
-    registry: Registry, clock: ManualClock, topic: Topic
-) -> None:
+async def test_it_needs_its_topic_and_project(registry: Registry, clock: ManualClock, topic: Topic) -> None:
     await make(registry, clock, topic)
+    with pytest.raises(NotFound, match=r"^project doesn't exist$"):
+        await registry.snapshots.create(replace(snapshot(clock, topic), project_id="gone"))
 
     await registry.topics.delete(topic)
 
     assert await registry.snapshots.find(topic.project_id, N) is None
     assert not await make(registry, clock, topic)
-
-
-async def test_it_is_not_made_in_a_project_that_is_gone(registry: Registry, clock: ManualClock, topic: Topic) -> None:
-    with pytest.raises(NotFound, match=r"^project doesn't exist$"):
-        await registry.snapshots.create(replace(snapshot(clock, topic), project_id=ProjectId("gone")))
-    assert not await registry.snapshots.create(replace(snapshot(clock, topic), topic_id=new_topic_id()))
 
 
 async def test_damaged_bytes_are_told_and_never_believed(registry: Registry, clock: ManualClock, topic: Topic) -> None:

@@ -13,7 +13,6 @@ import select
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +21,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from tests.support.receiving.requests import Numbers, Received
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 START_SECONDS = 30.0
@@ -56,17 +56,19 @@ class Receiving:
         """Return URLs of the further ports."""
         return [base + path for base in self._endpoints["more"]]
 
+    @property
+    def ports(self) -> set[int]:
+        """Return all ports, those that are bad included."""
+        bad = [each for each in self._endpoints.values() if isinstance(each, str)]
+        return {urlsplit(each).port or 0 for each in (self.base, *self.more(""), *bad)}
+
     def requests(self, path: str = "", after: int = 0) -> list[Received]:
         """Return what came to paths that begin so, oldest first, without the first `after`."""
         return self._ask("GET", f"/_received?path={quote(path)}&after={after}", list[Received])
 
     def wait(self, count: int, path: str = "", seconds: float = WAIT_SECONDS) -> list[Received]:
         """Return what came once there are so many; fail after a while."""
-        until = time.monotonic() + seconds
-        while len(found := self.requests(path)) < count:
-            assert time.monotonic() < until, f"{len(found)} of {count} requests came to {path or 'all paths'}"
-            time.sleep(0.02)
-        return found
+        return wait_until(lambda: len(found := self.requests(path)) >= count and found, seconds) or []
 
     def numbers(self) -> Numbers:
         """Return what was counted; the connection that asks is among the open ones."""

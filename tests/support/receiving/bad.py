@@ -87,7 +87,7 @@ class BadEndpoints:
         issue = self._authority.issue
         unknown = Authority(self._folder, "unknown").issue("unknown-ca")
         return {
-            "expired": await self._serve(self._make, context(issue("expired", expired=True))),
+            "expired": await self._serve(self._make, context(issue("expired", is_expired=True))),
             "other-name": await self._serve(self._make, context(issue("other-name", ("elsewhere.example",)))),
             "unknown-ca": await self._serve(self._make, context(unknown)),
             "tls-1.0": self._serve_old(context(good, ssl.TLSVersion.TLSv1)),

@@ -85,6 +85,11 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
     """
     folder, target = Folder.look(data), os.path.abspath(target)
     if not is_ours(folder.path):
+        if os.path.exists(folder.place(_AUTHN_DATABASE)):
+            raise Unusable(
+                f"{folder.path} is the certificate service's alone: copy it while that is stopped; while it runs,"
+                f' `sqlite3 {folder.place(_AUTHN_DATABASE)} ".backup FILE"`, and its files authn.key and authn.seal'
+            )
         raise Unusable(f"{folder.path} is not a data folder")
     if not os.path.isdir(folder.log):
         raise Unusable(f"{folder.path} holds no messages: its service keeps them on Kafka; back them up there")

@@ -12,15 +12,25 @@ from typing import Any, NamedTuple
 
 from ams.app.moving.files import Numbered, bad_line
 from ams.core import google_push
+from ams.core.ack_deadline import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import checked_name, is_uuid
-from ams.core.parallel_options import MIN_ACK_DEADLINE
 from ams.core.parallel_options import check as check_options
 from ams.core.public_keys import PublicKey
-from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, MAX_OUTSTANDING, PushConfig, is_https
+from ams.core.push_config import (
+    HTTP_ENDPOINT,
+    MATTERMOST,
+    MAX_ATTEMPTS,
+    MAX_OUTSTANDING,
+    PushConfig,
+    is_https,
+    is_local_http,
+)
+from ams.core.quotas import changed_limits
 from ams.core.rights import checked as checked_rights
+from ams.core.urls import has_credentials
 from ams.push import delivery
 from ams.storage.export_format import (
     FORMAT,
@@ -176,6 +186,7 @@ class Rules:
         self._identity("project", line.id)
         self._known_user(line.created_by)
         _check_days(line.days)
+        changed_limits({}, line.quotas)
         self._projects.add(line.name)
 
     def _membership(self, line: Membership) -> None:
@@ -428,13 +439,16 @@ def _check_push_type(push: PushConfig, is_parallel: bool) -> None:
     if push.google is not None:
         if not is_parallel or push.type != HTTP_ENDPOINT:
             raise InvalidInput("push in Google's form that is not to an endpoint, or of one that is not parallel")
-        google_push.check(push.google, push.endpoint, is_https=True)
+        google_push.check(push.google, push.endpoint, is_permitted=True)
 
 
 def _check_config(push: PushConfig) -> None:
     if push.type not in (HTTP_ENDPOINT, MATTERMOST):
         raise InvalidInput(f"push of type {push.type!r}, which is none")
-    if push.type == HTTP_ENDPOINT and not is_https(push.endpoint):
+    if has_credentials(push.endpoint) or has_credentials(push.mattermost_url):
+        raise InvalidInput("a push endpoint with a user and password in its URL")
+    is_emulators = push.google is not None and is_local_http(push.endpoint)
+    if push.type == HTTP_ENDPOINT and not (is_https(push.endpoint) or is_emulators):
         raise InvalidInput("a push endpoint that is no https URL")
     _check_dead_letters(push)
 

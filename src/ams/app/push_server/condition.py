@@ -11,6 +11,7 @@ from ams.core.observing import Figure, background_failures, figure
 from ams.core.supervisor import Supervisor
 from ams.push import report
 from ams.push.report import Tally
+from ams.web.listener import Listener, connection_counters, connection_gauges
 from ams.wire.push import WorkerState
 
 OK = "ok"
@@ -82,6 +83,7 @@ class PushFigures:
     supervisor: Supervisor = field(default_factory=Supervisor)
     states: States | None = None
     tally: Tally = field(default_factory=lambda: Tally(by_path=True))
+    listeners: list[Listener] = field(default_factory=list)
     draining: bool = False
 
     def why_not_ready(self) -> str | None:
@@ -96,8 +98,10 @@ class PushFigures:
         """Yield what goes up and down."""
         yield figure("ams_push_service_reachable", "1 while the service answers.", self.condition.is_ok)
         yield from report.gauges(self.states() if self.states else {}, by_path=True)
+        yield from connection_gauges("ams_push", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while this server runs."""
         yield from report.counters(self.tally)
         yield background_failures(self.supervisor.survived)
+        yield from connection_counters("ams_push", self.listeners)

@@ -81,7 +81,9 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
 async def _operations(settings: PushSettings, figures: PushFigures, supervisor: Supervisor) -> AsyncIterator[str]:
     """Answer on the operations port until the block ends; gives its URL."""
     with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
-        async with answering_operations(sock, Operations(figures.why_not_ready, metrics_of(figures)), supervisor):
+        operations = Operations(figures.why_not_ready, metrics_of(figures))
+        async with answering_operations(sock, operations, supervisor) as listener:
+            figures.listeners.append(listener)
             yield url_of("http", sock)
 
 

@@ -248,8 +248,14 @@ def _handler(method: Method[Any, Any], answer: Callable[..., Any]) -> "tuple[str
 STOP_SECONDS = 1.0
 """For calls under way, at a stop."""
 
-_OPTIONS = (("grpc.so_reuseport", 0),)
-"""A port that another process has is an error, not shared."""
+MAX_CONNECTIONS = 256
+"""One more is closed as it comes: services that drive this server are few."""
+HANDSHAKE_SECONDS = 10
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+)
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ams.client import wire
+from ams.core.ack_deadline import DEFAULT_ACK_DEADLINE
 from ams.core.names import is_name
 from ams.core.parallel_options import PARALLEL
 from ams.core.push_config import (
@@ -23,11 +24,9 @@ from ams.core.push_config import (
     PushConfig,
     is_https,
 )
+from ams.core.urls import has_credentials
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.upstream import Target
-
-ACK_DEADLINE_SECONDS = 10
-"""Of a target that came without one, as over gRPC: the service's default."""
 
 _PATH = re.compile(r"/projects/([^/]+)/subscriptions/([^/]+)")
 _POLICIES = (LINEAR, SLOWSTART, EXPONENTIAL)
@@ -76,7 +75,7 @@ def of_message(activated: pb.Subscription) -> Target:
         )
     )
     named(activated.full_name)
-    return Target(activated.full_name, activated.full_topic, made, ACK_DEADLINE_SECONDS)
+    return Target(activated.full_name, activated.full_topic, made, DEFAULT_ACK_DEADLINE)
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -162,6 +161,8 @@ def _checked(config: PushConfig) -> PushConfig:
         raise Invalid(f"Invalid push endpoint, {_why_not_https(config.endpoint)}")
     if config.type == MATTERMOST and not config.mattermost_url:
         raise Invalid("Invalid mattermost url, it is empty")
+    if config.type == MATTERMOST and has_credentials(config.mattermost_url):
+        raise Invalid("Invalid mattermost url, it has a user and password in it")
     if config.retry_policy not in _POLICIES:
         raise Invalid(f"Invalid argument, worker {config.retry_policy[:100]} not yet implemented")
     if not 0 <= config.max_messages <= MAX_MESSAGES:
@@ -171,6 +172,8 @@ def _checked(config: PushConfig) -> PushConfig:
 
 
 def _why_not_https(endpoint: str) -> str:
+    if has_credentials(endpoint):
+        return "it has a user and password in it"
     shown = endpoint[:300]
     if not endpoint:
         return 'parse "": empty url'

@@ -66,6 +66,7 @@ async def service(
         made = assemble(settings, engines, roles, reach, trusted, to_nodes)
         await made.counting.catch_up()
         await made.losses.look()
+        await made.stored.measure()
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
                 made.trail,
@@ -76,6 +77,7 @@ async def service(
                 made.working,
                 made.expiry.rounds,
                 made.watched.rounds,
+                made.stored.rounds,
                 made.cases.history,
             ]
             for work in works:

@@ -6,17 +6,19 @@ from functools import partial
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
+from ams.access.quota_slots import ConnectionSlots, QuotaSlots
 from ams.access.rates import Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.nodes import Nodes, nodes_of
 from ams.app.wiring.push import Push, Reach, push_of
 from ams.core.attempts import Attempts
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.names import SubscriptionId
+from ams.core.quotas import STREAMS, WAITING_PULLS
 from ams.core.settings import Settings
 from ams.http.app import App
-from ams.http.auditing import SERVICE, Auditor, Traced
+from ams.http.auditing import SERVICE, Auditor, Traced, is_change
 from ams.http.console import Console
 from ams.http.fast import FastRoutes, Gate
 from ams.http.lane import Lane
@@ -48,7 +50,7 @@ from ams.service.issuers import Bindings
 from ams.service.live import Live
 from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
-from ams.service.parallel.requests import LeaseRequests
+from ams.service.parallel.settling import LeaseRequests
 from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
 from ams.service.projects import Projects
@@ -60,6 +62,7 @@ from ams.service.schemas import Schemas
 from ams.service.seeking import Seeker
 from ams.service.service_doctor import ALONE, Remedies, ServiceDoctor, shared
 from ams.service.snapshots import Snapshots
+from ams.service.stored_bytes import StoredBytes, needed_offsets
 from ams.service.subscriptions import Subscriptions
 from ams.service.tokens import Tokens, TokenUses
 from ams.service.topics import Topics
@@ -123,6 +126,9 @@ class Service:
     token_uses: TokenUses
     expiry: Expiry
     watched: Watched
+    stored: StoredBytes
+    streams: QuotaSlots
+    """Of Google's clients."""
     api: App
     app: App | Traced
     """The API as it is served."""
@@ -149,7 +155,9 @@ def assemble(
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
-    trail = FileTrail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days)
+    trail = FileTrail(
+        engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days, space=engines.space
+    )
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     identity = identity_of(settings, trusted, engines, trail, proxies)
     token_uses = TokenUses(registry.named_tokens)
@@ -165,7 +173,10 @@ def assemble(
     )
     workers = Pool()
     validators = Validators(registry, LongChecks(workers))
-    publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
+    stored = StoredBytes(registry, log, engines.clock, engines.embedded)
+    if engines.embedded:
+        engines.embedded.keep_needed(partial(needed_offsets, registry, cursors), stored.pressed)
+    publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts, stored)
     unread = UnreadAnswers(affordable(settings.max_unread_bytes))
     deliverer = Deliverer(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
@@ -175,11 +186,15 @@ def assemble(
     nodes = nodes_of(settings, engines, to_nodes, unread)
     working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership)
     push = push_of(settings, engines, deliverer, working, dead_letters, reach)
-    gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
+    rules = registry.quotas.rules
+    rates = Rates.of(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
+    waiting, streams = QuotaSlots(rules, WAITING_PULLS), QuotaSlots(rules, STREAMS)
+    connections = ConnectionSlots(rules, settings.max_connections)
+    gate = Gate(admission, settings.auth_option, rates, connections)
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(
-        gate, bodies, publisher, deliverer, working, registry.invalidations, lenient=settings.lenient_data,
-        workers=workers, forwarder=nodes.forwarder,
+        gate, bodies, publisher, deliverer, working, registry.invalidations, strict=settings.strict_data,
+        workers=workers, forwarder=nodes.forwarder, waiting=waiting,
     )  # fmt: skip
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
@@ -209,7 +224,7 @@ def assemble(
         Snapshots(registry, log, cursors, engines.clock),
         Seeker(registry, log, cursors, moved, working.opened.own, working, engines.clock, expiry.note),
         schemas,
-        Projects(registry, log, cursors, changed=settle),
+        Projects(registry, log, cursors, changed=settle, stored=stored, slots=(connections, waiting, streams)),
         reader,
         watcher,
         Live(registry, log, cursors, engines.clock, reader, watcher, working),
@@ -231,7 +246,7 @@ def assemble(
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, cases,
         gate, bodies, auditor, counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched,
-        api, app, lane,
+        stored, streams, api, app, lane,
     )  # fmt: skip
 
 
@@ -265,16 +280,18 @@ def routes(
         {"registry": lambda: registry.away},
         issuers=identity.issuers,
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
+        leap=partial(getattr, engines.embedded, "leap", Milliseconds(0)),
+        not_base64=lambda: counting.not_base64,
         nodes=registry.owners.nodes if nodes.name else None,
     )
+    projects = ProjectRoutes(cases.projects)
     leases = LeaseRequests(deliverer, working.settler)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(
         registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
     )
-    return [
+    rows = [
         *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))).rows(),
-        *AuditRoutes(registry.audit).rows(),
         *MetricsRoutes(metrics, Usage(registry, counting, admission, clock)).rows(),
         *UserRoutes(Users(registry, roles.roles), admission).rows(),
         *TokenRoutes(Tokens(registry, clock)).rows(),
@@ -298,8 +315,11 @@ def routes(
         *RetentionRoutes(cases.retention).rows(),
         *SchemaRoutes(cases.schemas).rows(),
         *TopicRoutes(cases.topics).rows(),
-        *ProjectRoutes(cases.projects).rows(),
+        *projects.quota_rows(),
+        *projects.rows(),
     ]
+    changes = {row.action for row in rows if row.action and is_change(row.method, row.action)}
+    return [*rows, *AuditRoutes(registry.audit, changes).rows()]
 
 
 def _remedies(settings: Settings, engines: Engines) -> Remedies:
@@ -309,11 +329,6 @@ def _remedies(settings: Settings, engines: Engines) -> Remedies:
     guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
     tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
     return shared(lambda log: f"{tool} --delete --topic {log}")
-
-
-def _rates(settings: Settings, clock: Clock) -> Rates | None:
-    users, projects = settings.user_requests_per_second, settings.project_requests_per_second
-    return Rates.of(users=users, projects=projects, clock=clock)
 
 
 def _push_server(settings: Settings) -> str:

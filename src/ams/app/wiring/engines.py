@@ -13,6 +13,7 @@ from ams.core.backoff import Backoff, Pauses
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable, Unusable
 from ams.core.names import Offset, TopicId, new_uuid, topic_id_text
+from ams.core.quotas import QUOTAS, Quotas
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors.acks import CursorStore
@@ -20,6 +21,7 @@ from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
 from ams.storage.folder import Folder
+from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore
@@ -46,6 +48,8 @@ class Engines:
 
     clock: Clock
     folder: Folder
+    space: FreeSpace
+    """Free space on the disk of the folder."""
     log: Log
     registry: Registry
     cursors: CursorStore
@@ -82,20 +86,20 @@ class _Opening:
         self.stack.callback(folder.release)
         embedded = await self._embedded_log(folder) if self.settings.log == "embedded" else None
         # The disk that fills is the data folder's, and the log has a reserve there for all that write to it.
-        on_full = embedded.release_reserve if embedded else _no_reserve
-        registry = await self._registry(folder, on_full)
+        space = embedded.space if embedded else FreeSpace(self.files, folder.path, self.settings.min_free_bytes)
+        registry = await self._registry(folder, space)
         if embedded:
             await _make_missing_logs(embedded, registry)
         log = embedded or await self._kafka_log(registry)
         if self.settings.registry == "sqlite":
-            cursors: CursorStore = await self._sqlite_cursors(folder, on_full, log)
+            cursors: CursorStore = await self._sqlite_cursors(folder, space, log)
         else:
             cursors = await self._shared_cursors(registry)
         history: HistoryStore = (
             FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history(new_uuid())
         )
         self.stack.push_async_callback(history.close)
-        return Engines(self.clock, folder, log, registry, cursors, history, embedded)
+        return Engines(self.clock, folder, space, log, registry, cursors, history, embedded)
 
     async def _embedded_log(self, folder: Folder) -> EmbeddedLog:
         options = log_options(self.settings, folder.path)
@@ -105,13 +109,14 @@ class _Opening:
         self.stack.push_async_callback(log.close)
         return log
 
-    async def _registry(self, folder: Folder, on_full: Callable[[], bool]) -> Registry:
+    async def _registry(self, folder: Folder, space: FreeSpace) -> Registry:
         key, url = await self._token_key(folder), self.settings.registry
         if url == "sqlite":
             url = sqlite_url(folder.registry)
         attempt = partial(
-            Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, on_full=on_full
-        )
+            Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, space=space,
+            quotas=quotas_of(self.settings),
+        )  # fmt: skip
         registry = await patiently("PostgreSQL", attempt, self.tell)
         self.stack.push_async_callback(registry.close)
         return registry
@@ -137,10 +142,10 @@ class _Opening:
         await patiently("Kafka", log.topics, self.tell)
         return log
 
-    async def _sqlite_cursors(self, folder: Folder, on_full: Callable[[], bool], log: Log) -> SqliteCursors:
+    async def _sqlite_cursors(self, folder: Folder, space: FreeSpace, log: Log) -> SqliteCursors:
         ends = await patiently("Kafka", partial(_ends, log), self.tell)
         cursors = await SqliteCursors.open(
-            folder.cursors, ends=ends, clock=self.clock, on_full=on_full, supervisor=self.supervisor
+            folder.cursors, ends=ends, clock=self.clock, on_full=space.release_reserve, supervisor=self.supervisor
         )
         self.stack.push_async_callback(cursors.close)
         return cursors
@@ -158,8 +163,9 @@ class _Opening:
         return cursors
 
 
-def _no_reserve() -> bool:
-    return False
+def quotas_of(settings: Settings) -> Quotas:
+    """Return the quotas of projects."""
+    return Quotas({name: getattr(settings, setting) for name, setting in QUOTAS.items()})
 
 
 async def _make_missing_logs(log: Log, registry: Registry) -> None:

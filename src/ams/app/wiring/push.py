@@ -12,8 +12,9 @@ import structlog
 from ams.app.wiring.engines import Engines
 from ams.core.errors import Unusable
 from ams.core.names import new_uuid
-from ams.core.settings import Settings, is_loopback
+from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
+from ams.core.urls import is_loopback
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoints import EndpointCheck
 from ams.push.leases import RememberedLeases
@@ -88,7 +89,11 @@ def reach_of(settings: Settings) -> Reach | None:
     if not settings.push_enabled:
         return None
     trusted = trust(settings.push_ca_file, "push_ca_file")
-    return Reach(EndpointCheck(guard, trusted), HttpSender(guard, trusted), _driven(settings))
+    return Reach(
+        EndpointCheck(guard, trusted),
+        HttpSender(guard, trusted, local_http=settings.pubsub_emulator),
+        _driven(settings),
+    )
 
 
 def push_identity(settings: Settings, engines: Engines) -> PushIdentity:
@@ -141,7 +146,14 @@ def push_of(
     if reach is not None:
         server = reach.driven or Leaseholders(assignment, runner.settle if runner else no_push_server)
         pushing = Pushing(
-            registry, True, settings.push_worker_token, reach.endpoints, server, assignment, not reach.driven
+            registry,
+            True,
+            settings.push_worker_token,
+            reach.endpoints,
+            server,
+            assignment,
+            not reach.driven,
+            settings.pubsub_emulator,
         )
     return Push(pushing, assignment, dead_letters, identity, runner, reach)
 

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
+from ams.authn.certificates.names import subject_of
 from ams.authn.certificates.reading import Facts, Refusal, quietly, read
 from ams.authn.certificates.trust import Trust
 from ams.authn.values import UNREADABLE
@@ -132,7 +133,7 @@ def _refusal(error: crypto.X509StoreContextError) -> Refusal:
 def _subject(certificate: crypto.X509) -> str:
     try:
         with quietly():
-            return certificate.to_cryptography().subject.rfc4514_string()
+            return subject_of(certificate.to_cryptography()).rfc4514_string()
     except ValueError:
         return "a name that cannot be read"
 

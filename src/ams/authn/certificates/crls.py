@@ -22,9 +22,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 
+from ams.authn.certificates.names import ComparableName, comparable, issuer_of_list
 from ams.authn.certificates.reading import Facts, milliseconds, quietly
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Unavailable
+from ams.core.urls import without_credentials
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 from ams.storage.files import Disk, write_whole
@@ -65,6 +67,7 @@ class Doubt(Exception):
 
 def unreachable(url: str) -> Doubt:
     """A list that cannot be fetched (contract 9.3); `Internal Error: ` is put before it on the wire, as before all."""
+    url = without_credentials(url)
     return Doubt(url, Unavailable(f"Could not access CRL {url}"))
 
 
@@ -83,6 +86,10 @@ def useless(source: str, why: str) -> Doubt:
     return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
 
 
+MOST_REDIRECTS = 3
+"""Redirects that one fetch follows. CAs move their lists, mostly to `https`; the signature makes a list valid."""
+
+
 class UnreadableList(Exception):
     """This is no list of withdrawn certificates."""
 
@@ -93,8 +100,8 @@ class RevocationList:
 
     source: str
     """Path or URL."""
-    issuer: bytes
-    """The name it is published in, encoded."""
+    issuer: ComparableName
+    """The name it is published in."""
     this_update: Milliseconds
     next_update: Milliseconds | None
     size: int
@@ -117,7 +124,7 @@ class RevocationList:
                 scope = next(
                     (e.value for e in crl.extensions if isinstance(e.value, x509.IssuingDistributionPoint)), None
                 )
-                issuer, odd = crl.issuer.public_bytes(), _odd(crl.extensions, scope)
+                issuer, odd = comparable(issuer_of_list(crl)), _odd(crl.extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
         except Exception as error:  # a parser's, of many kinds
@@ -173,7 +180,7 @@ class RevocationList:
         return entry is None or not _is_taken_back(entry)
 
     def _verified(self, issuer: Facts) -> bool:
-        if self.issuer != issuer.subject.public_bytes():
+        if self.issuer != comparable(issuer.subject):
             return False
         usage = issuer.extension(x509.KeyUsage)
         if usage is not None and not usage.crl_sign:
@@ -286,17 +293,17 @@ class FetchedLists:
         if before is None and kept is not None and kept.is_current(self._clock.wall()):
             return self._note(key, issuer, kept, None)
         try:
-            data = await self._client.get(key[0])
+            data = await self._client.get(key[0], redirects=MOST_REDIRECTS)
             fresh = await asyncio.to_thread(_verified, data, key[0], issuer)
             if fresh.is_ahead(self._clock.wall()):  # stored, it would block all newer lists until then
                 raise useless(key[0], "it is of the future")
         except AnswerTooLong:
             return self._note(key, issuer, kept, too_long(key[0]))
         except RequestFailed as error:
-            logger.warning("crl.not_fetched", url=key[0], reason=str(error))
+            logger.warning("crl.not_fetched", url=without_credentials(key[0]), reason=str(error))
             return self._note(key, issuer, kept, unreachable(key[0]))
         except Doubt as doubt:
-            logger.warning("crl.not_believed", url=key[0], reason=str(doubt))
+            logger.warning("crl.not_believed", url=without_credentials(key[0]), reason=str(doubt))
             return self._note(key, issuer, kept, doubt)
         if kept is not None and kept.this_update >= fresh.this_update:
             return self._note(key, issuer, kept, None)
@@ -358,7 +365,7 @@ class FetchedLists:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             write_whole(Disk(), self._path(key), data)
         except OSError as error:
-            logger.warning("crl.not_kept", url=key[0], reason=error.strerror)
+            logger.warning("crl.not_kept", url=without_credentials(key[0]), reason=error.strerror)
 
     def _remove_file(self, key: Key) -> None:
         with contextlib.suppress(OSError):

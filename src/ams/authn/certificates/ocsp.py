@@ -16,6 +16,7 @@ from ams.authn.certificates.reading import Facts, milliseconds, read
 from ams.core.cache import LruCache
 from ams.core.clock import Clock
 from ams.core.errors import Unavailable
+from ams.core.urls import without_credentials
 from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 
@@ -58,6 +59,7 @@ def responder_urls(certificate: Facts) -> list[str]:
 
 def no_answer(url: str) -> Doubt:
     """An OCSP responder that gives no answer, or none to be believed."""
+    url = without_credentials(url)
     return Doubt(url, Unavailable(f"Could not access OCSP responder {url}"))
 
 
@@ -98,7 +100,7 @@ class Responders:
                 data = await self._client.post(url, body, _TYPE)
                 return self._read(data, asked, issuer)
             except (RequestFailed, _NotBelieved) as error:
-                logger.warning("ocsp.no_answer", url=url, reason=str(error))
+                logger.warning("ocsp.no_answer", url=without_credentials(url), reason=str(error))
         raise no_answer(urls[0])
 
     def _read(self, data: bytes, asked: ocsp.OCSPRequest, issuer: Facts) -> OcspAnswer:

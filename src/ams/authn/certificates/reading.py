@@ -15,6 +15,7 @@ from typing import Literal, TypeVar, get_args
 
 from cryptography import x509
 
+from ams.authn.certificates.names import issuer_of, subject_of
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Milliseconds
 from ams.core.errors import CertificateRefused
@@ -70,8 +71,8 @@ def read(certificate: x509.Certificate) -> Facts:
         try:
             facts = Facts(
                 certificate,
-                certificate.subject,
-                certificate.issuer,
+                subject_of(certificate),
+                issuer_of(certificate),
                 certificate.serial_number,
                 milliseconds(certificate.not_valid_before_utc),
                 milliseconds(certificate.not_valid_after_utc),

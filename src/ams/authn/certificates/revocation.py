@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.x509.ocsp import OCSPCertStatus
 
 from ams.authn.certificates.crls import Doubt, FetchedLists, RevocationList, ends_at, unreachable, useless
+from ams.authn.certificates.names import comparable
 from ams.authn.certificates.ocsp import Responders, no_answer, responder_urls
 from ams.authn.certificates.reading import Facts, Refusal
 from ams.authn.certificates.trust import Trust
@@ -83,7 +84,7 @@ class Revocation:
         self, certificate: Facts, issuer: Facts, trust: Trust, urls: Collection[str]
     ) -> RevocationList | None:
         """Return the newest of the folder's lists that is about a certificate."""
-        known = trust.lists.get(issuer.subject.public_bytes(), ())
+        known = trust.lists.get(comparable(issuer.subject), ())
         for each in sorted(known, key=lambda each: each.this_update, reverse=True):
             if each.is_about(certificate, urls) and await asyncio.to_thread(each.is_signed_by, issuer):
                 return each

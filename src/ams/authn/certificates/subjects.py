@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from ams.authn.certificates.names import issuer_of, subject_of
+from ams.authn.certificates.reading import quietly
 from ams.core.cache import LruCache
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import CertificateRefused
@@ -60,13 +62,14 @@ class Subjects:
 
 def _read(leaf: x509.Certificate) -> Subject:
     try:
-        subject = leaf.subject
-        return Subject(
-            name=of_certificate(subject),
-            sha256=subject_sha256(subject),
-            lost=unrepresentable(subject),
-            issuer=of_certificate(leaf.issuer),
-        )
+        with quietly():
+            subject, issuer = subject_of(leaf), issuer_of(leaf)
+            return Subject(
+                name=of_certificate(subject),
+                sha256=subject_sha256(subject),
+                lost=unrepresentable(subject),
+                issuer=of_certificate(issuer),
+            )
     except (ValueError, TypeError):  # values that are no text of the encoding they claim
         raise CertificateRefused("Your certificate has a subject that cannot be read") from None
 

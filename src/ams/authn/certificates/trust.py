@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import crypto
 
 from ams.authn.certificates.crls import RevocationList, UnreadableList
+from ams.authn.certificates.names import ComparableName, subject_of
 from ams.authn.certificates.reading import quietly
 from ams.core.clock import Clock
 from ams.outgoing.sharing import Shared
@@ -40,7 +41,7 @@ class Trust:
     """What the folder held at one time."""
 
     authorities: tuple[x509.Certificate, ...] = ()
-    lists: Mapping[bytes, tuple[RevocationList, ...]] = field(default_factory=dict)
+    lists: Mapping[ComparableName, tuple[RevocationList, ...]] = field(default_factory=dict)
     """By the name of their issuer, encoded."""
     generation: int = 0
     anchors: tuple[crypto.X509, ...] = ()
@@ -170,7 +171,7 @@ def _certificate(data: bytes) -> x509.Certificate:
     with quietly():
         is_pem = data.startswith(b"-----")
         certificate = x509.load_pem_x509_certificate(data) if is_pem else x509.load_der_x509_certificate(data)
-        certificate.subject.public_bytes()
+        subject_of(certificate).public_bytes()
     try:
         crypto.X509.from_cryptography(certificate)
     except crypto.Error as error:
@@ -187,7 +188,7 @@ def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
     authorities = {
         each.public_bytes(Encoding.DER): each for content in contents.values() for each in content.certificates
     }
-    lists: dict[bytes, list[RevocationList]] = {}
+    lists: dict[ComparableName, list[RevocationList]] = {}
     for content in contents.values():
         for each in content.lists:
             lists.setdefault(each.issuer, []).append(each)

@@ -32,6 +32,7 @@ from ams.core.clock import Clock
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
+from ams.core.versions import written
 from ams.http.asgi import JSON, Header, Receive, Send, answer
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, ClientLeft
 from ams.storage.audit.event import AuditEvent, result_of
@@ -46,7 +47,7 @@ REQUEST_ID = b"x-request-id"
 ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
 ALLOWED: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"OPTIONS, POST, GET, PUT, DELETE, HEAD"),
-    (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, X-Api-Key"),
+    (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, X-Api-Key, If-Match"),
 )
 """What a preflight is answered: pages of any origin may use the management routes with a key (contract 2; 15, A20).
 
@@ -100,16 +101,14 @@ class AuthnApp:
         self._clock = clock
         self._deadline = deadline_seconds
         self._bodies = Bodies(SMALL_BODY, BUFFERED, body_seconds)
-        self._routes = Routes(
-            [
-                *ServiceTypeRoutes(service_types).rows(),
-                *AuthMethodRoutes(service_types, auth_methods).rows(),
-                *BindingRoutes(service_types, bindings).rows(),
-                *KeyRoutes(keys).rows(),
-                *OpenRoutes(gate, login, self._health).rows(),
-                *audit_rows(audit),
-            ]
-        )
+        rows = [
+            *ServiceTypeRoutes(service_types).rows(),
+            *AuthMethodRoutes(service_types, auth_methods).rows(),
+            *BindingRoutes(service_types, bindings).rows(),
+            *KeyRoutes(keys).rows(),
+            *OpenRoutes(gate, login, self._health).rows(),
+        ]
+        self._routes = Routes([*rows, *audit_rows(audit, rows)])
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -149,7 +148,8 @@ class AuthnApp:
             await self._record(request, made, refused.message if refused else "")
         if refused is not None:
             return _refused(refused)
-        return made.code, b"" if made.code == 204 else encoded(made.body), ()
+        more = [(b"etag", written(made.version).encode())] if made.version else []
+        return made.code, b"" if made.code == 204 else encoded(made.body), more
 
     async def _outcome(self, request: "_Request") -> tuple[Made, Refusal | None]:
         """Carry a request out; return what it made, or the status and text it is refused with."""

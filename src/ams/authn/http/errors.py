@@ -17,8 +17,11 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.AckTimeout: Status(408, "REQUEST TIMEOUT"),
     errors.AlreadyExists: Status(409, "CONFLICT"),
     errors.Conflict: Status(409, "CONFLICT"),
+    errors.ChangedMeanwhile: Status(412, "PRECONDITION FAILED"),
     errors.TooLarge: Status(413, "REQUEST ENTITY TOO LARGE"),
+    errors.UnknownCoding: Status(415, "UNSUPPORTED MEDIA TYPE"),
     errors.Unprocessable: Status(422, "UNPROCESSABLE ENTITY"),
+    errors.QuotaExceeded: Status(429, "TOO MANY REQUESTS"),
     errors.RateLimited: Status(429, "TOO MANY REQUESTS"),
     errors.Unavailable: Status(500, "INTERNAL SERVER ERROR"),
     errors.Damaged: Status(500, "INTERNAL SERVER ERROR"),
@@ -27,7 +30,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.Overloaded: Status(503, "SERVICE UNAVAILABLE"),
     errors.ServiceTimeout: Status(504, "GATEWAY TIMEOUT"),
 }
-"""The nearest class in an error's ancestry decides. Contract 4; 413, 429, 502, 503 and 504 are ours (15, A17, A20)."""
+"""The nearest class in an error's ancestry decides. Contract 4; 412 to 415, 429, 502 to 504 are ours (15, A17, A20)."""
 
 METHOD_NOT_ALLOWED = Status(405, "METHOD NOT ALLOWED")
 INTERNAL = Status(500, "INTERNAL SERVER ERROR")

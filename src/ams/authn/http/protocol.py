@@ -1,83 +1,39 @@
 """Connections of the certificate service: their limits, and the peer of each request."""
 
 import asyncio
-import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
-
-import structlog
-import uvicorn
+from typing import cast
 
 from ams.authn.http.errors import unasked
 from ams.authn.http.tls import AskingConnection, AskingContext
 from ams.authn.values import PEER, Peer
 from ams.core.errors import BadRequest
-from ams.http.asgi import Application, is_within, usual_address
-from ams.http.protocol import GOODBYE_SECONDS, LimitedProtocol, limited
+from ams.http.asgi import Application, usual_address
+from ams.http.protocol import LimitedProtocol, limited
 from ams.http.server import Server, server
-from ams.outgoing.guard import Network
-
-logger = structlog.get_logger("ams.authn.connections")
+from ams.web.listener import ListenerLimits
 
 
 @dataclass(slots=True, kw_only=True)
 class Front:
-    """What all connections share, and how many were refused."""
+    """What all connections share."""
 
     context: AskingContext
-    proxies: Sequence[Network] = ()
-    """Networks that connections with the PROXY protocol may come from; unused without it."""
-    head_seconds: float = 5.0
-    """For a handshake, and again for the head of a request (contract 11)."""
+    limits: ListenerLimits
     read_seconds: float = 5.0
     """For a whole request, and again for the rest of it after its head."""
+    head_seconds: float = 5.0
+    """For the head of a request, as for a handshake before it (contract 11)."""
     idle_seconds: float = 60.0
     max_header_bytes: int = 64 * 2**10
-    max_connections: int = 10_000
-    refused_connections: int = 0
-    """Those that did not come from a proxy."""
 
     def server(self, app: Application) -> Server:
         """Return a server for an application, which finds a `Peer` in the scope of each request."""
         speaks = limited(
-            self.max_header_bytes,
-            self.max_connections,
-            min(self.head_seconds, self.read_seconds),
-            base=PeerProtocol,
-            refusal=unasked,
+            self.max_header_bytes, min(self.head_seconds, self.read_seconds), base=PeerProtocol, refusal=unasked
         )
         speaks = type(speaks.__name__, (speaks,), {"front": self})
-        return AskingServer(server(app, http=speaks, keep_alive=self.idle_seconds).config, self)
-
-
-class AskingServer(Server):
-    """A server whose handshakes are over in time, as uvicorn has no setting for."""
-
-    def __init__(self, config: uvicorn.Config, front: Front) -> None:
-        super().__init__(config)
-        self._front = front
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take connections on these sockets."""
-        loop = asyncio.get_running_loop()
-        config, state = self.config, self.server_state
-
-        def connection() -> asyncio.Protocol:
-            return cast("asyncio.Protocol", cast("Any", config.http_protocol_class)(config, state, {}))
-
-        self.servers = [
-            await loop.create_server(
-                connection,
-                sock=each,
-                ssl=self._front.context,
-                backlog=config.backlog,
-                ssl_handshake_timeout=self._front.head_seconds,
-                ssl_shutdown_timeout=GOODBYE_SECONDS,
-            )
-            for each in sockets or []
-        ]
-        self.started = True
+        return server(app, "api", self.limits, http=speaks, context=self.context, keep_alive=self.idle_seconds)
 
 
 class PeerProtocol(LimitedProtocol):
@@ -90,16 +46,10 @@ class PeerProtocol(LimitedProtocol):
     _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
-        """Take the connection with the client that a proxy states; close one that is not from a proxy."""
+        """Take the connection, with the client that a proxy states."""
         super().connection_made(transport)
         preface = self._asked().preface
-        if preface is None:
-            return
-        if self.client is None or not is_within(usual_address(self.client[0]), self.front.proxies):
-            self.front.refused_connections += 1
-            logger.debug("connection.refused", address=self.client and self.client[0], reason="not a proxy")
-            transport.abort()
-        elif preface.client is not None:
+        if preface is not None and preface.client is not None:
             self.client = preface.client
 
     def connection_lost(self, exc: Exception | None) -> None:

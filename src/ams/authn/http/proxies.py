@@ -21,6 +21,7 @@ from typing import Any
 from cryptography import x509
 
 from ams.authn.certificates.checks import CertificateChecks
+from ams.authn.certificates.names import subject_of
 from ams.authn.certificates.subjects import unrepresentable
 from ams.authn.http.errors import refusal
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented, without_secrets
@@ -169,7 +170,7 @@ class Relaying:
         if presented is None:
             return False
         try:
-            subject = presented.leaf.subject
+            subject = subject_of(presented.leaf)
             # A subject that only looks like a listed one in the normal form would pose as every site (15, A8).
             return of_certificate(subject) in self._names and unrepresentable(subject) is None
         except Exception:  # an encoding that cannot be read is on no list

@@ -1,17 +1,18 @@
 """The routes of the certificate service (contract 3); keys and the audit log are ours."""
 
 import platform
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
 
 import ams
 from ams.authn import values
 from ams.authn.http.gate import Gate
 from ams.authn.http.routing import Asked, Made, Row
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, masked, require_kind
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, masked, require_kind, without_logins
 from ams.authn.store.paging import Page
 from ams.authn.values import Peer
 from ams.core.clock import optional_date, resource_date
+from ams.core.versions import version_of
 from ams.storage.audit.event import LOGIN
 from ams.wire import authn as wire
 from ams.wire.authn import AuthMethodFields, BindingFields, KeyFields, ServiceTypeFields
@@ -21,8 +22,8 @@ TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
 HOST = TYPE + "/hosts/{host}"
 
-AuditRecords = Callable[[Asked], Awaitable[object]]
-"""Answers what is asked of the audit log with what is written as JSON."""
+AuditRecords = Callable[[Asked, Collection[str]], Awaitable[object]]
+"""Answers what is asked of the audit log, of which these are the actions, with what is written as JSON."""
 Health = Callable[[], Awaitable[str]]
 """Returns what is wrong with the database; empty when it answers."""
 
@@ -63,12 +64,14 @@ class ServiceTypeRoutes:
 
     async def show(self, asked: Asked) -> Made:
         """Show a service type."""
-        return Made(200, _service_type(await self._service_types.get(asked.names["service-type"])))
+        found = await self._service_types.get(asked.names["service-type"])
+        return Made(200, _service_type(found), version=version_of(found))
 
     async def update(self, asked: Asked) -> Made:
         """Change a service type."""
         found = await self._service_types.get(asked.names["service-type"])
-        return Made(200, _service_type(await self._service_types.update(found, await asked.read(ServiceTypeFields))))
+        fields = await asked.read(ServiceTypeFields)
+        return Made(200, _service_type(await self._service_types.update(found, fields, asked.expected)))
 
     async def delete(self, asked: Asked) -> Made:
         """Remove a service type, and all it has."""
@@ -102,12 +105,13 @@ class AuthMethodRoutes:
 
     async def show(self, asked: Asked) -> Made:
         """Show the auth method of a host."""
-        return Made(200, _auth_method(await self._auth_methods.get(await self._type(asked), asked.names["host"])))
+        found = await self._auth_methods.get(await self._type(asked), asked.names["host"])
+        return Made(200, _auth_method(found), version=version_of(masked(found)))
 
     async def update(self, asked: Asked) -> Made:
         """Change the auth method of a host."""
         found = await self._auth_methods.get(await self._type(asked), asked.names["host"])
-        changed = await self._auth_methods.update(found, await asked.read(AuthMethodFields))
+        changed = await self._auth_methods.update(found, await asked.read(AuthMethodFields), asked.expected)
         return Made(200, _auth_method(changed))
 
     async def delete(self, asked: Asked) -> Made:
@@ -163,12 +167,14 @@ class BindingRoutes:
 
     async def show(self, asked: Asked) -> Made:
         """Show a binding."""
-        return Made(200, _binding(await self._bindings.get(asked.names["name"])))
+        found = await self._bindings.get(asked.names["name"])
+        return Made(200, _binding(found), version=version_of(without_logins(found)))
 
     async def update(self, asked: Asked) -> Made:
         """Change a binding."""
         found = await self._bindings.get(asked.names["name"])
-        return Made(200, _binding(await self._bindings.update(found, await asked.read(BindingFields))))
+        fields = await asked.read(BindingFields)
+        return Made(200, _binding(await self._bindings.update(found, fields, asked.expected)))
 
     async def delete(self, asked: Asked) -> Made:
         """Remove a binding."""
@@ -305,14 +311,14 @@ def _key(value: values.Key, secret: str = "") -> wire.Key:
     return wire.Key(value.name, value.scope, resource_date(value.created_on), secret)
 
 
-def audit_rows(audit: AuditRecords | None) -> list[Row]:
-    """Return the route of the audit log, if there is one."""
+def audit_rows(audit: AuditRecords | None, rows: Iterable[Row]) -> list[Row]:
+    """Return the route of the audit log, if there is one; of the changes that `rows` make there may be events."""
     if audit is None:
         return []
-    records = audit
+    records, actions = audit, frozenset(row.action for row in rows if row.changes)
 
     async def show(asked: Asked) -> Made:
-        return Made(200, await records(asked))
+        return Made(200, await records(asked, actions))
 
     return [Row("GET", "/audit", "audit:list", show, of_keys=True)]
 

@@ -10,6 +10,7 @@ from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.store.paging import PageRequest
 from ams.authn.values import Peer
 from ams.core.errors import BadRequest, NotFound
+from ams.core.versions import Precondition, read_if_match
 from ams.http.asgi import Header, query_value
 from ams.wire.base import Request
 
@@ -29,6 +30,11 @@ class Asked:
     headers: Sequence[Header]
     peer: Peer
     body: Callable[[], Awaitable[bytes]]
+
+    @property
+    def expected(self) -> Precondition:
+        """The versions that a change is meant for; raises `InvalidInput`."""
+        return read_if_match(",".join(value.decode("latin-1") for name, value in self.headers if name == b"if-match"))
 
     def parameter(self, name: str) -> str:
         """Return the first value of a query parameter, empty without one."""
@@ -53,6 +59,8 @@ class Made(NamedTuple):
     body: object = None
     name: str = ""
     """What follows the path for what was made, where the path does not name it: for the audit log."""
+    version: str = ""
+    """Of what is shown, for `If-Match`; empty for what has none."""
 
 
 Handler = Callable[[Asked], Awaitable[Made]]

@@ -14,7 +14,6 @@ The loop's machinery takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours 
 import contextlib
 import functools
 import ssl
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
+from ams.authn.certificates.names import issuer_of, subject_of
 from ams.authn.http.proxies import Malformed, Preface
 from ams.authn.values import UNREADABLE, Presented
 
@@ -43,24 +43,13 @@ class AskingContext(ssl.SSLContext):
     """
 
     proxied: bool
-    max_handshakes: int
-    failures: int
-    """Handshakes that came to nothing, other than by taking too long."""
     _inner: SSL.Context
-    _under_way: "weakref.WeakSet[AskingConnection]"
 
     @classmethod
-    def make(cls, *, proxied: bool = False, max_handshakes: int = 10_000) -> "AskingContext":
-        """Return a context without a certificate of its own yet.
-
-        With `proxied`, connections begin with what a proxy says. Beyond `max_handshakes` at a time, those who come are
-        turned away.
-        """
+    def make(cls, *, proxied: bool = False) -> "AskingContext":
+        """Return a context without a certificate yet; with `proxied`, a proxy speaks before each handshake."""
         context = cls(ssl.PROTOCOL_TLS_SERVER)
         context.proxied = proxied
-        context.max_handshakes = max_handshakes
-        context.failures = 0
-        context._under_way = weakref.WeakSet()  # those that take too long are dropped by the loop
         return context
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
@@ -76,21 +65,7 @@ class AskingContext(ssl.SSLContext):
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> Any:
         """Return the server's side of a connection, as the event loop asks for it."""
-        if len(self._under_way) >= self.max_handshakes:
-            self._failed("too many handshakes at a time")
-            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many handshakes at a time")
-        connection = AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None, self._over)
-        self._under_way.add(connection)
-        return connection
-
-    def _over(self, connection: "AskingConnection", reason: str | None) -> None:
-        self._under_way.discard(connection)
-        if reason is not None:
-            self._failed(reason)
-
-    def _failed(self, reason: str) -> None:
-        self.failures += 1
-        logger.debug("handshake.failed", reason=reason)
+        return AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None)
 
 
 class AskingConnection:
@@ -102,14 +77,11 @@ class AskingConnection:
         incoming: ssl.MemoryBIO,
         outgoing: ssl.MemoryBIO,
         preface: Preface | None,
-        over: "Callable[[AskingConnection, str | None], None]",
     ) -> None:
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
         self._incoming = incoming
         self._outgoing = outgoing
-        self._over = over
-        """Called at the end of the handshake, and what was wrong, if anything."""
         self._awaited = preface
         """What has to come before the handshake, until it has."""
         self._fed = False
@@ -133,14 +105,7 @@ class AskingConnection:
 
     def do_handshake(self) -> None:
         """Go on with the handshake."""
-        try:
-            self._do(self._connection.do_handshake)
-        except ssl.SSLWantReadError:
-            raise
-        except ssl.SSLError as error:
-            self._over(self, str(error.args[-1]))
-            raise
-        self._over(self, None)
+        self._do(self._connection.do_handshake)
 
     def read(self, size: int = 1024, buffer: Any = None) -> Any:
         """Read what came; into a buffer if there is one."""
@@ -259,7 +224,7 @@ def _known(certificate: x509.Certificate) -> x509.Certificate:
 
 def _whole(certificate: x509.Certificate) -> x509.Certificate:
     """Return a certificate whose parts are read."""
-    _ = certificate.subject, certificate.issuer, certificate.serial_number  # read only when asked for
+    _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # read only when asked for
     return certificate
 
 

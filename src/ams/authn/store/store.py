@@ -1,6 +1,6 @@
 """The store: one database, a part for each kind of record; and the keys of the management interface."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from sqlalchemy import Connection, Row, delete, insert, select
@@ -80,7 +80,6 @@ class Store:
         *,
         password: str = "",
         clock: Clock | None = None,
-        on_full: Callable[[], bool] = lambda: False,
         cache_size: int = CACHE_SIZE,
     ) -> Self:
         """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
@@ -90,9 +89,7 @@ class Store:
         now.
         """
         secrets = Secrets(key)
-        database = await opened(
-            url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, on_full=on_full
-        )
+        database = await opened(url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password)
         return cls(database, secrets, clock or SystemClock(), cache_size)
 
     @property

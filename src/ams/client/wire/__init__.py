@@ -5,6 +5,7 @@ service are in `ams.client.wire.authn`. This package depends on the wire only.
 """
 
 from ams.client.wire.call import Call as Call
+from ams.client.wire.call import Versioned as Versioned
 from ams.client.wire.issuers import create_binding as create_binding
 from ams.client.wire.issuers import create_issuer as create_issuer
 from ams.client.wire.issuers import delete_binding as delete_binding
@@ -19,9 +20,12 @@ from ams.client.wire.projects import create_project as create_project
 from ams.client.wire.projects import delete_project as delete_project
 from ams.client.wire.projects import get_member as get_member
 from ams.client.wire.projects import get_project as get_project
+from ams.client.wire.projects import get_project_quotas as get_project_quotas
 from ams.client.wire.projects import list_members as list_members
 from ams.client.wire.projects import list_projects as list_projects
+from ams.client.wire.projects import modify_project_quotas as modify_project_quotas
 from ams.client.wire.projects import modify_project_retention as modify_project_retention
+from ams.client.wire.projects import refresh_member_token as refresh_member_token
 from ams.client.wire.projects import remove_member as remove_member
 from ams.client.wire.projects import update_member as update_member
 from ams.client.wire.projects import update_project as update_project
@@ -46,6 +50,7 @@ from ams.client.wire.subscriptions import Subscription as Subscription
 from ams.client.wire.subscriptions import Subscriptions as Subscriptions
 from ams.client.wire.subscriptions import ack_id as ack_id
 from ams.client.wire.subscriptions import acknowledge as acknowledge
+from ams.client.wire.subscriptions import change_subscription_acl as change_subscription_acl
 from ams.client.wire.subscriptions import create_subscription as create_subscription
 from ams.client.wire.subscriptions import dead_letter as dead_letter
 from ams.client.wire.subscriptions import delete_subscription as delete_subscription
@@ -71,6 +76,7 @@ from ams.client.wire.subscriptions import time_to_offset as time_to_offset
 from ams.client.wire.subscriptions import update_subscription as update_subscription
 from ams.client.wire.subscriptions import verify_push_endpoint as verify_push_endpoint
 from ams.client.wire.topics import attach_schema as attach_schema
+from ams.client.wire.topics import change_topic_acl as change_topic_acl
 from ams.client.wire.topics import create_schema as create_schema
 from ams.client.wire.topics import create_topic as create_topic
 from ams.client.wire.topics import delete_schema as delete_schema
@@ -135,6 +141,7 @@ from ams.wire.parallel import Snapshot as Snapshot
 from ams.wire.parallel import Snapshots as Snapshots
 from ams.wire.projects import Acl as Acl
 from ams.wire.projects import Project as Project
+from ams.wire.projects import ProjectQuotas as ProjectQuotas
 from ams.wire.projects import Projects as Projects
 from ams.wire.projects import Topic as Topic
 from ams.wire.projects import TopicOffsets as TopicOffsets

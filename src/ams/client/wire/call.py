@@ -3,8 +3,8 @@
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -14,6 +14,14 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 """What a name may be (contract 2); here too, because this package depends on the wire only."""
+
+
+class Versioned(NamedTuple, Generic[T]):
+    """What was read, and in which version."""
+
+    value: T
+    version: str
+    """The `ETag` of the answer; empty when the service gives none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,19 @@ class Call(Generic[T]):
     """Whether sending it again, after an answer that was lost, does no harm; a GET never does any."""
     successes: frozenset[int] = frozenset({200})
     """Statuses of answers that `read` reads; all others of AMS are errors, or of something else."""
+    versioned: bool = False
+    """Whether the answer reads into `Versioned`."""
+
+    def with_version(self) -> "Call[Versioned[T]]":
+        """Return the same call, of which the answer comes with its version."""
+        return cast("Call[Versioned[T]]", replace(self, versioned=True))
+
+    def if_match(self, version: str) -> "Call[T]":
+        """Return the same change, made only while what it changes has this version; `ChangedMeanwhile` otherwise.
+
+        An empty version is any.
+        """
+        return replace(self, headers={**self.headers, "If-Match": version}) if version else self
 
     @property
     def may_repeat(self) -> bool:

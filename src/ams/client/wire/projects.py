@@ -1,9 +1,9 @@
 """Calls about projects and their members (contract 7)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ams.client.wire.call import Call, json_body, members_path, nothing, page, projects_path, reader
-from ams.wire.projects import NewProject, NewRetention, Project, ProjectChange, Projects
+from ams.wire.projects import NewProject, NewRetention, Project, ProjectChange, ProjectQuotas, Projects, QuotaChanges
 from ams.wire.users import MemberBody, MemberRoles, MembershipBody, User, Users
 
 
@@ -22,15 +22,28 @@ def create_project(project: str, description: str = "") -> Call[Project]:
     return Call("POST", projects_path(project), reader(Project), json_body(NewProject(description)))
 
 
-def update_project(project: str, *, name: str = "", description: str = "") -> Call[Project]:
-    """Rename or describe a project; what is empty stays as it is."""
-    body = ProjectChange(name=name or None, description=description or None)
+def update_project(
+    project: str, *, name: str = "", description: str = "", strict_data: bool | None = None
+) -> Call[Project]:
+    """Rename or describe a project, or say whether it refuses data that is not base64; what is empty or None stays."""
+    body = ProjectChange(name=name or None, description=description or None, strict_data=strict_data)
     return Call("PUT", projects_path(project), reader(Project), json_body(body))
 
 
 def modify_project_retention(project: str, seconds: int) -> Call[Project]:
     """Say how long messages are kept in topics without a time of their own, at most a year; 0: as the service says."""
     return Call("POST", projects_path(project, "modifyRetention"), reader(Project), json_body(NewRetention(seconds)))
+
+
+def get_project_quotas(project: str) -> Call[ProjectQuotas]:
+    """Ask for the quotas of a project, and what it uses of them."""
+    return Call("GET", projects_path(project, "quotas"), reader(ProjectQuotas))
+
+
+def modify_project_quotas(project: str, quotas: Mapping[str, int | None]) -> Call[ProjectQuotas]:
+    """Change quotas of a project; 0: no limit, None: the default again. What is not named stays."""
+    body = json_body(QuotaChanges(dict(quotas)))
+    return Call("POST", projects_path(project, "modifyQuotas"), reader(ProjectQuotas), body)
 
 
 def delete_project(project: str) -> Call[None]:
@@ -62,6 +75,11 @@ def update_member(project: str, user: str, roles: Sequence[str]) -> Call[User]:
 def add_member(project: str, user: str, roles: Sequence[str] = ()) -> Call[User]:
     """Make an existing user a member of the project."""
     return Call("POST", members_path(project, user, "add"), reader(User), json_body(MemberRoles(list(roles))))
+
+
+def refresh_member_token(project: str, user: str) -> Call[User]:
+    """Give a member a new token; the old one is dead at once. A project_admin may for one who is nowhere else."""
+    return Call("POST", members_path(project, user, "refreshToken"), reader(User))
 
 
 def remove_member(project: str, user: str) -> Call[None]:

@@ -10,7 +10,7 @@ import msgspec
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
 from ams.wire.messages import AckBody, PullBody, Received
 from ams.wire.parallel import ParallelOptions
-from ams.wire.projects import Acl, NewAccessList
+from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
     MAX_STATES,
     BeatBody,
@@ -111,6 +111,14 @@ def delete_subscription(project: str, subscription: str) -> Call[None]:
 def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
     """Get the users who may consume."""
     return Call("GET", subscriptions_path(project, subscription, "acl"), reader(Acl))
+
+
+def change_subscription_acl(
+    project: str, subscription: str, add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> Call[Acl]:
+    """Add users to those who may consume and remove others; returns the list."""
+    body = json_body(AccessListChange(list(add), list(remove)))
+    return Call("POST", subscriptions_path(project, subscription, "changeAcl"), reader(Acl), body, repeatable=True)
 
 
 def modify_subscription_acl(project: str, subscription: str, users: Sequence[str]) -> Call[None]:

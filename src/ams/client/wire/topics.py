@@ -11,6 +11,7 @@ from ams.client.wire.call import Call, json_body, nothing, page, reader, schemas
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
+    AccessListChange,
     Acl,
     NewAccessList,
     NewRetention,
@@ -71,6 +72,12 @@ def get_topic_acl(project: str, topic: str) -> Call[Acl]:
 def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[None]:
     """Set the users who may publish; replaces the list, and an empty one closes the topic to publishers."""
     return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body(NewAccessList(list(users))))
+
+
+def change_topic_acl(project: str, topic: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Call[Acl]:
+    """Add users to those who may publish and remove others; returns the list."""
+    body = json_body(AccessListChange(list(add), list(remove)))
+    return Call("POST", topics_path(project, topic, "changeAcl"), reader(Acl), body, repeatable=True)
 
 
 def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[Topic]:

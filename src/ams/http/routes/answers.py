@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
+from ams.core.versions import version_of
+from ams.http.routing import Versioned
 from ams.storage.registry.records import Page
 from ams.wire.base import ListPage
 
@@ -17,6 +19,12 @@ EMPTY = b""
 EMPTY_OBJECT = b"{}"
 
 encode = msgspec.json.encode
+
+
+def versioned(shown: object, state: object) -> Versioned:
+    """Write an answer that shows a resource, with the version of its state."""
+    return Versioned(encode(shown), version_of(state))
+
 
 _BREATH = 500
 """Items of a list that are shown between two breaths: a list without pages may be as long as it likes."""

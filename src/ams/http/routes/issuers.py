@@ -9,7 +9,7 @@ from ams.core.clock import optional_date, resource_date
 from ams.core.names import BindingName, IssuerName
 from ams.http.bodies import Reader, bad_request
 from ams.http.routes import answers
-from ams.http.routing import Call, Row
+from ams.http.routing import Call, Row, Versioned
 from ams.service import issuers
 from ams.storage.registry import records
 from ams.wire.identities import (
@@ -40,19 +40,20 @@ class IssuerRoutes:
         one = "/issuers/{issuer}"
         return [
             Row("GET", "/issuers", "issuers:list", self.list, answers=Issuers),
-            Row("GET", one, "issuers:show", self.show, answers=Issuer),
+            Row("GET", one, "issuers:show", self.show, answers=Issuer, versioned=True),
             Row("POST", one, "issuers:create", self.create, IssuerBody, Issuer),
-            Row("PUT", one, "issuers:update", self.update, IssuerBody, Issuer),
-            Row("DELETE", one, "issuers:delete", self.delete),
+            Row("PUT", one, "issuers:update", self.update, IssuerBody, Issuer, versioned=True),
+            Row("DELETE", one, "issuers:delete", self.delete, versioned=True),
         ]
 
     async def list(self, call: Call) -> bytes:
         """Answer all issuers."""
         return answers.encode(Issuers(await answers.each(await self._issuers.list(), _shown_issuer)))
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Versioned:
         """Answer an issuer."""
-        return answers.encode(_shown_issuer(await self._issuers.show(_name(call))))
+        found = await self._issuers.show(_name(call))
+        return answers.versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
 
     async def create(self, call: Call) -> bytes:
         """Accept the tokens of another issuer."""

@@ -6,17 +6,18 @@ from ams.core.names import ProjectName
 from ams.http.bodies import Reader, bad_request
 from ams.http.routes import answers
 from ams.http.routes.users import grants, shown_user
-from ams.http.routing import PAGE, Call, Row, page_request
+from ams.http.routing import PAGE, Call, Row, Versioned, page_request
 from ams.service import projects
 from ams.service.members import Members
 from ams.storage.registry import records
 from ams.wire.base import Nothing
-from ams.wire.projects import NewProject, Project, ProjectChange, Projects
+from ams.wire.projects import NewProject, Project, ProjectChange, ProjectQuotas, Projects, QuotaChanges
 from ams.wire.users import MemberBody, MemberRoles, User, Users
 
 _create = Reader(NewProject, lambda: InvalidInput("Invalid Project Arguments"))
 _update = Reader(ProjectChange, bad_request)
 _member = Reader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
+_quotas = Reader(QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
 _add = Reader(MemberRoles, bad_request)
 
 
@@ -30,7 +31,7 @@ class ProjectRoutes:
         """Return the rows of the route table."""
         return [
             Row("GET", "/projects", "projects:list", self.list, answers=Projects),
-            Row("GET", "/projects/{project}", "projects:show", self.show, answers=Project),
+            Row("GET", "/projects/{project}", "projects:show", self.show, answers=Project, versioned=True),
             Row("POST", "/projects/{project}", "projects:create", self.create, reads=NewProject, answers=Project),
             Row(
                 "PUT",
@@ -39,17 +40,41 @@ class ProjectRoutes:
                 self.update,
                 reads=ProjectChange,
                 answers=Project,
+                versioned=True,
             ),
-            Row("DELETE", "/projects/{project}", "projects:delete", self.delete),
+            Row("DELETE", "/projects/{project}", "projects:delete", self.delete, versioned=True),
         ]
+
+    def quota_rows(self) -> list[Row]:
+        """Return the rows of quotas."""
+        quotas, change = "/projects/{project}:quotas", "/projects/{project}:modifyQuotas"
+        return [
+            Row("GET", quotas, "projects:quotas", self.quotas, answers=ProjectQuotas),
+            Row(
+                "POST", change, "projects:modifyQuotas", self.change_quotas, reads=QuotaChanges, answers=ProjectQuotas,
+ versioned=True
+            ),
+        ]  # fmt: skip
+
+    async def quotas(self, call: Call) -> bytes:
+        """Answer the quotas of a project, and what it uses."""
+        return answers.encode(await self._projects.quotas(call.caller))
+
+    async def change_quotas(self, call: Call) -> bytes:
+        """Change quotas of a project."""
+        changes = _quotas.read(await call.body()).quotas
+        if not changes:
+            raise InvalidInput("Invalid Quota Arguments")
+        return answers.encode(await self._projects.change_quotas(call.caller, changes))
 
     async def list(self, call: Call) -> bytes:
         """Answer all projects, oldest first."""
         return answers.encode(Projects(await answers.each(await self._projects.list(), shown_project)))
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Versioned:
         """Answer a project."""
-        return answers.encode(shown_project(await self._projects.show(call.caller)))
+        project = await self._projects.show(call.caller)
+        return answers.versioned(shown_project(project), project)
 
     async def create(self, call: Call) -> bytes:
         """Make a project; a body is required, `{}` is enough."""
@@ -60,7 +85,12 @@ class ProjectRoutes:
     async def update(self, call: Call) -> bytes:
         """Rename or describe a project."""
         wanted = _update.read(await call.body())
-        project = await self._projects.update(call.caller, name=wanted.name or "", description=wanted.description or "")
+        project = await self._projects.update(
+            call.caller,
+            name=wanted.name or "",
+            description=wanted.description or "",
+            strict_data=wanted.strict_data,
+        )
         return answers.encode(shown_project(project))
 
     async def delete(self, call: Call) -> bytes:
@@ -88,10 +118,23 @@ class MemberRoutes:
                 parameters=(*PAGE, "details"),
             ),
             Row("POST", members + "/{user}:add", "projects:addUser", self.add, reads=MemberRoles, answers=User),
-            Row("POST", members + "/{user}:remove", "projects:removeUser", self.remove, answers=Nothing),
-            Row("GET", members + "/{user}", "projects:showUser", self.show, answers=User),
+            Row(
+                "POST", members + "/{user}:remove", "projects:removeUser", self.remove, answers=Nothing, versioned=True
+            ),
+            Row(
+                "POST", members + "/{user}:refreshToken", "projects:refreshUserToken", self.refresh_token, answers=User
+            ),
+            Row("GET", members + "/{user}", "projects:showUser", self.show, answers=User, versioned=True),
             Row("POST", members + "/{user}", "projects:createUser", self.create, reads=MemberBody, answers=User),
-            Row("PUT", members + "/{user}", "projects:updateUser", self.update, reads=MemberBody, answers=User),
+            Row(
+                "PUT",
+                members + "/{user}",
+                "projects:updateUser",
+                self.update,
+                reads=MemberBody,
+                answers=User,
+                versioned=True,
+            ),
         ]
 
     async def list(self, call: Call) -> bytes:
@@ -99,9 +142,10 @@ class MemberRoutes:
         page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
         return await answers.encode_page(Users, "users", page, shown_user)
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Versioned:
         """Answer a member."""
-        return answers.encode(shown_user(await self._members.show(call.caller, call.user)))
+        user = await self._members.show(call.caller, call.user)
+        return answers.versioned(shown_user(user), user)
 
     async def create(self, call: Call) -> bytes:
         """Make a user who is a member here."""
@@ -123,6 +167,10 @@ class MemberRoutes:
         wanted = _add.read(await call.body())
         return answers.encode(shown_user(await self._members.add(call.caller, call.user, wanted.roles or ())))
 
+    async def refresh_token(self, call: Call) -> bytes:
+        """Give a member who is nowhere else a new token; what the body says does not matter."""
+        return answers.encode(shown_user(await self._members.refresh_token(call.caller, call.user)))
+
     async def remove(self, call: Call) -> bytes:
         """End a membership; what the body says does not matter."""
         await self._members.remove(call.caller, call.user)
@@ -138,4 +186,6 @@ def shown_project(project: records.Project) -> Project:
         created_by=project.created_by or "",
         description=project.description,
         retention_seconds=(project.retention or 0) // 1000,
+        quotas=project.quotas,
+        strict_data=project.strict_data,
     )

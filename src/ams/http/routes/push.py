@@ -16,7 +16,7 @@ from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import DeadLetters
-from ams.service.parallel.requests import LeaseRequests
+from ams.service.parallel.settling import LeaseRequests
 from ams.service.push.pushing import KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
 from ams.wire.base import Request
 from ams.wire.push import (
@@ -57,8 +57,8 @@ class PushRoutes:
         modify, verify = "subscriptions:modifyPushConfig", "subscriptions:verifyPushEndpoint"
         rotate = "subscriptions:rotatePushSecret"
         return [
-            Row("POST", one + ":modifyPushConfig", modify, self.modify, reads=NewPushConfig),
-            Row("POST", one + ":verifyPushEndpoint", verify, self.verify),
+            Row("POST", one + ":modifyPushConfig", modify, self.modify, reads=NewPushConfig, versioned=True),
+            Row("POST", one + ":verifyPushEndpoint", verify, self.verify, versioned=True),
             Row("POST", one + ":rotatePushSecret", rotate, self.rotate, reads=SecretRotation, answers=NewSecret),
         ]
 

@@ -22,7 +22,7 @@ from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target
 from ams.service.delivering import Deliverer
 from ams.service.parallel.pulling import Puller
-from ams.service.parallel.requests import holder_of
+from ams.service.parallel.settling import holder_of
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
 from ams.wire.push import MAX_STATES, BeatBody, GooglePush, Lease, PushTarget, Ready, WaitBody, WorkerState

@@ -10,7 +10,7 @@ from ams.core.messages import Message, message
 from ams.core.names import revision_id, schema_path
 from ams.http.bodies import Reader, bad_request, first_value, strings
 from ams.http.routes import answers
-from ams.http.routing import Call, Row
+from ams.http.routing import Call, Row, Versioned
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
@@ -65,10 +65,10 @@ class SchemaRoutes:
             Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRun),
             Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=Revisions),
             Row("POST", one, "schemas:create", self.create, reads=SchemaBody, answers=Schema),
-            Row("GET", one, "schemas:show", self.show, answers=Schema),
+            Row("GET", one, "schemas:show", self.show, answers=Schema, versioned=True),
             Row("GET", all_, "schemas:list", self.list, answers=Schemas),
-            Row("PUT", one, "schemas:update", self.update, reads=SchemaBody, answers=Schema),
-            Row("DELETE", one, "schemas:delete", self.delete),
+            Row("PUT", one, "schemas:update", self.update, reads=SchemaBody, answers=Schema, versioned=True),
+            Row("DELETE", one, "schemas:delete", self.delete, versioned=True),
         ]
 
     async def list(self, call: Call) -> bytes:
@@ -76,9 +76,10 @@ class SchemaRoutes:
         found = await self._schemas.list(call.caller)
         return answers.encode(Schemas(await answers.each(found, lambda each: _shown(call, each))))
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Versioned:
         """Answer a schema."""
-        return answers.encode(_shown(call, await self._schemas.show(call.caller, call.schema)))
+        schema = await self._schemas.show(call.caller, call.schema)
+        return answers.versioned(_shown(call, schema), schema)
 
     async def revisions(self, call: Call) -> bytes:
         """Answer all that a schema has said, the newest first."""

@@ -3,6 +3,7 @@ why nothing arrives, what is wrong with the service, and the audit log.
 """
 
 import asyncio
+from collections.abc import Collection
 
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
@@ -132,8 +133,10 @@ class DoctorRoutes:
 class AuditRoutes:
     """The routes of the audit log."""
 
-    def __init__(self, records: AuditRecords) -> None:
+    def __init__(self, records: AuditRecords, actions: Collection[str]) -> None:
+        """`actions` are those of which there may be events."""
         self._records = records
+        self._actions = actions
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
@@ -142,7 +145,7 @@ class AuditRoutes:
     async def list(self, call: Call) -> bytes:
         """Answer who did which change, newest first."""
         page = page_request(call)
-        asked = wanted({name: call.parameter(name) or "" for name in FILTERS})
+        asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, self._actions)
         return answers.encode(await listing(self._records, asked, page.size, page.token))
 
 

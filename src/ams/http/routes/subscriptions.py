@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import UNSET
 
+from ams.core.ack_deadline import BAD_ACK_DEADLINE
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ack_prefix, snapshot_reference, subscription_path, topic_path
 from ams.core.parallel_options import PARALLEL, ParallelOptions
-from ams.http.bodies import Reader, access_list_reader
+from ams.http.bodies import Reader, access_change_reader, access_list_reader
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes import answers
 from ams.http.routes.parallel import (
@@ -24,13 +25,14 @@ from ams.http.routes.parallel import (
     shown_retry,
 )
 from ams.http.routes.push import asked, shown_push
-from ams.http.routing import PAGE, Call, Row, page_request
+from ams.http.routing import PAGE, Call, Row, Versioned, page_request
 from ams.service import subscriptions
-from ams.service.parallel.requests import LeaseRequests
+from ams.service.lookup import without_access_list
+from ams.service.parallel.settling import LeaseRequests
 from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker
 from ams.storage.registry import records
-from ams.wire.projects import Acl, NewAccessList
+from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import PushConfig
 from ams.wire.subscriptions import (
     AckDeadline,
@@ -51,11 +53,10 @@ _NANOSECONDS = 1_000_000
 
 _create = Reader(NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
 _update = Reader(SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
-_ack_deadline = Reader(
-    AckDeadline, lambda: InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
-)
+_ack_deadline = Reader(AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
 _nack = Reader(Nack, lambda: InvalidInput("Invalid ack parameter"))
 _access_list = access_list_reader("Invalid Subscription ACL Arguments")
+_access_change = access_change_reader("Invalid Subscription ACL Arguments")
 _seek = Reader(Seek, lambda: InvalidInput("Invalid Seek Arguments"))
 _offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
@@ -74,8 +75,24 @@ class SubscriptionRoutes:
         one = subscriptions + "/{subscription}"
         return [
             Row("GET", subscriptions, "subscriptions:list", self.list, answers=Subscriptions, parameters=PAGE),
-            Row("GET", one + ":acl", "subscriptions:acl", self.access_list, answers=Acl),
-            Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_access_list, reads=NewAccessList),
+            Row("GET", one + ":acl", "subscriptions:acl", self.access_list, answers=Acl, versioned=True),
+            Row(
+                "POST",
+                one + ":modifyAcl",
+                "subscriptions:modifyAcl",
+                self.modify_access_list,
+                reads=NewAccessList,
+                versioned=True,
+            ),
+            Row(
+                "POST",
+                one + ":changeAcl",
+                "subscriptions:changeAcl",
+                self.change_access_list,
+                reads=AccessListChange,
+                answers=Acl,
+                versioned=True,
+            ),
             Row(
                 "POST",
                 one + ":modifyAckDeadline",
@@ -83,6 +100,7 @@ class SubscriptionRoutes:
                 self.modify_ack_deadline,
                 reads=AckDeadline,
                 most=None,
+                versioned=True,
             ),
             Row(
                 "POST",
@@ -91,8 +109,9 @@ class SubscriptionRoutes:
                 self.update,
                 reads=SubscriptionChanges,
                 answers=Subscription,
+                versioned=True,
             ),
-            Row("POST", one + ":detach", "subscriptions:detach", self.detach),
+            Row("POST", one + ":detach", "subscriptions:detach", self.detach, versioned=True),
             Row("POST", one + ":nack", "subscriptions:nack", self.nack, reads=Nack, most=None),
             Row(
                 "POST",
@@ -102,9 +121,9 @@ class SubscriptionRoutes:
                 reads=AckDeadline,
                 most=None,
             ),
-            Row("GET", one, "subscriptions:show", self.show, answers=Subscription),
+            Row("GET", one, "subscriptions:show", self.show, answers=Subscription, versioned=True),
             Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=Subscription),
-            Row("DELETE", one, "subscriptions:delete", self.delete),
+            Row("DELETE", one, "subscriptions:delete", self.delete, versioned=True),
         ]
 
     async def list(self, call: Call) -> bytes:
@@ -115,11 +134,12 @@ class SubscriptionRoutes:
             Subscriptions, "subscriptions", page, lambda each: shown_subscription(project, each)
         )
 
-    async def show(self, call: Call) -> bytes:
-        """Answer a subscription; here alone with the state of its delivery."""
+    async def show(self, call: Call) -> Versioned:
+        """Answer a subscription; here alone with the state of its delivery, which its version is not of."""
         subscription = await self._subscriptions.show(call.caller, call.subscription)
         status = await self._pushing.status(call.caller.here.name, subscription)
-        return answers.encode(shown_subscription(call.caller.here.name, subscription, status))
+        shown = shown_subscription(call.caller.here.name, subscription, status)
+        return answers.versioned(shown, without_access_list(subscription))
 
     async def create(self, call: Call) -> bytes:
         """Make a subscription at the present end of its topic."""
@@ -183,14 +203,22 @@ class SubscriptionRoutes:
             await self._leases.give_back(call.caller, call.subscription, ids)
         return answers.EMPTY
 
-    async def access_list(self, call: Call) -> bytes:
+    async def access_list(self, call: Call) -> Versioned:
         """Answer who is on a subscription's access list."""
-        return answers.encode(Acl(await self._subscriptions.access_list(call.caller, call.subscription)))
+        listed = await self._subscriptions.access_list(call.caller, call.subscription)
+        return answers.versioned(Acl(listed), listed)
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a subscription's access list."""
         await self._subscriptions.set_access_list(call.caller, call.subscription, _access_list(await call.body()))
         return answers.EMPTY
+
+    async def change_access_list(self, call: Call) -> bytes:
+        """Add users to a subscription's access list and remove others; answer the list."""
+        add, remove = _access_change(await call.body())
+        return answers.encode(
+            Acl(await self._subscriptions.change_access_list(call.caller, call.subscription, add, remove))
+        )
 
 
 def _prefix(call: Call) -> str:

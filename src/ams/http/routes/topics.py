@@ -3,14 +3,16 @@
 from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import schema_path, subscription_path, topic_path
-from ams.http.bodies import Reader, access_list_reader, strings
+from ams.http.bodies import Reader, access_change_reader, access_list_reader, strings
 from ams.http.routes import answers
 from ams.http.routes.projects import shown_project
-from ams.http.routing import PAGE, Call, Row, page_request
+from ams.http.routing import PAGE, Call, Row, Versioned, page_request
 from ams.service import topics
+from ams.service.lookup import without_access_list
 from ams.service.retention import Retention
 from ams.storage.registry import records
 from ams.wire.projects import (
+    AccessListChange,
     Acl,
     NewAccessList,
     NewRetention,
@@ -22,6 +24,7 @@ from ams.wire.projects import (
 )
 
 _access_list = access_list_reader("Invalid Topic ACL Arguments")
+_access_change = access_change_reader("Invalid Topic ACL Arguments")
 _retention = Reader(NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
 
 
@@ -43,9 +46,23 @@ class TopicRoutes:
                 self.subscriptions,
                 answers=SubscriptionNames,
             ),
-            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list, answers=Acl),
+            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list, answers=Acl, versioned=True),
             Row(
-                "POST", topics + "/{topic}:modifyAcl", "topics:modifyAcl", self.modify_access_list, reads=NewAccessList
+                "POST",
+                topics + "/{topic}:modifyAcl",
+                "topics:modifyAcl",
+                self.modify_access_list,
+                reads=NewAccessList,
+                versioned=True,
+            ),
+            Row(
+                "POST",
+                topics + "/{topic}:changeAcl",
+                "topics:changeAcl",
+                self.change_access_list,
+                reads=AccessListChange,
+                answers=Acl,
+                versioned=True,
             ),
             Row(
                 "POST",
@@ -53,11 +70,12 @@ class TopicRoutes:
                 "topics:attachSchema",
                 self.attach_schema,
                 reads=SchemaReference,
+                versioned=True,
             ),
-            Row("POST", topics + "/{topic}:detachSchema", "topics:detachSchema", self.detach_schema),
-            Row("GET", topics + "/{topic}", "topics:show", self.show, answers=Topic),
+            Row("POST", topics + "/{topic}:detachSchema", "topics:detachSchema", self.detach_schema, versioned=True),
+            Row("GET", topics + "/{topic}", "topics:show", self.show, answers=Topic, versioned=True),
             Row("PUT", topics + "/{topic}", "topics:create", self.create, reads=SchemaReference, answers=Topic),
-            Row("DELETE", topics + "/{topic}", "topics:delete", self.delete),
+            Row("DELETE", topics + "/{topic}", "topics:delete", self.delete, versioned=True),
         ]
 
     async def list(self, call: Call) -> bytes:
@@ -66,10 +84,10 @@ class TopicRoutes:
         project = call.caller.here.name
         return await answers.encode_page(Topics, "topics", page, lambda topic: shown_topic(project, topic))
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Versioned:
         """Answer a topic."""
         topic = await self._topics.show(call.caller, call.topic)
-        return answers.encode(shown_topic(call.caller.here.name, topic))
+        return answers.versioned(shown_topic(call.caller.here.name, topic), without_access_list(topic))
 
     async def create(self, call: Call) -> bytes:
         """Make a topic; the body may be empty."""
@@ -88,14 +106,21 @@ class TopicRoutes:
         project = call.caller.here.name
         return answers.encode(SubscriptionNames([subscription_path(project, name) for name in names]))
 
-    async def access_list(self, call: Call) -> bytes:
+    async def access_list(self, call: Call) -> Versioned:
         """Answer who is on a topic's access list."""
-        return answers.encode(Acl(await self._topics.access_list(call.caller, call.topic)))
+        listed = await self._topics.access_list(call.caller, call.topic)
+        return answers.versioned(Acl(listed), listed)
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a topic's access list."""
         await self._topics.set_access_list(call.caller, call.topic, _access_list(await call.body()))
         return answers.EMPTY
+
+    async def change_access_list(self, call: Call) -> bytes:
+        """Add users to a topic's access list and remove others; answer the list."""
+        add, remove = _access_change(await call.body())
+        listed = await self._topics.change_access_list(call.caller, call.topic, add, remove)
+        return answers.encode(Acl(listed))
 
     async def attach_schema(self, call: Call) -> bytes:
         """Attach a schema; a body that names none detaches."""
@@ -120,10 +145,13 @@ class RetentionRoutes:
         """Return the rows of the route table."""
         project, topic = "/projects/{project}:modifyRetention", "/projects/{project}/topics/{topic}:modifyRetention"
         return [
-            Row("POST", topic, "topics:modifyRetention", self.of_topic, reads=NewRetention, answers=Topic),
+            Row(
+                "POST", topic, "topics:modifyRetention", self.of_topic,
+                reads=NewRetention, answers=Topic, versioned=True,
+            ),
             Row(
                 "POST", project, "projects:modifyRetention", self.of_project,
-                reads=NewRetention, answers=Project,
+                reads=NewRetention, answers=Project, versioned=True,
             ),
         ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from ams.core.names import RegistrationId, TokenName, UserId
 from ams.core.public_keys import PublicKey, client_email
 from ams.http.bodies import Reader, first_value, strings
 from ams.http.routes import answers
-from ams.http.routing import PAGE, Call, Row, page_request
+from ams.http.routing import PAGE, Call, Row, Versioned, page_request
 from ams.service import users
 from ams.service.tokens import Tokens
 from ams.storage.audit.event import moment
@@ -59,10 +59,10 @@ class UserRoutes:
             ),
             Row("GET", "/users/profile", None, self.profile, answers=User, counted=True),
             Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=User),
-            Row("GET", "/users/{user}", "users:show", self.show, answers=User),
+            Row("GET", "/users/{user}", "users:show", self.show, answers=User, versioned=True),
             Row("POST", "/users/{user}", "users:create", self.create, reads=UserBody, answers=User),
-            Row("PUT", "/users/{user}", "users:update", self.update, reads=UserBody, answers=User),
-            Row("DELETE", "/users/{user}", "users:delete", self.delete),
+            Row("PUT", "/users/{user}", "users:update", self.update, reads=UserBody, answers=User, versioned=True),
+            Row("DELETE", "/users/{user}", "users:delete", self.delete, versioned=True),
         ]
 
     async def list(self, call: Call) -> bytes:
@@ -73,9 +73,10 @@ class UserRoutes:
         )
         return await answers.encode_page(Users, "users", page, shown_user)
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Versioned:
         """Answer a user by name."""
-        return answers.encode(shown_user(await self._users.show(call.caller, call.user)))
+        user = await self._users.show(call.caller, call.user)
+        return answers.versioned(shown_user(user), user)
 
     async def by_token(self, call: Call) -> bytes:
         """Answer the owner of a token."""

@@ -15,6 +15,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.types import DataType
 
 from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.fields import in_utf8
 
 Record = Mapping[str, Any]
 """The fields of a record."""
@@ -60,7 +61,7 @@ class Json(Payload):
 
     def _pieces(self, data: bytes) -> Iterable[Any]:
         try:
-            read = msgspec.json.decode(data)
+            read = msgspec.json.decode(in_utf8(data))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Broken(f"not JSON: {error}") from None
         except RecursionError:
@@ -81,7 +82,7 @@ class Text(Payload):
 
     def _pieces(self, data: bytes) -> Iterable[str]:
         try:
-            return [line for line in data.decode().splitlines() if line]  # empty ones say nothing
+            return [line for line in in_utf8(data).decode().splitlines() if line]  # empty ones say nothing
         except UnicodeDecodeError:
             raise Broken("not text in UTF-8") from None
 

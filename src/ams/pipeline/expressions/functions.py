@@ -254,4 +254,4 @@ OTHER_NAMES = {
     "average": "avg(x)",
     "p95": "percentile(x, 0.95)",
 }
-"""What earlier versions called a function, and what it is here; some of these names mean something else in SQL."""
+"""Names that people try, and the function that a hint names instead."""

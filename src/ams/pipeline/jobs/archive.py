@@ -78,9 +78,7 @@ def archive_table(spark: SparkSession, path: str) -> Table:
 
 
 def dated(messages: DataFrame) -> DataFrame:
-    """Return messages (`MESSAGES`, also of before there were ordering keys) as rows of an archive (`ARCHIVE`)."""
-    if "ordering_key" not in messages.columns:
-        messages = messages.withColumn("ordering_key", F.lit(None).cast("string"))
+    """Return messages (`MESSAGES`) as rows of an archive (`ARCHIVE`)."""
     days = F.floor(F.unix_millis("publish_time") / _DAY_MILLISECONDS).cast("int")
     date = F.date_add(F.lit("1970-01-01").cast("date"), days)  # by number: of whatever time zone the session is
     return messages.withColumn("date", date).select(*ARCHIVE.names)

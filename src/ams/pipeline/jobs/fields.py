@@ -3,9 +3,10 @@
 Pure Python, for the parsers of several jobs. Reasons hold field names and at most the beginning of a short value.
 """
 
+import codecs
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
 _SHOWN = 40
 """How many characters of a wrong value a reason shows."""
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
+_MIDNIGHT = re.compile(r"([T ])24:00(?=(?::00(?:\.0+)?)?(?:$|[Z+-]))")
+_LEAP_SECOND = re.compile(r"([T ][0-9]{2}:[0-9]{2}):60")
 _MAX_LONG = 2**63 - 1
 
 
@@ -33,12 +36,37 @@ def read(record: Record, names: Names) -> Record:
     return {column: reader(record, name) for column, (name, reader) in names.items()}
 
 
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def in_utf8(data: bytes) -> bytes:
+    """Return a text in UTF-8 without the mark that editors put before it; one in UTF-16 or UTF-32 is known by its mark.
+
+    Raises `Broken` for a text that is not in what its mark says.
+    """
+    mark = next(filter(data.startswith, _MARKS), None)
+    if mark is None:
+        return data
+    if mark == codecs.BOM_UTF8:
+        return data[len(mark) :]
+    try:
+        return data.decode(_MARKS[mark]).encode()
+    except UnicodeError as error:
+        raise Broken(f"is not {_MARKS[mark].upper()}, as its byte order mark says") from error
+
+
 def json_value(data: bytes) -> Any:
-    """Decode a payload; raises `Broken` for what is not JSON in UTF-8."""
+    """Decode a payload; raises `Broken` for what is not JSON in UTF-8, or in UTF-16 with a mark."""
     if not data:
         raise Broken("the message is empty")
     try:
-        return msgspec.json.decode(data)
+        return msgspec.json.decode(in_utf8(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Broken("not JSON") from error
 
@@ -133,9 +161,16 @@ def moment(record: Record, name: str) -> datetime:
 
 
 def utc(text: str) -> datetime:
-    """Read a time of ISO 8601; without a zone it is UTC. Raises `ValueError`."""
+    """Read a time of ISO 8601; without a zone it is UTC. Raises `ValueError`.
+
+    A day may end at 24:00:00, and a minute have a leap second: both are the second after.
+    """
+    midnight, leap = _MIDNIGHT.search(text), _LEAP_SECOND.search(text)
+    later = timedelta(days=1 if midnight else 0, seconds=1 if leap else 0)
+    if midnight or leap:
+        text = _LEAP_SECOND.sub(r"\1:59", _MIDNIGHT.sub(r"\g<1>00:00", text))
     try:
-        found = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text) + later
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except OverflowError as error:
         raise ValueError("beyond the calendar") from error

@@ -21,9 +21,10 @@ from ams.client import wire
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
 from ams.pipeline.columns import PLACE
-from ams.pipeline.errors import CheckFailed, WrongOption
+from ams.pipeline.errors import Broken, CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.fields import in_utf8
 from ams.pipeline.jobs.frames import columns
 from ams.pipeline.report.text import table
 from ams.pipeline.running import Run, Source
@@ -137,10 +138,10 @@ def _read(option: str, path: str) -> str | None:
     if not path:
         return None
     try:
-        return _text(msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any]))
+        return _text(msgspec.json.decode(in_utf8(Path(path).read_bytes()), type=dict[str, Any]))
     except OSError as error:
         raise WrongOption(option, f"{path}: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, Broken) as error:
         raise WrongOption(option, f"{path} is no JSON object: {error}") from None
 
 

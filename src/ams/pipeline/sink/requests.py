@@ -7,7 +7,8 @@ again makes the same requests again, with the same numbers, and the service know
     spark/NAME/PLACE/NUMBER                    of a batch write with the option idempotencyKey
 
 QUERY is the id that stands in the checkpoint, so it stays the same however often the query is started. PLACE is the
-lane of rows that say one, else the number of their partition. A batch write without the option has a new name each
+lane of rows that say one, else the number of their partition, which only a stream may go by: its requests are kept
+(`batch_plan`) and not made again. A batch write without the option has a new name each
 time a task is tried: each request is stored once, but a task that is tried again sends all of its messages again.
 """
 
@@ -88,11 +89,12 @@ class Chunker:
         if len(chunk.messages) >= self._limits.messages:
             yield self._close(chunk)
         if self._bytes > self._limits.open_bytes:
-            yield from self.rest()
+            # Not that of this lane: where it ends must not depend on which other lanes are in the same partition.
+            yield from self.rest(but=lane)
 
-    def rest(self) -> Iterator[Chunk]:
-        """Yield the requests that were begun, in the order of their first messages."""
-        for chunk in list(self._open.values()):
+    def rest(self, but: Lane | None = None) -> Iterator[Chunk]:
+        """Yield the requests that were begun, in the order of their first messages, except that of one lane."""
+        for chunk in [each for each in self._open.values() if each.lane != but]:
             yield self._close(chunk)
 
     def _close(self, chunk: Chunk) -> Chunk:

@@ -166,7 +166,6 @@ def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
 
 def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
     columns = {
-        "ordering_key": pa.nulls(batch.num_rows),  # of a service of a version before there were any
         **dict(zip(batch.schema.names, batch.columns, strict=True)),
         "project": pa.repeat(pa.scalar(topic.project), batch.num_rows),
         "topic": pa.repeat(pa.scalar(topic.name), batch.num_rows),

@@ -63,8 +63,8 @@ def plain(told: Mapping[str, Any]) -> Offsets:
 
 
 def ids_in(told: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the ids of topics; none in a checkpoint of before there were any."""
-    found: Mapping[str, str] = told.get(IDS, {})
+    """Return the ids of topics."""
+    found: Mapping[str, str] = told[IDS]
     return found
 
 
@@ -160,7 +160,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _told(self, offsets: Offsets) -> Told:
         ids = {topic: known for topic, known in self._places.ids.items() if topic in offsets}
-        return {**offsets, IDS: ids} if ids else dict(offsets)
+        return {**offsets, IDS: ids}
 
     def _follow(self, start: Offsets) -> None:
         """Move the cursor of a subscription to where everything before is in the checkpoint, which says what is read.

@@ -3,26 +3,23 @@
 The state of one subscription, without I/O:
 
 backlog           the state machine, of these parts:
-done, failures    what is done; what has failed, and what is put aside
-leases, ordering  leases and waits; ordering keys
-ids, finishers    which ids count, and by which one a message was finished
-before            what may be out since before this run
+message_state     messages that are done or have failed, and ordering keys under way
+lease_table       leases, and waits after failures
+hand_out_ids      ack ids that count, the one that settled each message, and the grace after a restart
 shares            how much each consumer may take
 
 What this process works on:
 
 opened            one subscription that is used
-ownership         which node works on it, where several share the cursors
-opening           which ones are used here: taken over, and let go
+ownership         the node that works on it, where several share the cursors
+opening           the subscriptions used here: taken over, and let go
 
 What is done with it:
 
-pulling, finding  a pull, and which messages it gets
-settling          what consumers ask for by ids: acknowledge, nack, extend, give back
-storing           what is stored before anybody is told
-covering          how long messages may be out, stored ahead for exactly-once delivery
-keeping, due      what is done without anybody asking, and when
+pulling, finding  a pull, and the messages it gets
+settling          requests with ack ids: acknowledge, nack, extend, give back
+storing           writing what was settled before the answer, and the horizon of exactly-once delivery
+sweeper           expires leases, sends dead letters, closes idle subscriptions; expiry_timer wakes it
 working           all of these together, and their start and end
-requests          what is asked for by ids, as callers ask for it
-watching          what is said of it: figures and findings
+watching          figures and findings
 """

@@ -14,8 +14,8 @@ Every offset from the floor on is in one of these states:
     blocked     an earlier message of its ordering key is not done
     done        acknowledged, passed over by the filter, or put aside as a dead letter
 
-It holds together what is done (`done`), on lease or waiting (`leases`), failed (`failures`), and under way of ordering
-keys (`ordering`), which ids count (`ids`), and what may be out since before this run (`before`).
+It holds together the state of messages and ordering keys (`message_state`), leases and waits (`lease_table`), and the
+ids that count, also those of the previous run (`hand_out_ids`).
 
 Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
 
@@ -36,12 +36,9 @@ from typing import cast
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
-from ams.service.parallel.before import Before
-from ams.service.parallel.done import Done
-from ams.service.parallel.failures import Failures, Rules
-from ams.service.parallel.ids import Ids
-from ams.service.parallel.leases import HandOut, Leases, Window
-from ams.service.parallel.ordering import Keys
+from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
+from ams.service.parallel.lease_table import HandOut, LeaseTable, Window
+from ams.service.parallel.message_state import Done, Failures, OrderingKeys, Rules
 from ams.storage.cursors.acks import Progress
 
 KEPT = Milliseconds(10_000)
@@ -94,12 +91,12 @@ class Backlog:
         """
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
-        self.leases = Leases()
-        self.keys = Keys()
+        self.leases = LeaseTable()
+        self.keys = OrderingKeys()
         self.failures = Failures(progress.failures, rules)
         longest_until = grace_until if longest_until is None else longest_until
-        self.before = Before(progress.run, end, grace_until, longest_until)
-        self._ids = Ids(progress, identity, self.before, self.leases, self.done, self.failures)
+        self.restart_grace = RestartGrace(progress.run, end, grace_until, longest_until)
+        self._ids = HandOutIds(progress, identity, self.restart_grace, self.leases, self.done, self.failures)
         self._ready: list[Offset] = []
         """A heap. An offset may be there twice, or be given or done by now."""
 
@@ -107,8 +104,8 @@ class Backlog:
         """Let other rules hold from now on."""
         if rules.exactly_once and not self.failures.rules.exactly_once:
             self._ids.forget_finishers()
-            if self._before_until > self.before.grace_until:
-                self.before.withhold_longest()
+            if self._before_until > self.restart_grace.grace_until:
+                self.restart_grace.withhold_longest()
         self.failures.rules = rules
 
     # What is there
@@ -147,17 +144,17 @@ class Backlog:
 
     def out_until(self, now: Milliseconds) -> Milliseconds:
         """Return when the last lease ends, also of those that may be out since before the restart."""
-        return max(now, self.before.grace_until, self.leases.latest or now)
+        return max(now, self.restart_grace.grace_until, self.leases.latest or now)
 
     def may_be_out(self, now: Milliseconds) -> tuple[Offset, Milliseconds] | None:
         """Return below which offset messages may be out, with whomever, and until when; None: nothing is."""
         before = self._before_until
         until = max(before, self.leases.latest or now)
-        return (max(self.scan, self.before.end if before else self.scan), until) if until > now else None
+        return (max(self.scan, self.restart_grace.end if before else self.scan), until) if until > now else None
 
     @property
     def _before_until(self) -> Milliseconds:
-        return self.before.is_out_until(self.done, has_given=self._ids.has_given)
+        return self.restart_grace.is_out_until(self.done, has_given=self._ids.has_given)
 
     def next_due(self) -> Milliseconds | None:
         """Return when `expire` has something to do; None while it has not."""
@@ -183,15 +180,15 @@ class Backlog:
     def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
         """Return which of the unseen offsets from `begin` to `end` are not done."""
         found = cast("Sequence[Offset]", range(max(begin, self.floor), end))
-        if begin >= self.before.end or not self.done.count(begin, end):
+        if begin >= self.restart_grace.end or not self.done.count(begin, end):
             return found
         return [each for each in found if each not in self.done]
 
     def may_give_all(self, begin: Offset, end: Offset) -> bool:
         """Whether all unseen messages from `begin` to `end` may be given that have no ordering keys."""
-        if begin >= self.before.end:  # none was given before the restart
+        if begin >= self.restart_grace.end:  # none was given before the restart
             return True
-        if self.before.withholds_from(begin):
+        if self.restart_grace.withholds_from(begin):
             return False
         here = range(begin, end)
         return self._are_free(here) and self.failures.counts.keys().isdisjoint(here)
@@ -205,7 +202,7 @@ class Backlog:
         if self.failures.has_failed_out(offset):  # the process ended before it was put aside
             self.failures.die(offset)
             return False
-        withheld_until = self.before.withheld_until(offset, now)
+        withheld_until = self.restart_grace.withheld_until(offset, now)
         if withheld_until is not None:
             self.leases.wait(offset, withheld_until)
             return False
@@ -216,7 +213,7 @@ class Backlog:
 
         That is done by ids of before the restart.
         """
-        if offsets[0] >= max(self.floor, self.before.end) or self._are_free(offsets):
+        if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
             return ()
         return {each for each in offsets if not self._is_free(each)}
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.ack_ids import identity_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import InvalidInput
@@ -14,12 +15,11 @@ from ams.core.parallel_options import ParallelOptions
 from ams.push.upstream import Verdict
 from ams.service.parallel import shares
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.failures import Rules
+from ams.service.parallel.message_state import Rules
 from ams.storage.cursors.acks import Horizon, Progress
 from ams.storage.registry.records import Subscription
 
-LONGEST_LEASE = 600_000
-"""Milliseconds."""
+LONGEST_LEASE = Milliseconds(MAX_ACK_DEADLINE * 1000)
 
 
 class Waiting(NamedTuple):
@@ -126,7 +126,7 @@ def opened_by(
         longest_until=Milliseconds(since + LONGEST_LEASE),
     )
     if horizon is not None and options.enable_exactly_once_delivery:
-        backlog.before.withhold(min(horizon.below, end), until)
+        backlog.restart_grace.withhold(min(horizon.below, end), until)
     filter_ = parse(options.filter) if options.filter else None
     is_covered = options.enable_exactly_once_delivery
     return Open(subscription, options, project, topic, backlog, filter_, horizon, now, is_covered)

@@ -17,13 +17,12 @@ from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel import shares
 from ams.service.parallel.backlog import Backlog
-from ams.service.parallel.covering import Coverer
-from ams.service.parallel.due import Due
+from ams.service.parallel.expiry_timer import ExpiryTimer
 from ams.service.parallel.finding import Finder, offsets_of
-from ams.service.parallel.leases import Window
+from ams.service.parallel.lease_table import Window
 from ams.service.parallel.opened import Open, Waiting
 from ams.service.parallel.opening import OpenSubscriptions
-from ams.service.parallel.storing import Moved, Storer
+from ams.service.parallel.storing import Coverer, Moved, Storer
 from ams.storage.registry.records import Subscription
 
 
@@ -62,7 +61,7 @@ class Puller:
         finder: Finder,
         storer: Storer,
         coverer: Coverer,
-        due: Due,
+        due: ExpiryTimer,
         clock: Clock,
     ) -> None:
         """`deliverer` has the limits that both types share, and knows who waits."""

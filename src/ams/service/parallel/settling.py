@@ -9,22 +9,25 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from ams.access.admission import Caller
+from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.ack_ids import AckId, AckIds, NeverGiven, slices_of
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AckTimeout, InvalidInput
-from ams.core.names import ProjectName, SubscriptionId
+from ams.core.errors import AckTimeout, Conflict, InvalidInput
+from ams.core.names import ProjectName, SubscriptionId, SubscriptionName
 from ams.push.upstream import Verdict
 from ams.service.delivering import Deliverer
-from ams.service.lookup import no_topic_is_a_conflict
+from ams.service.lookup import NOT_PARALLEL, no_topic_is_a_conflict
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.covering import Coverer
-from ams.service.parallel.due import Due
+from ams.service.parallel.expiry_timer import ExpiryTimer
 from ams.service.parallel.opened import Open
 from ams.service.parallel.opening import OpenSubscriptions
-from ams.service.parallel.storing import Moved, Storer, failed_of
+from ams.service.parallel.storing import Coverer, Moved, Storer, failed_of
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
 TRIES = 5
@@ -38,6 +41,8 @@ SHOWN_IDS = 100
 T = TypeVar("T")
 Settle = Callable[[Backlog, AckIds, Milliseconds], Settling]
 """What is done with ids at a time: it says what is to be stored."""
+Look = Callable[[Backlog, Milliseconds], T]
+"""Looks ids up at a time."""
 
 
 class LateIds(AckTimeout):
@@ -52,10 +57,17 @@ class Settler:
     """Does what consumers ask for by ids."""
 
     def __init__(
-        self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, coverer: Coverer, due: Due, clock: Clock
+        self,
+        deliverer: Deliverer,
+        cursors: CursorStore,
+        opened: OpenSubscriptions,
+        storer: Storer,
+        coverer: Coverer,
+        due: ExpiryTimer,
+        clock: Clock,
     ) -> None:
         """`deliverer` counts acknowledgements."""
-        self._log, self._counts = deliverer.log, deliverer.counts
+        self._log, self._cursors, self._counts = deliverer.log, cursors, deliverer.counts
         self._opened = opened
         self._storer = storer
         self._coverer = coverer
@@ -113,14 +125,18 @@ class Settler:
         if seconds == 0:
             await self.nack(subscription, project, ids)
             return
-        length, late = Milliseconds(seconds * 1000), []
+        length = Milliseconds(seconds * 1000)
+        late: list[AckId] = []
         async for some in self._in_turns(subscription, project, ids):
-            opened = await self._opened.use(subscription, project)
-            if await self._looked_up(opened, partial(opened.backlog.check, some, self._clock.monotonic())):
+            opened, is_leased = await self._looked_up(subscription, project, partial(_checked, some))
+            if is_leased:
                 await self._coverer.reach(opened, opened.backlog.scan, length)
-            now = self._clock.monotonic()
-            until = Milliseconds(now + length)
-            late += await self._looked_up(opened, partial(opened.backlog.extend, some, until, now, holder))
+
+            def extend(backlog: Backlog, now: Milliseconds, some: AckIds = some) -> Sequence[AckId]:
+                return backlog.extend(some, Milliseconds(now + length), now, holder)
+
+            opened, counted_no_more = await self._looked_up(subscription, project, extend)
+            late += counted_no_more
             self._due.note(opened)
         _refuse_late(late)
 
@@ -131,8 +147,9 @@ class Settler:
         """
         late: list[AckId] = []
         async for some in self._in_turns(subscription, project, ids):
-            opened = await self._opened.use(subscription, project)
-            late += await self._looked_up(opened, partial(self.release, subscription.id, some))
+            opened, counted_no_more = await self._looked_up(subscription, project, partial(_released, some))
+            opened.wake_served()
+            late += counted_no_more
         _refuse_late(late)
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
@@ -167,9 +184,8 @@ class Settler:
             return
         never_given: list[AckId] = []
         for some in slices_of(ids, SLICE):
-            opened = await self._opened.use(subscription, project)
             try:
-                await self._looked_up(opened, partial(opened.backlog.check, some, self._clock.monotonic()))
+                await self._looked_up(subscription, project, partial(_checked, some))
             except NeverGiven as error:
                 never_given += error.ids
             await asyncio.sleep(0)
@@ -190,8 +206,7 @@ class Settler:
         late: list[AckId] = []
         failed: BaseException = Moved()
         for _ in range(TRIES):
-            opened = await self._opened.use(subscription, project)
-            settling = await self._looked_up(opened, partial(settle, opened.backlog, ids, self._clock.monotonic()))
+            opened, settling = await self._looked_up(subscription, project, partial(_settled, settle, ids))
             with contextlib.suppress(Moved):
                 await self._storer.settle(opened, settling)
                 late += settling.late
@@ -201,16 +216,44 @@ class Settler:
                 failed = await failed_of(opened.storing) or Moved()
         raise failed
 
-    async def _looked_up(self, opened: Open, look: Callable[[], T]) -> T:
-        """Look ids up; again when the topic has grown, as the owner before may have given what is new and is late."""
+    async def _looked_up(self, subscription: Subscription, project: ProjectName, look: Look[T]) -> tuple[Open, T]:
+        """Open a subscription and look ids up in it; returns both.
+
+        Again when the topic has grown, as the owner before may have given what is new and is late. And anew when
+        another process has taken the subscription over, which gave the ids: this one went on believing that it owns it.
+        """
+        opened = await self._opened.use(subscription, project)
         try:
-            return look()
-        except InvalidInput:
+            return opened, look(opened.backlog, self._clock.monotonic())
+        except InvalidInput as error:
             with no_topic_is_a_conflict:
                 bounds = await self._log.bounds(opened.topic)
-            if not opened.backlog.before.grow(bounds.end):
+            if opened.backlog.restart_grace.grow(bounds.end):
+                with contextlib.suppress(InvalidInput):
+                    return opened, look(opened.backlog, self._clock.monotonic())
+            if not (isinstance(error, NeverGiven) and await self._is_overtaken(opened)):
                 raise
-            return look()
+        if self._opened.has(opened):
+            self._opened.leave(subscription.id)
+        opened = await self._opened.use(subscription, project)  # raises `OwnedElsewhere`, as a rule
+        return opened, look(opened.backlog, self._clock.monotonic())
+
+    async def _is_overtaken(self, opened: Open) -> bool:
+        """Return whether another process has begun a run since this one did, or the subscription was sought there."""
+        stored = await self._cursors.progress(opened.subscription.id)
+        return (stored.epoch, stored.run) != (opened.backlog.epoch, opened.backlog.run)
+
+
+def _checked(ids: AckIds, backlog: Backlog, now: Milliseconds) -> bool:
+    return backlog.check(ids, now)
+
+
+def _released(ids: AckIds, backlog: Backlog, now: Milliseconds) -> Sequence[AckId]:
+    return backlog.release(ids, now)
+
+
+def _settled(settle: Settle, ids: AckIds, backlog: Backlog, now: Milliseconds) -> Settling:
+    return settle(backlog, ids, now)
 
 
 def _are_few(ids: AckIds) -> bool:
@@ -224,3 +267,60 @@ def _refuse_late(late: Sequence[AckId]) -> None:
     shown = ", ".join([f"{each.offset}-{each.hand_out}" for each in late[:SHOWN_IDS]])
     more = f" and {len(late) - SHOWN_IDS} more" if len(late) > SHOWN_IDS else ""
     raise LateIds(f"{LATE}: {shown}{more}", late)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequests:
+    """Extends leases, and takes messages back."""
+
+    deliverer: Deliverer
+    settler: Settler
+
+    async def extend(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> None:
+        """Let leases end so many seconds from now; 0 gives the messages back.
+
+        Raises `InvalidInput` outside 0 to 600 or without ids, `NotFound`, `NotAllowed`, `Conflict` for an ordered
+        subscription, what `Settler.extend` does.
+        """
+        subscription = await self._to_settle(caller, name, ids, seconds)
+        await self.settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
+
+    async def nack(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None) -> None:
+        """Give messages back, to come again after so many seconds, None: as the retry policy says; raises likewise."""
+        subscription = await self._to_settle(caller, name, ids, seconds or 0)
+        wait = None if seconds is None else Milliseconds(seconds * 1000)
+        await self.settler.nack(subscription, caller.here.name, ids, wait)
+
+    async def give_back(self, caller: Caller, name: SubscriptionName, ids: AckIds) -> None:
+        """Give messages back that nobody has worked on: they come again at once, and have not failed.
+
+        Raises likewise.
+        """
+        subscription = await self._to_settle(caller, name, ids, 0)
+        await self.settler.give_back(subscription, caller.here.name, ids)
+
+    async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
+        """Whether a subscription that is there is parallel."""
+        return await self.deliverer.is_parallel(caller, name)
+
+    async def refuse(
+        self, caller: Caller, name: SubscriptionName, ids: AckIds, wait: Milliseconds, verdict: Verdict
+    ) -> None:
+        """Let messages fail that an endpoint refused, as `Settler.refuse` does; raises likewise."""
+        subscription = await self._to_settle(caller, name, ids, 0)
+        await self.settler.refuse(subscription, caller.here.name, ids, wait, verdict)
+
+    async def _to_settle(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> Subscription:
+        if not 0 <= seconds <= MAX_ACK_DEADLINE:
+            raise InvalidInput(f"Seconds should be between 0 and {MAX_ACK_DEADLINE}")
+        if not ids:
+            raise InvalidInput("Invalid ack id")
+        subscription = await self.deliverer.to_acknowledge(caller, name)
+        if subscription.parallel is None:
+            raise Conflict(NOT_PARALLEL)
+        return subscription
+
+
+def holder_of(caller: Caller) -> str:
+    """Return the name under which a caller holds leases."""
+    return caller.name or ""

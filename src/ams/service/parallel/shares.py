@@ -1,9 +1,9 @@
-"""How much of one subscription's room each consumer may take: what is out and what is held back has its limits.
+"""Limits of one subscription's memory: each consumer has a fair share of what may be out and of what may be held back.
 
-Each may have as much as it leaves free: one alone half of all, each of two a third, and so on. So no consumer, also one
-that never comes back, leaves nothing to others.
+So no consumer, also one that never comes back, leaves nothing to others.
 """
 
+from ams.core.fair_share import fair_room
 from ams.service.parallel.backlog import Backlog
 
 MAX_OUT = 100_000
@@ -20,13 +20,13 @@ def room(backlog: Backlog, holder: str) -> int:
     """Return how many messages a consumer may be given now."""
     if not room_bytes(backlog, holder):
         return 0
-    return max(MAX_OUT - backlog.out - backlog.leases.holders.get(holder, 0), 0)
+    return fair_room(MAX_OUT, backlog.out, backlog.leases.holders.get(holder, 0))
 
 
 def room_bytes(backlog: Backlog, holder: str) -> int:
     """Return how many bytes of messages a consumer may be given now."""
     leases = backlog.leases
-    return max(MAX_OUT_BYTES - leases.bytes - leases.bytes_held_by(holder), 0)
+    return fair_room(MAX_OUT_BYTES, leases.bytes, leases.bytes_held_by(holder))
 
 
 def may_scan(backlog: Backlog, holder: str) -> bool:
@@ -34,5 +34,5 @@ def may_scan(backlog: Backlog, holder: str) -> bool:
 
     Not when too many are held back already, or as many wait that failed with this consumer as are left to others.
     """
-    free = MAX_HELD_BACK - backlog.held_back - backlog.leases.waits_of(holder)
-    return free > 0 and backlog.scan - backlog.floor < MAX_SPAN
+    room = fair_room(MAX_HELD_BACK, backlog.held_back, backlog.leases.waits_of(holder))
+    return bool(room) and backlog.scan - backlog.floor < MAX_SPAN

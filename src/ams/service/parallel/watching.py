@@ -212,7 +212,7 @@ class Watched:
             "ams_parallel_failures", "Deliveries that failed: given back, or not in time.", working.storer.failures
         )
         yield figure(
-            "ams_parallel_dead_letters", "Messages put aside after their last attempt.", working.keeper.dead_letters
+            "ams_parallel_dead_letters", "Messages put aside after their last attempt.", working.sweeper.dead_letters
         )
 
     def _age(self, subscription: SubscriptionId) -> float:

@@ -21,7 +21,7 @@ from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
 from ams.service.lag import lag_of
-from ams.service.lookup import find_dead_letter_topic, find_subscription
+from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
 from ams.storage.cursors.acks import CursorStore
@@ -127,6 +127,8 @@ class Pushing:
     """Which process holds what, where workers deliver by leases."""
     takes_parallel: bool = True
     """Whether the push server delivers parallel subscriptions: one over gRPC knows nothing of leases."""
+    local_http: bool = False
+    """Whether Google's form goes to `http` on this machine too, as of Google's emulator."""
     check_slots: CheckSlots = field(default_factory=CheckSlots)
     """Of those endpoints that are asked at the same time."""
 
@@ -139,7 +141,7 @@ class Pushing:
         `InvalidInput` for the dead letter topic.
         """
         worker = self._required(await self.worker() if self.enabled else None)
-        config = created(asked, new_token, parallel=parallel)
+        config = created(asked, new_token, parallel=parallel, local_http=self.local_http)
         if not config.dead_letter_topic:
             return config, worker
         dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
@@ -156,7 +158,7 @@ class Pushing:
             subscription = await find_subscription(self.registry, caller, name)
             is_parallel = subscription.parallel is not None
             self._required(worker)
-            modified(subscription.push, asked, new_token, parallel=is_parallel)
+            modified(subscription.push, asked, new_token, parallel=is_parallel, local_http=self.local_http)
         if asked is not None and asked.dead_letter_topic:
             found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
             asked = replace(asked, dead_letter_topic=found)
@@ -165,9 +167,10 @@ class Pushing:
             if asked is None:
                 return None
             self._required(worker)
-            return modified(existing, asked, new_token, parallel=is_parallel)
+            return modified(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
-        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
+        expected = expected_subscription(caller)
+        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()
 
     async def verify(self, caller: Caller, name: SubscriptionName) -> None:
@@ -189,7 +192,8 @@ class Pushing:
                 raise _failed("Wrong verification hash")
             return verified(config)
 
-        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
+        expected = expected_subscription(caller)
+        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()
 
     async def created(self, subscription: Subscription) -> None:

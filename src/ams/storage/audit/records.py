@@ -8,7 +8,7 @@ a user who may drop triggers (`docs/decisions/0022`).
 import base64
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ from sqlalchemy.event import listen
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, FIELDS, REFUSED, AuditEvent, fitting, moment, shown
+from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, fitting, moment, shown
 from ams.storage.database.database import Database
 from ams.wire.service import Lines
 
@@ -211,15 +211,10 @@ _POSTGRESQL = (
 )
 
 
-def guards(name: str, dialect: str) -> list[str]:
-    """Return the statements that make a database refuse changes of the table; for migrations, after both tables."""
-    return [each.format(name=name) for each in (_POSTGRESQL if dialect == "postgresql" else _SQLITE)]
-
-
 def audit_table(metadata: MetaData, name: str) -> Table:
     """Make the table and, beside it, that of prunings; a row is an `ams.storage.audit.event.AuditEvent`.
 
-    Both are made with what keeps them as they are; a migration makes the same of `guards`.
+    Triggers that refuse changes are created with them.
     """
     Table(
         f"{name}_prunings",
@@ -247,25 +242,33 @@ def audit_table(metadata: MetaData, name: str) -> Table:
         Index(f"{name}_by_at", "at"),
         Index(f"{name}_by_actor", "actor"),
     )
-    listen(table, "after_create", _guard)
+    listen(table, "after_create", _refuse_changes)
     return table
 
 
-def _guard(target: Table, connection: Connection, **_: object) -> None:
-    """Run with the making of the table; that of the prunings need not be there yet."""
-    for statement in guards(target.name, connection.dialect.name):
-        connection.exec_driver_sql(statement)
+def _refuse_changes(table: Table, connection: Connection, **_: object) -> None:
+    """Create the triggers; runs with the making of the table, when that of the prunings need not be there yet."""
+    for statement in _POSTGRESQL if connection.dialect.name == "postgresql" else _SQLITE:
+        connection.exec_driver_sql(statement.format(name=table.name))
 
 
 FILTERS = ("since", "until", "actor", "action", "address", "result")
 """Query parameters; `pageSize` and `pageToken` are those of all lists."""
 
 
-def wanted(said: Mapping[str, str]) -> EventFilter:
-    """Read the filters; an empty one says nothing. Raises `InvalidInput` "Invalid since", "until" or "result"."""
+def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:
+    """Read the filters; an empty one says nothing. Raises `InvalidInput` for one that no event can meet.
+
+    `actions` are those of which there may be events besides logins; empty: any.
+    """
     result = said.get("result", "")
     if result and result not in (DONE, REFUSED, FAILED):
-        raise InvalidInput("Invalid result")
+        raise InvalidInput(f"Invalid result: it is one of {DONE}, {REFUSED} and {FAILED}")
+    action = said.get("action", "")
+    if actions and not any(each.startswith(action) for each in (*actions, LOGIN)):
+        raise InvalidInput(
+            "Invalid action: the audit log has changes and failed logins, and no action of those begins so"
+        )
     return EventFilter(
         since=_moment(said, "since"),
         until=_moment(said, "until"),
@@ -294,6 +297,9 @@ def matches(asked: EventFilter, event: AuditEvent) -> bool:
     )
 
 
+_MOMENT = "it is a date such as 2030-05-01, or a time such as 2030-05-01T12:00:00Z"
+
+
 def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:
     text = said.get(name, "")
     if not text:
@@ -301,4 +307,4 @@ def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:
     try:
         return moment(text)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"Invalid {name}") from None
+        raise InvalidInput(f"Invalid {name}: {_MOMENT}") from None

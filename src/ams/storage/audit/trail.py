@@ -10,6 +10,7 @@ the file for a line that the table has.
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.storage.audit.event import AuditEvent, fitting, read, written
 from ams.storage.audit.records import AuditRecords
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 BATCH_SECONDS = 1.0
 """How often the table is written to, at most, while there is something new."""
@@ -46,9 +48,15 @@ class Trail(Protocol):
 
 
 class FileTrail:
-    """A trail of a file and the table that follows it. `days` is how long the table keeps events; 0 is no limit."""
+    """A trail of a file and the table that follows it. `days` is how long the table keeps events; 0 is no limit.
 
-    def __init__(self, path: str, records: AuditRecords, clock: Clock, *, days: int = 0) -> None:
+    When the disk is full, the reserve of `space` is given back, and the line is written then.
+    """
+
+    def __init__(
+        self, path: str, records: AuditRecords, clock: Clock, *, days: int = 0, space: FreeSpace = UNLIMITED
+    ) -> None:
+        self._space = space
         self._path = path
         self._lines = LineFile(path)
         self._records = records
@@ -77,12 +85,20 @@ class FileTrail:
         """Write the line of an event; see `Trail`."""
         event = fitting(event)
         try:
-            self._lines.append(event)
+            self._append(event)
         except OSError as error:
             self.failures += 1
             self._unwritten.append(event)
             await logger.aerror("audit.not_written", path=self._path, reason=error.strerror or str(error), id=event.id)
         self._news.set()
+
+    def _append(self, event: AuditEvent) -> None:
+        try:
+            self._lines.append(event)
+        except OSError as error:  # without a number: a part of the line was written
+            if error.errno not in (None, errno.ENOSPC, errno.EDQUOT) or not self._space.release_reserve():
+                raise
+            self._lines.append(event)
 
     async def close(self) -> None:
         """Bring in what is new, if the database takes it soon, and let go of the file."""

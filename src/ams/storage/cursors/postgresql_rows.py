@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ams.storage.postgresql import Connection
 
 V = TypeVar("V")
-FORMAT = 2
+FORMAT = 1
 """The format of the tables that this version makes and reads."""
 _LOCK = 0x616D735F63757273
 """Key of the lock under which the tables are made: "ams_curs" in ASCII."""
@@ -48,8 +48,6 @@ CREATE TABLE cursor_store (
     format integer NOT NULL,
     lost bigint NOT NULL  -- messages lost that no cursor tells of any more
 ) WITH (fillfactor = 10);
-"""
-_ACKS = """
 CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.cursors.entries)
     subscription text COLLATE "C" NOT NULL REFERENCES cursors ON DELETE CASCADE,
     number bigint NOT NULL,
@@ -59,7 +57,6 @@ CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.curs
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
 """
-_FROM_1 = "ALTER TABLE cursors ADD COLUMN run bigint NOT NULL DEFAULT 0"
 SERIES = 2**32
 """Versions of one series: more than a cursor is written between two seeks, and few of all the numbers there are."""
 ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
@@ -104,11 +101,9 @@ async def prepare(connection: "Connection") -> None:
         if not await _is_there(connection):
             await _make(connection)
         found = await _format(connection)
-        if found < FORMAT:
-            found = await _change(connection)
     except psycopg.ProgrammingError as error:
         raise Unusable(f"the cursors' tables cannot be made in this database ({postgresql.reason(error)})") from error
-    if found > FORMAT:
+    if found != FORMAT:
         raise Unusable("the cursors' tables were written by a newer version; install that one")
 
 
@@ -123,24 +118,13 @@ async def _make(connection: "Connection") -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         if not await _is_there(connection):
-            await connection.execute(_TABLES + _ACKS)
+            await connection.execute(_TABLES)
             await connection.execute("INSERT INTO cursor_store VALUES (1, %s, 0)", (FORMAT,))
 
 
 async def _format(connection: "Connection") -> int:
     found = await (await connection.execute("SELECT format FROM cursor_store")).fetchone()
     return FORMAT + 1 if found is None else int(found[0])
-
-
-async def _change(connection: "Connection") -> int:
-    """Bring tables of an older version to this one's format, and return that. Nodes of that version go on meanwhile."""
-    async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        if await _format(connection) < FORMAT:
-            await connection.execute(_FROM_1)
-            await connection.execute(_ACKS)
-            await connection.execute("UPDATE cursor_store SET format = %s", (FORMAT,))
-        return await _format(connection)
 
 
 class DatabaseTime:

@@ -97,17 +97,12 @@ class AckRows:
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Make the table, and the column of a database that had no parallel subscriptions."""
+    """Create the table of entries."""
     connection.execute(_SCHEMA)
-    columns = [row[1] for row in connection.execute("PRAGMA table_info(cursors)")]
-    if "run" not in columns:
-        connection.execute("ALTER TABLE cursors ADD COLUMN run INTEGER NOT NULL DEFAULT 0")
 
 
 def problems(connection: sqlite3.Connection) -> list[str]:
-    """Return what cannot be read in a cursor database, a line each; one of an older version has nothing to read."""
-    if not connection.execute("SELECT name FROM sqlite_schema WHERE name = 'acks'").fetchone():
-        return []
+    """Return what cannot be read in a cursor database, a line each."""
     found = []
     for subscription, start, stored in _stored(connection):
         try:

@@ -6,7 +6,6 @@ those.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL
@@ -15,6 +14,7 @@ from ams.core.errors import Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.schema import Schema, Work
 from ams.storage.database.sqlite import SqliteStore
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 if TYPE_CHECKING:
     from ams.storage.database.postgresql import PostgresStore
@@ -30,16 +30,14 @@ def sqlite_url(path: str) -> str:
 class Database:
     """Runs work against the database at a URL, SQLite's or PostgreSQL's (then without password).
 
-    `on_full` is called to free space when the disk is full and returns whether it did; the work is then tried once
-    more. Raises `Unusable` for a URL that cannot be used.
+    `space` is that of the disk a file is on: when it is full, its reserve is given back, and the work is tried again.
+    Raises `Unusable` for a URL that cannot be used.
     """
 
-    def __init__(
-        self, url: str, schema: Schema, on_full: Callable[[], bool] = lambda: False, *, password: str = ""
-    ) -> None:
+    def __init__(self, url: str, schema: Schema, space: FreeSpace = UNLIMITED, *, password: str = "") -> None:
         self.invalidations = Invalidations()
         """Where caches of what is in the database are made."""
-        self._store = _store(url, schema, on_full, password, self.invalidations)
+        self._store = _store(url, schema, space, password, self.invalidations)
         self._writing: set[asyncio.Future[Any]] = set()
 
     async def prepare(self, work: Work[T]) -> T:
@@ -57,14 +55,17 @@ class Database:
         """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
         return await self._store.read(work)
 
-    async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False) -> T:
+    async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False, grows: bool = True) -> T:
         """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
+
+        What `grows` the database is refused while its disk has little space left (`ams.storage.free_space`), so that
+        deletions, and what says how things stand, always go on.
 
         What `forgets` names is forgotten before anyone sees the outcome, also when the caller has left meanwhile.
         Raises `AlreadyExists` for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`,
         and all that the work raises.
         """
-        writing = asyncio.ensure_future(self._store.write(work, forgets, large=large))
+        writing = asyncio.ensure_future(self._store.write(work, forgets, large=large, grows=grows))
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
         return await self._to_its_end(writing)
 
@@ -82,6 +83,10 @@ class Database:
         that was not answered. Raises as `write`.
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.in_turn(work, turn)))
+
+    async def require_room(self) -> None:
+        """Raise `RegistryUnavailable` while what grows is refused; for who makes something elsewhere first."""
+        await self._store.require_room()
 
     @property
     def away(self) -> str | None:
@@ -121,10 +126,10 @@ def is_postgresql(url: str) -> bool:
 
 
 def _store(
-    url: str, schema: Schema, on_full: Callable[[], bool], password: str, invalidations: Invalidations
+    url: str, schema: Schema, space: FreeSpace, password: str, invalidations: Invalidations
 ) -> "SqliteStore | PostgresStore":
     if not is_postgresql(url):
-        return SqliteStore(url, schema, on_full)
+        return SqliteStore(url, schema, space)
     try:
         from ams.storage.database.postgresql import PostgresStore
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@ A new database gets the tables at once and is marked as having had all migration
 is the migration library loaded, as that alone would take a third of the time a start may take.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
@@ -12,6 +12,7 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Strin
 from ams.core.errors import AmsError, RegistryUnavailable, Unusable
 from ams.storage.database.database import Database, is_postgresql
 from ams.storage.database.schema import Schema, reason
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 logger = structlog.get_logger("ams.registry")
 
@@ -32,17 +33,22 @@ def prepare(connection: Connection, schema: Schema) -> None:
 
 
 def create(connection: Connection, schema: Schema) -> None:
-    """Make all tables where none of them are."""
-    schema.tables.create_all(connection, checkfirst=False)
-    if connection.dialect.name == "postgresql":
-        schema.outcomes.metadata.create_all(connection, checkfirst=False)
+    """Create all tables in an empty database, and mark it as having had all migrations."""
+    create_tables(connection, schema)
     version = _version(schema)
     version.create(connection)
     connection.execute(insert(version).values(version_num=schema.head))
 
 
-def migrate(connection: Connection, schema: Schema, revision: str = "head") -> None:
-    """Run the migrations up to `revision` that the database has not had."""
+def create_tables(connection: Connection, schema: Schema) -> None:
+    """Create all tables but that of the version."""
+    schema.tables.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        schema.outcomes.metadata.create_all(connection, checkfirst=False)
+
+
+def migrate(connection: Connection, schema: Schema) -> None:
+    """Run the migrations that the database has not had."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
@@ -52,7 +58,7 @@ def migrate(connection: Connection, schema: Schema, revision: str = "head") -> N
     config.attributes["connection"] = connection
     before = _revision(connection, schema)
     try:
-        command.upgrade(config, revision)
+        command.upgrade(config, "head")
     except CommandError as error:
         raise Unusable(f"the {schema.what}'s database was written by a newer version; install that one") from error
     logger.info("registry.migrated", before=before, after=_revision(connection, schema))
@@ -80,14 +86,14 @@ async def opened(
     *,
     other_key: str,
     password: str = "",
-    on_full: Callable[[], bool] = lambda: False,
+    space: FreeSpace = UNLIMITED,
 ) -> Database:
     """Open the database at `url`, SQLite's or PostgreSQL's, whose secrets have the key of this fingerprint.
 
     `keys` is the table that holds it. Raises `Unusable` for a database that is not ours, and with the text `other_key`
     for one with another key; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
     """
-    database = Database(url, schema, on_full, password=password)
+    database = Database(url, schema, space, password=password)
 
     def prepare_and_compare(connection: Connection) -> None:
         prepare(connection, schema)

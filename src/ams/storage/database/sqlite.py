@@ -18,10 +18,15 @@ from ams.core.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unus
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
 from ams.storage.files import make_private
+from ams.storage.free_space import FreeSpace
 from ams.storage.sqlite import OVERWRITE, Commits, keep_files
 
 T = TypeVar("T")
 
+FULL = "Backend Error"
+"""The error of what would grow while the disk has little space left: that of the log."""
+ROOM_IN_FILE = 4 * 2**20
+"""Bytes of free pages in the file with which it need not grow: more than any request brings."""
 READERS = 2
 """Threads for reads: hot paths are answered by the cache, so few are enough."""
 
@@ -31,15 +36,15 @@ logger = structlog.get_logger("ams.registry")
 class SqliteStore:
     """Runs work in threads against a file.
 
-    `on_full` is called to free space when the disk is full and returns whether it did; the work is then tried once
-    more.
+    When the disk is full, the reserve of `space` is given back and the work is tried once more.
     """
 
-    def __init__(self, url: str, schema: Schema, on_full: Callable[[], bool]) -> None:
+    def __init__(self, url: str, schema: Schema, space: FreeSpace) -> None:
         self._schema = schema
         self._unique = _unique_columns(schema)
         self._engine = _engine(url)
-        self._on_full = on_full
+        self._space = space
+        self._refusal: str | None = None
         self._commits = Commits()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
@@ -53,14 +58,15 @@ class SqliteStore:
         run = contextvars.copy_context().run  # so that what is logged there names the request
         return await asyncio.get_running_loop().run_in_executor(self._readers, run, self._attempt, work, "BEGIN")
 
-    async def write(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> T:
+    async def write(
+        self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
+    ) -> T:
         """Run work and commit it. No other process has this file open, so no other cache has to be invalidated."""
-        return await self.put(work)
+        return await self._in_writer(self._attempt_growth if grows else self._attempt_write, work)
 
     async def put(self, work: Work[T]) -> T:
         """Run work and commit it."""
-        run = contextvars.copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._writer, run, self._attempt_write, work)
+        return await self._in_writer(self._attempt_write, work)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         """Run work and commit it: all that is written here has its turn."""
@@ -70,8 +76,16 @@ class SqliteStore:
         """Run work and commit it: no other process has this file open."""
         return await self.put(work)
 
+    async def require_room(self) -> None:
+        """Raise `RegistryUnavailable` while what grows is refused."""
+        await asyncio.get_running_loop().run_in_executor(self._readers, self._require_room)
+
     async def listen(self) -> None:
         """Receive the changes of other processes: there are none."""
+
+    async def _in_writer(self, attempt: Callable[[Work[T]], T], work: Work[T]) -> T:
+        run = contextvars.copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._writer, run, attempt, work)
 
     async def close(self) -> None:
         """Finish what was accepted and close all connections."""
@@ -83,6 +97,21 @@ class SqliteStore:
         self._engine.dispose()
 
     # In the threads.
+
+    def _attempt_growth(self, work: Work[T]) -> T:
+        """Run work that makes the file larger, unless the disk has too little space left."""
+        self._require_room()
+        return self._attempt_write(work)
+
+    def _require_room(self) -> None:
+        refusal = self._space.growth_refusal()
+        if refusal is not None and self._attempt(_free_bytes, "BEGIN") >= ROOM_IN_FILE:
+            refusal = None
+        if refusal != self._refusal:
+            self._refusal = refusal
+            logger.error("registry.refusing", reason=refusal) if refusal else logger.info("registry.resumed")
+        if refusal is not None:
+            raise RegistryUnavailable(FULL)
 
     def _attempt_write(self, work: Work[T]) -> T:
         try:
@@ -99,7 +128,7 @@ class SqliteStore:
         try:
             return self._attempt(work, "BEGIN IMMEDIATE")
         except RegistryUnavailable as error:
-            if not _is_full(error.__cause__) or not self._on_full():
+            if not _is_full(error.__cause__) or not self._space.release_reserve():
                 raise
         logger.warning("registry.given_room")
         return self._attempt(work, "BEGIN IMMEDIATE")
@@ -169,6 +198,12 @@ def _unique_columns(schema: Schema) -> dict[str, str]:
         for rule in (*table.constraints, *table.indexes)
         if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
     }
+
+
+def _free_bytes(connection: Connection) -> int:
+    """Return how much of the file is free: what was deleted leaves pages that are used again."""
+    pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("freelist_count", "page_size"))
+    return int(pages or 0) * int(size or 0)
 
 
 def _is_full(error: BaseException | None) -> bool:

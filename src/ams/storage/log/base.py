@@ -19,7 +19,7 @@ What runs up to the first wait of a call may be driven without a task (`ams.http
 """
 
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
 from itertools import chain
@@ -62,6 +62,13 @@ class Totals(NamedTuple):
     """Data bytes, as a publish request counts for them (`ams.core.messages.data_bytes`)."""
     time: Milliseconds | None
     """Publish time of the last message; None: there was none."""
+
+
+class Owner(NamedTuple):
+    """Topics that belong together, and how many bytes they are to have at most."""
+
+    topics: Collection[TopicId]
+    limit: int
 
 
 class Origin(NamedTuple):
@@ -171,6 +178,10 @@ class Log(Protocol):
         """Return the totals of all that was published to the topic. They never shrink, and are durable."""
         ...
 
+    async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
+        """Return how many bytes the kept messages of these topics take, about; topics that are gone are left out."""
+        ...
+
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset whose publish time is `time` or later; None when there is none."""
         ...
@@ -240,16 +251,9 @@ def content_hash(messages: Sequence[Message]) -> bytes:
 
 
 def is_content(remembered: bytes, messages: Sequence[Message]) -> bool:
-    """Whether these messages are those of a remembered hash.
-
-    It may be one of earlier versions, whose keys are still known: BLAKE2b, with the attributes in order, or before that
-    as they were sent.
-    """
-    sent = batch_of(messages)
+    """Return whether these messages are those of a remembered hash."""
     secret = remembered[:_SECRET_BYTES]
-    if remembered == secret + _sum(_mac(secret), sent):
-        return True
-    return remembered in (_earlier_hash(sent.in_order()), _earlier_hash(sent.fragments))
+    return remembered == secret + _sum(_mac(secret), batch_of(messages))
 
 
 def _mac(secret: bytes) -> AESGCM:
@@ -268,11 +272,3 @@ _BETWEEN = b"\xff"
 
 def _sum(mac: AESGCM, messages: Batch) -> bytes:
     return mac.encrypt(_NONCE, b"", _BETWEEN.join(messages.in_order()))[:_SUM_BYTES]
-
-
-def _earlier_hash(fragments: Iterable[bytes]) -> bytes:
-    content = blake2b(digest_size=HASH_BYTES)
-    for fragment in fragments:
-        content.update(len(fragment).to_bytes(8, "little"))
-        content.update(fragment)
-    return content.digest()

@@ -161,7 +161,7 @@ class TallyRecords:
             _ADD_DAYS.run(connection, days)
             return frozenset(map(topic_id, _MOVE.run(connection, _tally_rows(advances)).scalars()))
 
-        return await self._database.write(work)
+        return await self._database.write(work, grows=False)
 
     async def restart(self, identities: Iterable[TopicId]) -> None:
         """Reset the counts of topics that lost their logs; their projects' days stay."""
@@ -171,7 +171,7 @@ class TallyRecords:
             for table in (topic_tallies, daily_messages):
                 connection.execute(delete(table).where(table.c.topic_id.in_(among(connection, texts))))
 
-        await self._database.write(work)
+        await self._database.write(work, grows=False)
 
 
 def add_to_project(connection: Connection, last: Sequence[Advance]) -> None:

@@ -46,6 +46,7 @@ from ams.storage.registry.logins import (
     sealed,
     secret_of,
 )
+from ams.storage.registry.records import SchemaContent
 from ams.storage.registry.statements import with_creator, with_user_and_creator
 from ams.storage.registry.tables import (
     bindings,
@@ -365,7 +366,9 @@ class RegistryImport:
         identity = self._schemas[line.project, line.name] = line.id or new_uuid()
         self._insert_line(line, id=identity, revision=line.revisions[-1].revision)
         for each in line.revisions:
-            self._insert_line(each, schema_id=identity, created_on=self._time(each.created_on, line.created_on))
+            size = SchemaContent(each.type, each.payload, each.attributes).bytes
+            made = self._time(each.created_on, line.created_on)
+            self._insert_line(each, schema_id=identity, created_on=made, bytes=size)
 
     @add.register
     def _(self, line: Topic) -> None:

@@ -178,7 +178,7 @@ class SharedHistory:
                 connection.execute(adding, [row._asdict() for row in rows])
             connection.execute(delete(history).where(history.c.began < oldest))
 
-        await self._database.write(work)
+        await self._database.write(work, grows=False)
 
     async def close(self) -> None:
         """Nothing: the database is the registry's."""

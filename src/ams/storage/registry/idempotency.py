@@ -120,7 +120,7 @@ class IdempotencyRecords:
         def work(connection: Connection) -> None:
             _ADD_BYTES.run(connection, rows)
 
-        await self._database.write(work)
+        await self._database.write(work, grows=False)
 
     async def bytes_of(self, topic: TopicId) -> int:
         """Return the bytes published to a topic in all, as far as they were added."""

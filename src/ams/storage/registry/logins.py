@@ -21,6 +21,7 @@ from ams.core.issuer import Issuer
 from ams.core.names import BindingName, IssuerName, TokenId, TokenName, UserId, UserName, new_uuid
 from ams.core.public_keys import PublicKey
 from ams.core.rights import Rights
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage import export_format
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
@@ -97,7 +98,9 @@ class NamedTokenRecords:
         """Remove a named token: it is dead when this returns. False when it is gone already."""
         removal = delete(named_tokens).where(_is_token(user, name))
         forget = Invalidation(PRINCIPAL, (user,))
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
+        return (
+            await self._database.write(lambda connection: connection.execute(removal).rowcount, forget, grows=False) > 0
+        )
 
     async def note_uses(self, uses: Mapping[TokenId, Milliseconds]) -> None:
         """Store when tokens were last used, the latest of all nodes; tokens that are gone are skipped."""
@@ -209,7 +212,9 @@ class BindingRecords:
         """Remove a binding: no login by it succeeds when this returns. False when it is gone already."""
         removal = delete(bindings).where(bindings.c.user_id == user, bindings.c.name == name)
         forget = Invalidation(PRINCIPAL, (user,))
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
+        return (
+            await self._database.write(lambda connection: connection.execute(removal).rowcount, forget, grows=False) > 0
+        )
 
     async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
         """Make a user with memberships and bind it to an identity, all or nothing; the user has no creator.
@@ -243,12 +248,12 @@ class BindingRecords:
 
         def work(connection: Connection) -> bool:
             changed = roles_to_change(connection, user, roles)
-            put_memberships(connection, user, changed)
+            put_memberships(connection, user, changed, self._users.quotas)
             if changed:
                 connection.execute(update(users).where(users.c.id == user).values(modified_on=now))
             return bool(changed)
 
-        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)))
+        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), grows=False)
 
     async def _read_principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
         if not _can_be_stored(issuer + subject):
@@ -326,7 +331,7 @@ class IssuerRecords:
         )  # fmt: skip
         await self._database.write(lambda connection: connection.execute(row).rowcount, _CHANGED)
 
-    async def update(self, name: IssuerName, issuer: Issuer) -> bool:
+    async def update(self, name: IssuerName, issuer: Issuer, expected: Precondition = ANY_VERSION) -> bool:
         """Put another issuer in the place of the one called `name`; False when there is none.
 
         Raises `AlreadyExists` when its name or its URL is yet another one's.
@@ -337,16 +342,26 @@ class IssuerRecords:
             identity = connection.scalar(select(issuers.c.id).where(issuers.c.name == name))
             if identity is None:
                 return False
+            expected.check(lambda: self._named(connection, name))
             change = update(issuers).where(issuers.c.id == identity)
             change = change.values(modified_on=now, **columns(self._secrets, issuer, identity))
             return connection.execute(change).rowcount > 0  # another node may have removed it meanwhile
 
         return await self._database.write(work, _CHANGED)
 
-    async def delete(self, name: IssuerName) -> bool:
+    async def delete(self, name: IssuerName, expected: Precondition = ANY_VERSION) -> bool:
         """Remove an issuer; bindings to identities there stay. False when it is gone already."""
         removal = delete(issuers).where(issuers.c.name == name)
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount, _CHANGED) > 0
+
+        def work(connection: Connection) -> bool:
+            expected.check(lambda: self._named(connection, name))
+            return connection.execute(removal).rowcount > 0
+
+        return await self._database.write(work, _CHANGED, grows=False)
+
+    def _named(self, connection: Connection, name: IssuerName) -> Issuer | None:
+        row = connection.execute(select(issuers).where(issuers.c.name == name)).first()
+        return self._issuer(row) if row else None
 
     def _read(self, connection: Connection) -> Sequence[Issuer]:
         return tuple(self._issuer(row) for row in connection.execute(select(issuers).order_by(issuers.c.number)))

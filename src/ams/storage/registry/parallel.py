@@ -1,6 +1,6 @@
 """Parallel subscriptions in the registry: their options, and snapshots of where they stood."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Conflict, Damaged
-from ams.core.names import ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
+from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
@@ -107,12 +107,18 @@ class SnapshotRecords:
     async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
         """Remove a snapshot; return whether there was one."""
         removal = self._there(delete(snapshots)).where(_is(project, name))
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount > 0)
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount > 0, grows=False)
+
+    async def floors(self) -> Sequence[tuple[TopicId, Offset]]:
+        """Return for each snapshot the first offset of its topic that was not done."""
+        query = self._there(select(snapshots.c.topic_id, snapshots.c.floor))
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return [(topic_id(row.topic_id), Offset(row.floor)) for row in rows]
 
     async def delete_expired(self) -> int:
         """Remove those that have expired; return how many."""
         removal = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount)
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount, grows=False)
 
     async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> bool:
         change = self._there(update(snapshots)).where(_is(project, name)).values(**values)

@@ -1,12 +1,14 @@
 """Projects in the registry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
+from ams.core.quotas import changed_limits
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
 from ams.storage.registry.records import Project
@@ -58,46 +60,81 @@ class ProjectRecords:
         assert project is not None
         return project
 
-    async def update(self, project: ProjectId, name: ProjectName, description: str) -> Project | None:
-        """Rename or describe a project; what is empty stays as it is. None when it is gone.
+    async def update(
+        self,
+        project: ProjectId,
+        name: ProjectName,
+        description: str,
+        expected: Precondition = ANY_VERSION,
+        *,
+        strict_data: bool | None = None,
+    ) -> Project | None:
+        """Change a project; what is empty or None stays as it is. None when it is gone.
 
         Raises `AlreadyExists` when the new name is another project's.
         """
         said = {"name": name, "description": description}
-        values = {column: text for column, text in said.items() if text}
+        values: dict[str, object] = {column: text for column, text in said.items() if text}
+        if strict_data is not None:
+            values["strict_data"] = strict_data
         change = update(projects).where(projects.c.id == project).values(modified_on=self._clock.wall(), **values)
 
         def work(connection: Connection) -> Project | None:
+            expected.check(lambda: _one(connection, projects.c.id == project))
             connection.execute(change)
             return _one(connection, projects.c.id == project)
 
         return await self._database.write(work, Invalidation(PROJECT, (project,)))
 
-    async def set_retention(self, project: ProjectId, retention: Milliseconds | None) -> Project | None:
+    async def set_retention(
+        self, project: ProjectId, retention: Milliseconds | None, expected: Precondition = ANY_VERSION
+    ) -> Project | None:
         """Change the age limit of a project's topics; return the project, None when it is gone."""
         change = update(projects).where(projects.c.id == project)
         change = change.values(retention=retention, modified_on=self._clock.wall())
 
         def work(connection: Connection) -> Project | None:
+            expected.check(lambda: _one(connection, projects.c.id == project))
             connection.execute(change)
             return _one(connection, projects.c.id == project)
 
-        return await self._database.write(work, Invalidation(PROJECT, (project,)))
+        return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
 
-    async def delete(self, project: ProjectId) -> Owned | None:
+    async def change_quotas(
+        self, project: ProjectId, changes: Mapping[str, int | None], expected: Precondition = ANY_VERSION
+    ) -> Project | None:
+        """Change a project's own quotas, None: the default again; return the project, None when it is gone.
+
+        Raises `InvalidInput` for a quota that does not exist and a limit that cannot be.
+        """
+
+        def work(connection: Connection) -> Project | None:
+            there = projects.c.id == project
+            row = connection.execute(select(projects.c.quotas).where(there).with_for_update()).first()
+            if row is None:
+                return None
+            expected.check(lambda: _one(connection, there))
+            after = changed_limits(row.quotas, changes)
+            connection.execute(update(projects).where(there).values(quotas=after, modified_on=self._clock.wall()))
+            return _one(connection, there)
+
+        return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
+
+    async def delete(self, project: ProjectId, expected: Precondition = ANY_VERSION) -> Owned | None:
         """Remove a project, its memberships, topics, subscriptions and access lists.
 
         Returns what it owned elsewhere, None when it is gone already: of many who delete it, one did.
         """
 
         def work(connection: Connection) -> Owned | None:
+            expected.check(lambda: _one(connection, projects.c.id == project))
             logs = connection.scalars(select(topics.c.id).where(topics.c.project_id == project))
             cursors = connection.scalars(select(subscriptions.c.id).where(subscriptions.c.project_id == project))
             owned = Owned([topic_id(each) for each in logs], [SubscriptionId(each) for each in cursors])
             removed = connection.execute(delete(projects).where(projects.c.id == project)).rowcount
             return owned if removed else None
 
-        return await self._database.write(work, Invalidation(PROJECT, (project,)), large=True)
+        return await self._database.write(work, Invalidation(PROJECT, (project,)), large=True, grows=False)
 
     def _forget(self, project: str) -> None:
         # Cached topics and subscriptions need no forgetting: they are found by the identity, which never comes back.
@@ -113,4 +150,14 @@ def _one(connection: Connection, condition: Any) -> Project | None:
 
 
 def _project(row: Row[Any]) -> Project:
-    return Project(row.id, row.name, row.description, row.created_on, row.modified_on, row.creator, row.retention)
+    return Project(
+        row.id,
+        row.name,
+        row.description,
+        row.created_on,
+        row.modified_on,
+        row.creator,
+        row.retention,
+        row.quotas,
+        row.strict_data,
+    )

@@ -331,7 +331,7 @@ class OtherHolders:
 
     async def note(self, there: bool) -> None:
         """Note whether there are any. Raises `RegistryUnavailable`."""
-        await self._database.write(lambda connection: _note(connection, there))
+        await self._database.write(lambda connection: _note(connection, there), grows=False)
 
 
 def _note(connection: Connection, there: bool) -> None:

@@ -28,6 +28,7 @@ from ams.core.names import (
 from ams.core.parallel_options import ParallelOptions
 from ams.core.public_keys import PublicKey
 from ams.core.push_config import PushConfig
+from ams.core.quotas import NO_LIMITS, Limits
 from ams.core.rights import Rights
 
 NO_USERS: frozenset[UserId] = frozenset()
@@ -73,6 +74,10 @@ class Project:
     """None when made by the service token, or when its maker is gone."""
     retention: Milliseconds | None = None
     """Age limit of messages in topics without their own; None: the log's default."""
+    quotas: Limits = field(default_factory=lambda: NO_LIMITS)
+    """Its own quotas; the others are the defaults (`ams.core.quotas`)."""
+    strict_data: bool | None = None
+    """Whether data that is not base64 is refused; None: as the setting says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,11 @@ class SchemaContent:
     """The schema of the data, as JSON; None: only attributes are checked."""
     attributes: str | None
     """What attributes must be, as JSON; None: anything."""
+
+    @property
+    def bytes(self) -> int:
+        """How large it is."""
+        return len((self.payload or "").encode()) + len((self.attributes or "").encode())
 
 
 @dataclass(frozen=True, slots=True)

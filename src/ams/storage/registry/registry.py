@@ -8,11 +8,13 @@ from sqlalchemy import Connection
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
+from ams.core.quotas import Quotas
 from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.database.opening import opened
 from ams.storage.export_format import Line
+from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry import rotation
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
@@ -23,6 +25,7 @@ from ams.storage.registry.owners import OwnerRecords
 from ams.storage.registry.parallel import SnapshotRecords
 from ams.storage.registry.projects import ProjectRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
+from ams.storage.registry.quotas import QuotaRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
 from ams.storage.registry.signing_keys import SigningKeyRecords
@@ -40,17 +43,20 @@ _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted
 class Registry:
     """What exists. Its calls raise `RegistryUnavailable` when the database cannot answer."""
 
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
+    def __init__(
+        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: Quotas | None = None
+    ) -> None:
         self._database = database
         self._secrets = secrets
         self._clock = clock
-        self.users = UserRecords(database, secrets, clock, cache_size)
+        self.quotas = QuotaRecords(database, quotas or Quotas())
+        self.users = UserRecords(database, secrets, clock, cache_size, self.quotas)
         self.named_tokens = NamedTokenRecords(database, secrets, clock)
         self.bindings = BindingRecords(database, clock, cache_size, self.users)
         self.issuers = IssuerRecords(database, secrets, clock)
-        self.topics = TopicRecords(database, clock, cache_size)
-        self.schemas = SchemaRecords(database, clock)
-        self.subscriptions = SubscriptionRecords(database, clock, cache_size)
+        self.topics = TopicRecords(database, clock, cache_size, self.quotas)
+        self.schemas = SchemaRecords(database, clock, self.quotas)
+        self.subscriptions = SubscriptionRecords(database, clock, cache_size, self.quotas)
         self.snapshots = SnapshotRecords(database, clock)
         self.push_secrets = PushSecretRecords(database, secrets, clock)
         self.signing_keys = SigningKeyRecords(database, secrets, clock)
@@ -72,20 +78,23 @@ class Registry:
         *,
         password: str = "",
         clock: Clock | None = None,
-        on_full: Callable[[], bool] = lambda: False,
+        space: FreeSpace = UNLIMITED,
         cache_size: int = CACHE_SIZE,
+        quotas: Quotas | None = None,
     ) -> Self:
         """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
 
-        `key` (32 bytes) encrypts the tokens; `on_full` is called to free space when the disk is full and returns
-        whether it did. Raises `Unusable` for a database that is not ours, or a key that is not this database's;
+        `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on; `quotas` are those of projects,
+        absent: there are no limits.
+
+        Raises `Unusable` for a database that is not ours, or a key that is not this database's;
         `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
         database = await opened(
-            url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, on_full=on_full
+            url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
-        return cls(database, secrets, clock or SystemClock(), cache_size)
+        return cls(database, secrets, clock or SystemClock(), cache_size, quotas)
 
     def history(self, node: str) -> SharedHistory:
         """Return where all nodes keep what they measure; `node` is the name of this one."""

@@ -22,10 +22,13 @@ from ams.core.names import (
 )
 from ams.core.parallel_options import OptionsChange, ParallelOptions
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
+from ams.core.quotas import SUBSCRIPTIONS, TOPICS
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
+from ams.storage.registry.quotas import QuotaRecords
 from ams.storage.registry.records import (
     NO_LABELS,
     NO_USERS,
@@ -68,9 +71,10 @@ class _ResourceRecords(Generic[R, N]):
     """Users on access lists, in the order in which they were given."""
     _query: Select[Any]
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
+    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
         self._database = database
         self._clock = clock
+        self._quotas = quotas
         self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
         self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
         """Return what is in memory, by project and name; None means unknown: see `find`."""
@@ -97,27 +101,49 @@ class _ResourceRecords(Generic[R, N]):
 
     async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
         """Return the names on an access list, in stored order."""
-        query = (
-            select(users.c.name)
-            .join(self._access, self._access.c.user_id == users.c.id)
-            .join(self._table, self._table.c.id == self._access.c.resource_id)
-            .where(self._is(project, name))
-            .order_by(self._access.c.position)
-        )
-        return await self._database.read(lambda connection: connection.scalars(query).all())
+        return await self._database.read(lambda connection: [*self._listed(connection, project, name)])
 
-    async def set_access_list(self, project: ProjectId, name: N, wanted: Sequence[str]) -> None:
-        """Replace an access list; raise `NotFound` for users who are no members, then for the resource."""
+    async def set_access_list(
+        self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
+    ) -> None:
+        """Replace an access list; raise `NotFound` for users who are no members, then for the resource.
+
+        `expected` is checked here as everywhere in the registry: in the transaction, of what is stored.
+        """
 
         def work(connection: Connection) -> None:
             listed = _members(connection, project, wanted)
             identity = self._identity(connection, project, name)
-            connection.execute(delete(self._access).where(self._access.c.resource_id == identity))
-            rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(listed)]
-            if rows:
-                connection.execute(insert(self._access), rows)
+            expected.check(lambda: [*self._listed(connection, project, name)])
+            self._put_on_list(connection, identity, listed)
 
         await self._database.write(work, self._forget(project, name))
+
+    async def change_access_list(
+        self,
+        project: ProjectId,
+        name: N,
+        add: Sequence[str],
+        remove: Collection[str],
+        expected: Precondition = ANY_VERSION,
+    ) -> Sequence[UserName]:
+        """Add users to an access list and remove others; return the names on it then, in stored order.
+
+        Raises `NotFound` for users to add who are no members, then for the resource. Who is among both is on it.
+        """
+
+        removed = frozenset(remove)
+
+        def work(connection: Connection) -> Sequence[UserName]:
+            added: Sequence[UserId] = _members(connection, project, add)
+            identity = self._identity(connection, project, name)
+            expected.check(lambda: [*self._listed(connection, project, name)])
+            present = self._listed(connection, project, name).items()
+            stay: list[UserId] = [user for each, user in present if each not in removed]
+            self._put_on_list(connection, identity, [*dict.fromkeys([*stay, *added])])
+            return [*self._listed(connection, project, name)]
+
+        return await self._database.write(work, self._forget(project, name))
 
     async def set_labels(self, project: ProjectId, name: N, labels: Mapping[str, str]) -> R | None:
         """Replace the labels; return the topic or subscription, None when there is none."""
@@ -135,6 +161,23 @@ class _ResourceRecords(Generic[R, N]):
             return None
         listed = select(self._access.c.user_id).where(self._access.c.resource_id == row.id)
         return self._record(row, frozenset(connection.scalars(listed)))
+
+    def _listed(self, connection: Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
+        """Return who is on an access list, in stored order."""
+        query = (
+            select(users.c.name, users.c.id)
+            .join(self._access, self._access.c.user_id == users.c.id)
+            .join(self._table, self._table.c.id == self._access.c.resource_id)
+            .where(self._is(project, name))
+            .order_by(self._access.c.position)
+        )
+        return {row.name: row.id for row in connection.execute(query)}
+
+    def _put_on_list(self, connection: Connection, identity: str, listed: Sequence[UserId]) -> None:
+        connection.execute(delete(self._access).where(self._access.c.resource_id == identity))
+        rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(listed)]
+        if rows:
+            connection.execute(insert(self._access), rows)
 
     def _identity(self, connection: Connection, project: ProjectId, name: N) -> str:
         identity: str | None = connection.scalar(select(self._table.c.id).where(self._is(project, name)))
@@ -192,8 +235,8 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
     )  # fmt: skip
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
-        super().__init__(database, clock, cache_size)
+    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
+        super().__init__(database, clock, cache_size, quotas)
         database.invalidations.on(SCHEMA, self._forget_schema)
 
     async def exists(self, topic: TopicId) -> bool:
@@ -209,6 +252,12 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         """Return the identities of a project's topics."""
         return await self._ids(topics.c.project_id == project)
 
+    async def owners(self) -> Mapping[TopicId, ProjectId]:
+        """Return the project of every topic."""
+        query = select(topics.c.id, topics.c.project_id)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return {topic_id(row.id): row.project_id for row in rows}
+
     async def create(
         self,
         identity: TopicId,
@@ -223,7 +272,8 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
     ) -> Topic:
         """Register a topic, with a schema attached if one is named, and how it is used (`AttachedSchema`).
 
-        Raises `AlreadyExists` when the name is taken, `NotFound` when the project or the schema is gone.
+        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when the project or the schema is
+        gone.
         """
         now = self._clock.wall()
         row = insert(topics).values(
@@ -233,6 +283,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
 
         def work(connection: Connection) -> Topic:
             connection.execute(row)
+            self._quotas.require(connection, project, TOPICS)
             attached = _attach(connection, project, topic_id_text(identity), schema, use) if schema else None
             return Topic(identity, project, name, attached, None, now, labels=labels)
 
@@ -247,12 +298,14 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         encoding: str = "",
         first_revision: int | None = None,
         last_revision: int | None = None,
+        expected: Precondition = ANY_VERSION,
     ) -> None:
         """Attach a schema instead of the one there was, or none; raise `NotFound` for the topic, then the schema."""
         use = _Use(encoding, first_revision, last_revision)
 
         def work(connection: Connection) -> None:
             identity = self._identity(connection, project, name)
+            expected.check(lambda: self._find(connection, project, name))
             connection.execute(delete(topic_schemas).where(topic_schemas.c.topic_id == identity))
             connection.execute(update(topics).where(topics.c.id == identity).values(deleted_schema=None))
             if schema:
@@ -260,15 +313,22 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
 
         await self._database.write(work, self._forget(project, name))
 
-    async def set_retention(self, project: ProjectId, name: TopicName, retention: Milliseconds | None) -> Topic | None:
+    async def set_retention(
+        self,
+        project: ProjectId,
+        name: TopicName,
+        retention: Milliseconds | None,
+        expected: Precondition = ANY_VERSION,
+    ) -> Topic | None:
         """Change a topic's own age limit; return the topic, None when there is none."""
         change = update(topics).where(self._is(project, name)).values(retention=retention)
 
         def work(connection: Connection) -> Topic | None:
+            expected.check(lambda: self._find(connection, project, name))
             connection.execute(change)
             return self._find(connection, project, name)
 
-        return await self._database.write(work, self._forget(project, name))
+        return await self._database.write(work, self._forget(project, name), grows=False)
 
     async def without_retention(self, project: ProjectId) -> Sequence[TopicId]:
         """Return the topics of a project that have no age limit of their own."""
@@ -285,7 +345,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         rows = await self._database.read(lambda connection: connection.execute(_RETENTIONS).all())
         return {topic_id(identity): limit for identity, limit in rows}
 
-    async def delete(self, topic: Topic, last: Sequence[Advance] = ()) -> bool:
+    async def delete(self, topic: Topic, last: Sequence[Advance] = (), expected: Precondition = ANY_VERSION) -> bool:
         """Remove a topic and its access list, and add its `last` messages to its project's days; False if it is gone.
 
         Messages that another node has counted since `last` was worked out are not added again.
@@ -295,10 +355,11 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
 
         def work(connection: Connection) -> bool:
+            expected.check(lambda: self._find(connection, topic.project_id, topic.name))
             add_to_project(connection, last)
             return connection.scalar(removal) is not None
 
-        return await self._database.write(work, self._forget(topic.project_id, topic.name), large=True)
+        return await self._database.write(work, self._forget(topic.project_id, topic.name), large=True, grows=False)
 
     async def _ids(self, condition: ColumnElement[bool]) -> Sequence[TopicId]:
         query = select(topics.c.id).where(condition)
@@ -380,8 +441,8 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, subscription_access
     _query = select(subscriptions)
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
-        super().__init__(database, clock, cache_size)
+    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
+        super().__init__(database, clock, cache_size, quotas)
         self._pushed = push.PushedRecords(database)
 
     async def of_topic(self, project: ProjectId, topic: TopicName) -> Sequence[SubscriptionName]:
@@ -443,7 +504,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
                 connection.execute(change.values(used_on=moment))
 
         if uses:
-            await self._database.write(work)
+            await self._database.write(work, grows=False)
 
     async def delete_unused(self, identity: SubscriptionId, since: Milliseconds) -> Subscription | None:
         """Remove a subscription and its access list if no use of it is stored since a moment; return what it was."""
@@ -459,7 +520,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             row = connection.execute(removal.returning(*subscriptions.c)).first()
             return self._record(row) if row else None
 
-        return await self._database.write(work, self._forget(found.project_id, found.name))
+        return await self._database.write(work, self._forget(found.project_id, found.name), grows=False)
 
     async def titles(self, identities: Collection[SubscriptionId]) -> Mapping[SubscriptionId, Title]:
         """Return what those of a few subscriptions are called that exist."""
@@ -488,7 +549,9 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         options: ParallelOptions | None = None,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Subscription:
-        """Register a subscription; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
+        """Register a subscription.
+
+        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when the project is gone.
 
         `ack_deadline_seconds` is in seconds; `worker` is who delivers, if `config` is to be delivered from now on;
         `options` are those of a parallel subscription, None for an ordered one.
@@ -508,6 +571,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
         def work(connection: Connection) -> None:
             connection.execute(row)
+            self._quotas.require(connection, project, SUBSCRIPTIONS)
             if config is not None and config.verified:
                 _place_worker(connection, project, identity, worker, delivered=True)
 
@@ -516,15 +580,25 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             identity, project, name, topic, ack_deadline_seconds, config, now, parallel=options, labels=labels
         )
 
-    async def set_ack_deadline(self, project: ProjectId, name: SubscriptionName, seconds: int) -> bool:
+    async def set_ack_deadline(
+        self, project: ProjectId, name: SubscriptionName, seconds: int, expected: Precondition = ANY_VERSION
+    ) -> bool:
         """Change the deadline; False when there is no such subscription."""
         change = update(subscriptions).where(self._is(project, name)).values(ack_deadline_seconds=seconds)
-        changed = await self._database.write(
-            lambda connection: connection.execute(change).rowcount, self._forget(project, name)
-        )
-        return changed > 0
 
-    async def change_options(self, project: ProjectId, name: SubscriptionName, change: OptionsChange) -> None:
+        def work(connection: Connection) -> bool:
+            expected.check(lambda: self._find(connection, project, name))
+            return connection.execute(change).rowcount > 0
+
+        return await self._database.write(work, self._forget(project, name), grows=False)
+
+    async def change_options(
+        self,
+        project: ProjectId,
+        name: SubscriptionName,
+        change: OptionsChange,
+        expected: Precondition = ANY_VERSION,
+    ) -> None:
         """Replace the options of a subscription in one step; raise `SubscriptionGone`, then all that `change` raises.
 
         No change makes a parallel subscription of an ordered one, nor the other way round.
@@ -535,13 +609,19 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             row = connection.execute(query).first()
             if row is None:
                 raise SubscriptionGone
+            expected.check(lambda: self._find(connection, project, name))
             after = parallel.stored(change(parallel.read(row.parallel)))
             connection.execute(update(subscriptions).where(self._is(project, name)).values(parallel=after))
 
         await self._database.write(work, self._forget(project, name))
 
     async def change_push(
-        self, project: ProjectId, name: SubscriptionName, change: PushChange, worker: UserId | None
+        self,
+        project: ProjectId,
+        name: SubscriptionName,
+        change: PushChange,
+        worker: UserId | None,
+        expected: Precondition = ANY_VERSION,
     ) -> None:
         """Replace the push configuration in one step, and put the worker where it has to deliver now.
 
@@ -554,6 +634,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             row = connection.execute(select(subscriptions).where(self._is(project, name)).with_for_update()).first()
             if row is None:
                 raise SubscriptionGone
+            expected.check(lambda: self._record(row))
             before = push.read(row.push)
             after = change(before)
             connection.execute(update(subscriptions).where(self._is(project, name)).values(push=push.stored(after)))
@@ -575,17 +656,20 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
                 if config is not None and config.verified:
                     _place_worker(connection, row.project_id, row.id, worker, delivered=True)
 
-        await self._database.write(work)
+        await self._database.write(work, grows=False)
 
-    async def delete(self, project: ProjectId, name: SubscriptionName) -> Subscription | None:
+    async def delete(
+        self, project: ProjectId, name: SubscriptionName, expected: Precondition = ANY_VERSION
+    ) -> Subscription | None:
         """Remove a subscription and its access list; return what it was, None when there was none."""
         removal = delete(subscriptions).where(self._is(project, name)).returning(*subscriptions.c)
 
         def work(connection: Connection) -> Subscription | None:
+            expected.check(lambda: self._find(connection, project, name))
             row = connection.execute(removal).first()
             return self._record(row) if row else None
 
-        return await self._database.write(work, self._forget(project, name))
+        return await self._database.write(work, self._forget(project, name), grows=False)
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
         return Subscription(

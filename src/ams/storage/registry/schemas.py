@@ -9,8 +9,11 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select, up
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
+from ams.core.quotas import SCHEMA_BYTES, SCHEMAS
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import SCHEMA, Invalidation
+from ams.storage.registry.quotas import QuotaRecords
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.tables import schema_revisions, schemas, topic_schemas, topics
 
@@ -23,9 +26,10 @@ class SchemaRecords:
     Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, quotas: QuotaRecords) -> None:
         self._database = database
         self._clock = clock
+        self._quotas = quotas
 
     async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
         """Return a schema at its newest revision, None when there is none."""
@@ -64,7 +68,10 @@ class SchemaRecords:
         return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
 
     async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
-        """Make a schema; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone."""
+        """Make a schema.
+
+        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when the project is gone.
+        """
         now = self._clock.wall()
         made = Schema(SchemaId(new_uuid()), project, name, 1, content, now)
         row = insert(schemas).values(id=made.id, project_id=project, name=name, revision=1, created_on=now)
@@ -72,17 +79,23 @@ class SchemaRecords:
         def work(connection: Connection) -> None:
             connection.execute(row)
             _add_revision(connection, made)
+            self._quotas.require(connection, project, SCHEMAS, SCHEMA_BYTES)
 
         await self._database.write(work)
         return made
 
     async def update(
-        self, schema: Schema, *, name: SchemaName | None = None, content: SchemaContent | None = None
+        self,
+        schema: Schema,
+        *,
+        name: SchemaName | None = None,
+        content: SchemaContent | None = None,
+        expected: Precondition = ANY_VERSION,
     ) -> Schema | None:
         """Rename a schema, or add a revision to it, or both; return it as it is then.
 
         None when it is gone, or when its newest revision is not that of `schema` any more. Raises `AlreadyExists` when
-        the name is another's.
+        the name is another's, `QuotaExceeded`.
         """
         newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
         values: dict[str, Any] = {"name": name or schemas.c.name}
@@ -93,16 +106,18 @@ class SchemaRecords:
         now = self._clock.wall()
 
         def work(connection: Connection) -> Schema | None:
+            expected.check(lambda: _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id)))
             revision = connection.scalar(change)
             if revision is None:
                 return None
             if content:
                 _add_revision(connection, replace(schema, revision=revision, content=content, created_on=now))
+                self._quotas.require(connection, schema.project_id, SCHEMA_BYTES)
             return _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id))
 
         return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
 
-    async def delete(self, schema: SchemaId) -> bool:
+    async def delete(self, schema: SchemaId, expected: Precondition = ANY_VERSION) -> bool:
         """Remove a schema and its revisions, and detach it from all topics; return whether it was there.
 
         Topics of which it was said how messages are written remember it (`Topic.deleted_schema`).
@@ -115,10 +130,11 @@ class SchemaRecords:
 
         def work(connection: Connection) -> bool:
             connection.execute(whole)  # it is attached to no other topic from here on
+            expected.check(lambda: _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema)))
             connection.execute(note)
             return connection.execute(removal).rowcount > 0
 
-        return await self._database.write(work, Invalidation(SCHEMA, (schema,)))
+        return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
         """Remove a revision, and return the schema at the newest one left; the number is not given again.
@@ -144,12 +160,12 @@ class SchemaRecords:
             connection.execute(change.values(revision=newest, last_revision=last if last > newest else None))
             return _schema(connection.execute(_NEWEST_SCHEMAS.where(schemas.c.id == schema)).one())
 
-        return await self._database.write(work, Invalidation(SCHEMA, (schema,)))
+        return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
 
 def _add_revision(connection: Connection, schema: Schema) -> None:
     content = schema.content
-    said = {"type": content.type, "payload": content.payload, "attributes": content.attributes}
+    said = {"type": content.type, "payload": content.payload, "attributes": content.attributes, "bytes": content.bytes}
     row = insert(schema_revisions).values(
         schema_id=schema.id, revision=schema.revision, created_on=schema.created_on, **said
     )

@@ -48,7 +48,7 @@ class SigningKeyRecords:
                 connection.execute(insert(signing_keys).values(**values))
             return known or key
 
-        return await self._database.write(work)
+        return await self._database.write(work, grows=False)
 
     def _find(self, connection: Connection, purpose: str) -> SigningKey | None:
         query = select(signing_keys.c.id, signing_keys.c.sealed).where(signing_keys.c.purpose == purpose)

@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
+from ams.core import quotas
 from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
@@ -52,6 +53,7 @@ TAKEN = {
 
 
 _labels = msgspec.json.Decoder(dict[str, str])
+_limits = msgspec.json.Decoder(dict[str, int])
 
 
 class Labels(TypeDecorator[Mapping[str, str]]):
@@ -67,6 +69,21 @@ class Labels(TypeDecorator[Mapping[str, str]]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, str]:
         """Read what the table holds."""
         return _labels.decode(value) if value else {}
+
+
+class Limits(TypeDecorator[quotas.Limits]):
+    """A column of a project's own quotas: JSON in the table, a mapping in rows; null: none."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: quotas.Limits | None, dialect: Dialect) -> str | None:
+        """Return quotas as the table holds them."""
+        return msgspec.json.encode(dict(value)).decode() if value else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> quotas.Limits:
+        """Read what the table holds."""
+        return _limits.decode(value) if value else quotas.NO_LIMITS
 
 
 def _label_column() -> Column[Mapping[str, str]]:
@@ -111,6 +128,7 @@ users = _identified(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _created_by(),
+    Column("made_in", String(36), index=True, comment="identity of the project that it was made in; null: none"),
     Index("users_by_created_on", "created_on"),
 )
 
@@ -122,6 +140,8 @@ projects = _identified(
     Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _created_by(),
     Column("retention", BigInteger, comment="milliseconds, for topics without their own; null: the log's default"),
+    Column("quotas", Limits, comment="JSON object of numbers: its own quotas; null: none"),
+    Column("strict_data", Boolean, comment="whether data that is not base64 is refused; null: as the setting says"),
 )
 
 memberships = _numbered(
@@ -227,6 +247,8 @@ schema_revisions = Table(
     Column("payload", Text, comment="JSON: the schema of the data; null: only attributes are checked"),
     Column("attributes", Text, comment="JSON: what attributes must be; null: anything"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("bytes", Integer, nullable=False, server_default="0", comment="of payload and attributes"),
+    Index("schema_revisions_by_bytes", "schema_id", "bytes"),
 )
 
 topic_schemas = Table(
@@ -472,7 +494,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0014",
+    head="0001",
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

@@ -3,7 +3,7 @@
 import functools
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -28,10 +28,13 @@ from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
 from ams.core.public_keys import PublicKey
+from ams.core.quotas import MEMBERS
 from ams.core.rights import Right, Rights
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
+from ams.storage.registry.quotas import QuotaRecords
 from ams.storage.registry.records import (
     Applicant,
     KeyHolder,
@@ -72,8 +75,11 @@ _TEXTS = ("name", "email", "first_name", "last_name", "organization", "descripti
 class UserRecords:
     """Users by name, identity and token."""
 
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
+    def __init__(
+        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: QuotaRecords
+    ) -> None:
         self._database = database
+        self.quotas = quotas
         self._secrets = secrets
         self._clock = clock
         # Keyed by the token's text: a dictionary compares hashes that differ in every process, so the time of
@@ -126,16 +132,35 @@ class UserRecords:
         return await self._database.read(lambda connection: connection.scalar(query)) is not None
 
     async def create(
-        self, name: UserName, details: UserDetails, roles: Roles, created_by: UserId | None, *, token: str = ""
+        self,
+        name: UserName,
+        details: UserDetails,
+        roles: Roles,
+        created_by: UserId | None,
+        *,
+        made_in: ProjectId | None = None,
+        token: str = "",
+        grows: bool = True,
     ) -> User:
         """Make a user with `token`, or a new one, and memberships; `details.name` and `.grants` are not looked at.
 
-        Raises `AlreadyExists` when the name is taken, `NotFound` when a project is gone.
+        One that is `made_in` a project counts for its quota of members as long as it is a member nowhere else. Without
+        `grows` it is made on a disk with little space left, too.
+
+        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when a project is gone.
         """
-        return await self._database.write(self.creation(name, details, roles, created_by, token=token))
+        creation = self.creation(name, details, roles, created_by, made_in=made_in, token=token)
+        return await self._database.write(creation, grows=grows)
 
     def creation(
-        self, name: UserName, details: UserDetails, roles: Roles, created_by: UserId | None, *, token: str = ""
+        self,
+        name: UserName,
+        details: UserDetails,
+        roles: Roles,
+        created_by: UserId | None,
+        *,
+        made_in: ProjectId | None = None,
+        token: str = "",
     ) -> Work[User]:
         """Return the work of `create`, for those who do more in the same transaction."""
         identity, now = UserId(new_uuid()), self._clock.wall()
@@ -143,75 +168,103 @@ class UserRecords:
         row = insert(users).values(
             id=identity, service_roles=roles_written(details.service_roles or ()),
             created_on=now, modified_on=now,
-            created_by=existing(created_by),
+            created_by=existing(created_by), made_in=made_in,
             **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
 
         def work(connection: Connection) -> User:
             connection.execute(row)
-            add_memberships(connection, identity, roles)
+            add_memberships(connection, identity, roles, self.quotas)
             user = user_where(connection, self._secrets, users.c.id == identity)
             assert user is not None
             return user
 
         return work
 
-    async def update(self, user: UserId, details: UserDetails, roles: Roles | None) -> User | None:
+    async def update(
+        self, user: UserId, details: UserDetails, roles: Roles | None, expected: Precondition = ANY_VERSION
+    ) -> User | None:
         """Change what is said and nothing else; `roles`, if given, replaces all memberships. None when it is gone.
 
-        Raises `AlreadyExists` when the new name is another user's, `NotFound` when a project is gone.
+        Raises `AlreadyExists` when the new name is another user's, `QuotaExceeded`, `NotFound` when a project is gone.
         """
         values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
             values["service_roles"] = roles_written(details.service_roles)
 
         def work(connection: Connection) -> User | None:
+            self._check(connection, user, expected)
             self._touch(connection, user, values)
             if roles is not None:
                 connection.execute(delete(memberships).where(memberships.c.user_id == user))
-                add_memberships(connection, user, roles)
+                add_memberships(connection, user, roles, self.quotas)
             return user_where(connection, self._secrets, users.c.id == user)
 
         return await self._write(user, work)
 
-    async def delete(self, user: UserId) -> bool:
+    async def delete(self, user: UserId, expected: Precondition = ANY_VERSION) -> bool:
         """Remove a user, its memberships and its places on access lists; False when it is gone already."""
         removal = delete(users).where(users.c.id == user)
         # Cached access lists may still hold the identity; no user can have it any more.
         # Large: the creator is removed from all that the user made.
         forget = Invalidation(PRINCIPAL, (user,))
-        return await self._database.write(lambda each: each.execute(removal).rowcount, forget, large=True) > 0
 
-    async def refresh_token(self, user: UserId, token: str = "") -> User | None:
-        """Give a user `token`, or a new one; the old one is dead when this returns. None when the user is gone."""
+        def work(connection: Connection) -> bool:
+            self._check(connection, user, expected)
+            return connection.execute(removal).rowcount > 0
+
+        return await self._database.write(work, forget, large=True, grows=False)
+
+    async def refresh_token(
+        self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
+    ) -> User | None:
+        """Give a user `token`, or a new one; the old one is dead when this returns. None when the user is gone.
+
+        What `check` raises of the user as it is then leaves everything as it was.
+        """
         change = update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
 
         def work(connection: Connection) -> User | None:
+            before = user_where(connection, self._secrets, users.c.id == user)
+            if before is None:
+                return None
+            check(before)
             connection.execute(change)
             return user_where(connection, self._secrets, users.c.id == user)
 
-        return await self._write(user, work)
+        return await self._write(user, work, grows=False)  # also on a full disk: who holds the old one must not go on
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
-        """Make a user a member; raise `AlreadyExists` when it is one, `NotFound` when user or project are gone."""
-        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}))
+        """Make a user a member.
 
-    async def set_roles(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> bool:
+        Raises `AlreadyExists` when it is one, `QuotaExceeded`, `NotFound` when user or project are gone.
+        """
+        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self.quotas))
+
+    async def set_roles(
+        self, user: UserId, project: ProjectId, roles: Sequence[str], expected: Precondition = ANY_VERSION
+    ) -> bool:
         """Replace a member's roles; False when it is no member."""
         change = update(memberships).where(_membership_of(user, project)).values(roles=roles_written(roles))
 
         def work(connection: Connection) -> bool:
+            self._check(connection, user, expected)
             if not connection.execute(change).rowcount:
                 return False
             self._touch(connection, user, {})
             return True
 
-        return await self._write(user, work)
+        return await self._write(user, work, grows=False)
 
-    async def remove_member(self, user: UserId, project: ProjectId) -> bool:
+    async def remove_member(self, user: UserId, project: ProjectId, expected: Precondition = ANY_VERSION) -> bool:
         """End a membership; False when there was none."""
         removal = delete(memberships).where(_membership_of(user, project))
-        return await self._write(user, lambda connection: connection.execute(removal).rowcount) > 0
+
+        def work(connection: Connection) -> bool:
+            self._check(connection, user, expected)
+            return connection.execute(removal).rowcount > 0
+
+        return await self._write(user, work, grows=False)
 
     async def _one(self, condition: ColumnElement[bool]) -> User | None:
         return await self._database.read(lambda connection: user_where(connection, self._secrets, condition))
@@ -220,9 +273,12 @@ class UserRecords:
         own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
         return await self._database.read(lambda connection: bearer_of(connection, own, named))
 
-    async def _write(self, user: UserId, work: Work[T]) -> T:
+    async def _write(self, user: UserId, work: Work[T], *, grows: bool = True) -> T:
         """Run work that changes a user: caches of its token are invalidated before any caller sees the outcome."""
-        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)))
+        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), grows=grows)
+
+    def _check(self, connection: Connection, user: UserId, expected: Precondition) -> None:
+        expected.check(lambda: user_where(connection, self._secrets, users.c.id == user))
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, principal: principal.id == user)
@@ -418,11 +474,14 @@ def roles_written(roles: Sequence[str]) -> str:
     return json.dumps(list(dict.fromkeys(roles)))
 
 
-def add_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
-    """Make a user a member of projects it is no member of."""
+def add_memberships(connection: Connection, user: UserId, roles: Roles, quotas: QuotaRecords | None = None) -> None:
+    """Make a user a member of projects it is no member of; raise `QuotaExceeded` by `quotas`, if they are given."""
     rows = [{"user_id": user, "project_id": project, "roles": roles_written(given)} for project, given in roles.items()]
     if rows:
         connection.execute(insert(memberships), rows)
+    if quotas is not None:
+        for project in roles:
+            quotas.require(connection, project, MEMBERS)
 
 
 def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles:
@@ -432,14 +491,14 @@ def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles
     return {project: given for project, given in roles.items() if not _are_held(held.get(project), given)}
 
 
-def put_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
-    """Give a user these roles in these projects; a membership without roles is ended."""
+def put_memberships(connection: Connection, user: UserId, roles: Roles, quotas: QuotaRecords) -> None:
+    """Give a user these roles in these projects; a membership without roles is ended. Raises `QuotaExceeded`."""
     for project, given in roles.items():
         place = (memberships.c.user_id == user) & (memberships.c.project_id == project)
         if not given:
             connection.execute(delete(memberships).where(place))
         elif not connection.execute(update(memberships).where(place).values(roles=roles_written(given))).rowcount:
-            add_memberships(connection, user, {project: given})
+            add_memberships(connection, user, {project: given}, quotas)
 
 
 def _are_held(column: str | None, given: Sequence[str]) -> bool:
@@ -517,12 +576,12 @@ class RegistrationRecords:
     async def decline(self, registration: RegistrationId, decided_by: UserId | None, comment: str) -> bool:
         """Refuse a pending registration; False when none is pending."""
         change = self._decision(registration, decided_by, status="declined", decline_comment=comment)
-        return await self._database.write(lambda connection: connection.execute(change).rowcount) > 0
+        return await self._database.write(lambda connection: connection.execute(change).rowcount, grows=False) > 0
 
     async def delete(self, registration: RegistrationId) -> bool:
         """Remove a registration, decided or not; False when there is none."""
         removal = delete(registrations).where(registrations.c.id == registration)
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount) > 0
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount, grows=False) > 0
 
     def _decision(self, registration: RegistrationId, decided_by: UserId | None, **values: str) -> Any:
         decider = existing(decided_by)

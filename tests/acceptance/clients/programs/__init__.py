@@ -30,7 +30,6 @@ class Ask(NamedTuple):
     expect: bool = False
     """Wait for `100 Continue` before the body, where the client can."""
     close: bool = False
-    """Close the connection afterwards."""
 
 
 class Told(NamedTuple):

@@ -3,22 +3,20 @@
 from contextlib import closing
 
 import psycopg
-import pytest
 
-from ams.pipeline.jobs.accounting import database
+from ams.pipeline.jobs.accounting.database import TABLES, prepared
 
 
 def test_a_table_of_before_is_given_the_columns_it_lacks_and_keeps_its_rows(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    database: str,
 ) -> None:
-    monkeypatch.setenv("AMS_PIPELINE_DATABASE", postgres_url)
-    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+    with closing(psycopg.connect(database, autocommit=True)) as connection:
         connection.execute("CREATE TABLE accounting_site_summaries (month text, site text)")
         connection.execute("INSERT INTO accounting_site_summaries VALUES ('2024-03', 'SITE-A')")
 
-        database.prepared("")
-        database.prepared("")
+        prepared("")
+        prepared("")
 
         found = connection.execute("SELECT * FROM accounting_site_summaries")
-        assert {each.name for each in found.description or ()} == set(database.TABLES["site_summaries"].names)
+        assert {each.name for each in found.description or ()} == set(TABLES["site_summaries"].names)
         assert [row[:2] for row in found.fetchall()] == [("2024-03", "SITE-A")]

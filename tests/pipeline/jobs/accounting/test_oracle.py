@@ -68,21 +68,11 @@ SUMS = {
         ("sync", "sum(told)::BIGINT, sum(arrived)::BIGINT, sum(missing)::BIGINT"),
     )
 }
-SUMS_IN_POSTGRESQL = {
-    name: query.replace(f"FROM {name}", f"FROM accounting_{name}").replace(
-        "normalised[1].cpu", "(normalised->0->>'cpu')::BIGINT"
-    )
-    for name, query in SUMS.items()
-}
+BY_LEVEL = ("normalised[1].cpu", "(normalised->0->>'cpu')::BIGINT")
+SUMS_IN_POSTGRESQL = {name: each.replace("FROM ", "FROM accounting_").replace(*BY_LEVEL) for name, each in SUMS.items()}
 """The same of both: how many rows there are, and sums over them."""
 
 STORAGE = "SELECT count(*), sum(days) FROM storage_summaries"
-
-
-@pytest.fixture
-def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("AMS_PIPELINE_DATABASE", postgres_url)
-    return postgres_url
 
 
 @pytest.mark.long
@@ -117,6 +107,7 @@ def test_generated_days_come_out_as_duckdb_computes_them(spark: SparkSession, da
     assert any(reason.startswith(("signature: ", "envelope: ")) for reason in reasons)
 
 
+@pytest.mark.long
 def test_files_that_are_missing_are_told_before_anything_is_read(spark: SparkSession, tmp_path: Path) -> None:
     job = recorded_run(spark, tmp_path)
 

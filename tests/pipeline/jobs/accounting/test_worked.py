@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.jobs.accounting.job import refresh
-from ams.pipeline.running import Run, quarantine_of
+from ams.pipeline.jobs.accounting.job import Options, refresh, run
+from ams.pipeline.running import Run
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
-from tests.pipeline.jobs.accounting.working import work_through
+from demo.pipeline.samples import Sample
+from tests.pipeline.jobs.recorded import published, quarantined, recorded_run
 
 WORKED = Path(__file__).with_name("worked.md").read_text()
 TEXTS = re.findall(r"^```\n(.*?)^```$", WORKED, re.MULTILINE | re.DOTALL)
@@ -54,19 +55,19 @@ def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in
 ) -> None:
     doubled = [*TEXTS, *TEXTS]
     random.Random(1).shuffle(doubled)
+    messages = published(Sample("gLite-APEL", text.encode()) for text in doubled)
     late = len(doubled) // 3
 
-    run = work_through(spark, tmp_path, [doubled[late:], doubled[:late]])
+    for batch in (messages[late:], messages[:late]):
+        job = recorded_run(spark, tmp_path, batch)
+        run(job, Options())
 
-    check(run)
-    broken = quarantine_of(spark, tmp_path).read().collect()
-    assert [(row.reason,) for row in broken] == 2 * expected("reasons")[1]
-    assert [row.data.decode() for row in broken] == 2 * [text for text in TEXTS if "WallDuration: -7200" in text]
+    check(job)
+    broken = quarantined(job)
+    assert [(reason,) for _, reason in broken] == 2 * expected("reasons")[1]
+    assert [data.decode() for data, _ in broken] == 2 * [text for text in TEXTS if "WallDuration: -7200" in text]
 
-    written = versions_of(tmp_path)
-    refresh(run, "")  # nothing came since
-    assert versions_of(tmp_path) == written
-
-
-def versions_of(folder: Path) -> dict[str, int]:
-    return {path.name: open_table(path).version for path in (folder / "results").iterdir()}
+    results = list((tmp_path / "results").iterdir())
+    written = [open_table(path).version for path in results]
+    refresh(job, "")  # nothing came since
+    assert [open_table(path).version for path in results] == written

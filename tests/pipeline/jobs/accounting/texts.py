@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 """The time the records of these tests are read at."""
@@ -33,30 +34,13 @@ VM: Mapping[str, str] = {
     "RecordCreateTime": "1709634000",
     "VMUUID": "0c6f5d1e-5f3a-4c8e-9a2b-1f2e3d4c5b6a",
     "SiteName": "SITE-B",
-    "CloudComputeService": "cloud.site-b.example",
-    "MachineName": "vm-1",
-    "LocalUserId": "u1",
-    "LocalGroupId": "g1",
-    "GlobalUserName": "someone@example.org",
-    "FQAN": "vo.access.egi.eu",
     "Status": "started",
     "StartTime": "1709600000",
     "EndTime": "0",
-    "SuspendDuration": "0",
     "WallDuration": "34000",
     "CpuDuration": "68000",
-    "CpuCount": "2",
     "NetworkType": "None",
-    "NetworkInbound": "100",
-    "NetworkOutbound": "50",
-    "PublicIPCount": "1",
-    "Memory": "4096",
-    "Disk": "40",
-    "BenchmarkType": "hepspec",
-    "Benchmark": "10.2",
     "StorageRecordId": "",
-    "ImageId": "ubuntu-22.04",
-    "CloudType": "caso/5.2.2 (OpenStack)",
 }
 
 SYNC: Mapping[str, str] = {
@@ -82,6 +66,33 @@ SUMMARY: Mapping[str, str] = {
     "LatestEndTime": "1709640000",
 }
 
+ADDRESS: Mapping[str, Any] = {
+    "SiteName": "SITE-B",
+    "uuid": "a1",
+    "FQAN": "vo.access.egi.eu",
+    "IPVersion": 4,
+    "IPCount": 3,
+    "MeasurementTime": 1709634000,
+}
+ACCELERATOR: Mapping[str, Any] = {
+    "SiteName": "SITE-B",
+    "AssociatedRecord": "0c6f5d1e",
+    "Type": "GPU",
+    "Count": 0.5,
+    "AvailableDuration": 3600,
+    "MeasurementMonth": 3,
+    "MeasurementYear": 2024,
+    "FQAN": "vo.access.egi.eu",
+}
+ENERGY: Mapping[str, Any] = {
+    "ExecUnitID": "job-1",
+    "StartExecTime": "2024-03-05T09:00:00Z",
+    "EndExecTime": "2024-03-05T10:00:00Z",
+    "EnergyWh": 12.5,
+    "ExecUnitFinished": 1,
+    "SiteName": "SITE-B",
+}
+
 INDIVIDUAL = "APEL-individual-job-message: v0.3"
 CLOUD = "APEL-cloud-message: v0.4"
 
@@ -89,21 +100,14 @@ STAR = """<?xml version="1.0" encoding="UTF-8"?>
 <sr:StorageUsageRecords xmlns:sr="http://eu-emi.eu/namespaces/2011/02/storagerecord">
   <sr:StorageUsageRecord>
     <sr:RecordIdentity sr:createTime="2024-03-05T23:50:00Z" sr:recordId="se.site-a.example-1"/>
-    <sr:StorageSystem>se.site-a.example</sr:StorageSystem>
-    <sr:Site>SITE-A</sr:Site>
-    <sr:StorageShare>pool-1</sr:StorageShare>
-    <sr:StorageMedia>disk</sr:StorageMedia>
-    <sr:StorageClass>replicated</sr:StorageClass>
-    <sr:FileCount>42</sr:FileCount>
+    <sr:StorageSystem>se.site-a.example</sr:StorageSystem><sr:Site>SITE-A</sr:Site>
+    <sr:StorageShare>pool-1</sr:StorageShare><sr:FileCount>42</sr:FileCount>
     <sr:SubjectIdentity>
-      <sr:Group>biomed</sr:Group>
-      <sr:GroupAttribute sr:attributeType="subgroup">/biomed/neuro</sr:GroupAttribute>
+      <sr:Group>biomed</sr:Group><sr:GroupAttribute sr:attributeType="subgroup">/biomed/neuro</sr:GroupAttribute>
       <sr:GroupAttribute sr:attributeType="role">production</sr:GroupAttribute>
     </sr:SubjectIdentity>
-    <sr:StartTime>2024-03-05T00:00:00Z</sr:StartTime>
-    <sr:EndTime>2024-03-05T23:45:00Z</sr:EndTime>
+    <sr:StartTime>2024-03-05T00:00:00Z</sr:StartTime><sr:EndTime>2024-03-05T23:45:00Z</sr:EndTime>
     <sr:ResourceCapacityUsed>14728000000</sr:ResourceCapacityUsed>
-    <sr:LogicalCapacityUsed>13617000000</sr:LogicalCapacityUsed>
   </sr:StorageUsageRecord>
   <sr:StorageUsageRecord>
     <sr:StorageSystem>se.site-a.example</sr:StorageSystem>
@@ -113,23 +117,18 @@ STAR = """<?xml version="1.0" encoding="UTF-8"?>
 
 CAR = """<urf:UsageRecords xmlns:urf="http://eu-emi.eu/namespaces/2012/11/computerecord">
   <urf:UsageRecord>
-    <urf:RecordIdentity urf:createTime="2024-03-05T12:00:00Z" urf:recordId="1"/>
     <urf:JobIdentity><urf:LocalJobId>1001</urf:LocalJobId></urf:JobIdentity>
     <urf:UserIdentity>
       <urf:GlobalUserName>/DC=org/DC=example/CN=Robot 17</urf:GlobalUserName>
-      <urf:LocalUserId>atlas001</urf:LocalUserId>
-      <urf:Group>atlas</urf:Group>
+      <urf:LocalUserId>atlas001</urf:LocalUserId><urf:Group>atlas</urf:Group>
       <urf:GroupAttribute urf:type="FQAN">/atlas/Role=production/Capability=NULL</urf:GroupAttribute>
     </urf:UserIdentity>
     <urf:WallDuration>PT3600S</urf:WallDuration>
     <urf:CpuDuration urf:usageType="user">PT2900S</urf:CpuDuration>
     <urf:CpuDuration urf:usageType="all">PT3000S</urf:CpuDuration>
-    <urf:StartTime>2024-03-05T09:13:20Z</urf:StartTime>
-    <urf:EndTime>2024-03-05T10:20:00Z</urf:EndTime>
-    <urf:SubmitHost>ce01.site-a.example:9619/htcondor</urf:SubmitHost>
-    <urf:Site>SITE-A</urf:Site>
-    <urf:Processors>1</urf:Processors>
-    <urf:NodeCount>1</urf:NodeCount>
+    <urf:StartTime>2024-03-05T09:13:20Z</urf:StartTime><urf:EndTime>2024-03-05T10:20:00Z</urf:EndTime>
+    <urf:SubmitHost>ce01.site-a.example:9619/htcondor</urf:SubmitHost><urf:Site>SITE-A</urf:Site>
+    <urf:Processors>1</urf:Processors><urf:NodeCount>1</urf:NodeCount>
     <urf:Infrastructure urf:type="grid" urf:description="APEL-HTCONDOR"/>
     <urf:ServiceLevel urf:type="hepspec">11.4</urf:ServiceLevel>
   </urf:UsageRecord>

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.alarms.parse import parse
 
+TIME = "2024-03-05T10:20:30Z"
+KNOWN = "OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL"
 ALARM = {
     "execution_time": "2024-03-05T10:20:30Z",
     "service_flavour": "ARC-CE",
@@ -38,7 +40,7 @@ ALERT = {
     "resource": "ARC-CE/ce01.site-a.example",
     "severity": "ok",
     "text": "[ EGI ] - all is well",
-    "attributes": {"_group": "SITE-A", "_ts_monitored": "2024-03-05T10:20:30Z"},
+    "attributes": {"_group": "SITE-A", "_ts_monitored": TIME},
 }
 AT = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 
@@ -69,37 +71,24 @@ def test_an_event_of_a_wider_level_names_its_cause() -> None:
 
 def test_an_alert_is_completed_from_its_resource() -> None:
     report = read(ALERT)
+    of_a_site = {**ALERT, "event": "endpoint_group_status", "resource": "SITE-B", "attributes": {"_ts_monitored": TIME}}
 
-    assert [report[name] for name in ("report", "site", "service", "hostname", "status")] == [
-        "EGI",
-        "SITE-A",
-        "ARC-CE",
-        "ce01.site-a.example",
-        "OK",
-    ]
-    whole = {
-        **ALERT,
-        "event": "endpoint_group_status",
-        "resource": "SITE-B",
-        "attributes": {**ALERT["attributes"], "_group": ""},
-    }  # type: ignore[dict-item]  # a dict
-    assert read(whole)["site"] == "SITE-B"
+    names = [report[name] for name in ("report", "site", "service", "hostname", "status")]
+    assert names == ["EGI", "SITE-A", "ARC-CE", "ce01.site-a.example", "OK"]
+    assert read(of_a_site)["site"] == "SITE-B"
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
         ({}, "neither an alarm, a status event nor an alert"),
-        (
-            {**ALARM, "status": "BURNING"},
-            "status is none of OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL: 'BURNING'",
-        ),
+        ({**ALARM, "status": "BURNING"}, f"status is none of {KNOWN}: 'BURNING'"),
         ({**ALARM, "node_name": ""}, "node_name is missing"),
         ({**ALARM, "execution_time": "noon"}, "execution_time is not a time: 'noon'"),
         ({**EVENT, "type": "planet"}, "type is none of endpoint_group, service, endpoint, metric: 'planet'"),
         ({**EVENT, "service": None}, "service is missing, which the level service needs"),
         ({**ALERT, "attributes": None}, "attributes is not an object"),
-        ({**ALERT, "severity": "red"}, "severity is none of OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL: 'RED'"),
+        ({**ALERT, "severity": "red"}, f"severity is none of {KNOWN}: 'RED'"),
     ],
 )
 def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:

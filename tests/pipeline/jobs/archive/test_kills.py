@@ -1,7 +1,5 @@
-"""An archive whose driver is killed at a bad moment, with executors in processes of their own."""
+"""An archive in an object store whose driver is killed at a bad moment, with executors in processes of their own."""
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,41 +8,32 @@ from ams.client import Message
 from ams.pipeline.jobs.archive import Selection, selected
 from ams.tables import upkeep
 from ams.tables.location import Location
+from tests.faults.pipeline.driving import command_of
 from tests.faults.pipeline.kills import run_through_kills
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.garden import Garden
 from tests.support import parts, s3
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.go]
 
 DAY = 86_400_000
 MESSAGES = 40
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("place", ["folder", pytest.param("s3", marks=pytest.mark.go)])
 def test_a_killed_archive_is_as_one_that_was_not(
-    place: str, garden: Garden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    garden: Garden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for topic in ("plants", "stones"):
         garden.topic(topic, *([Message(b"%d" % number * 50)] * (MESSAGES // 2) for number in range(2)))
         garden.served.clock.advance(DAY)
-    path = str(tmp_path / "archive")
-    if place == "s3":  # the driver and its executors find it in their environment, as this process does
-        for name, value in s3.environment(parts.s3_address()).items():
-            monkeypatch.setenv(name, value)
-        path = parts.s3_table()
-    told = {
-        "job": "ams.pipeline.jobs.archive:JOB",
-        "work": str(tmp_path / "work"),
-        "source": garden.options,
-        "options": {"path": path, "batch_messages": 20, "closed_after": 0},
-        "settings": {"spark.master": "local-cluster[1,2,512]", "spark.executor.memory": "512m"},
-    }
-    (tmp_path / "told.json").write_text(json.dumps(told))
+    for name, value in s3.environment(parts.s3_address()).items():  # driver and executors find it there
+        monkeypatch.setenv(name, value)
+    path = parts.s3_table()
+    settings = {"spark.master": "local-cluster[1,2,512]", "spark.executor.memory": "512m"}
+    options = {"path": path, "batch_messages": 20, "closed_after": 0}
 
     killed = run_through_kills(
-        [sys.executable, "-m", "tests.faults.pipeline.driver", str(tmp_path / "told.json")],
+        command_of(garden.tell(tmp_path / "work", "archive:JOB", options, settings)),
         kills=1,
         working=lambda: Location.of(path).size("_delta_log/00000000000000000001.json") is not None,
         log=tmp_path / "log",

@@ -13,12 +13,13 @@ from ams.pipeline.errors import WrongTable
 from ams.pipeline.jobs.archive import CheckOptions, Options, archived, run, run_check
 from ams.pipeline.jobs.replay import Options as ReplayOptions
 from ams.pipeline.jobs.replay import run as replay
-from ams.pipeline.options import Access
 from ams.pipeline.running import Run
 from ams.pipeline.service import Service
 from ams.tables.location import Location
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.garden import Garden, numbered
+
+pytestmark = pytest.mark.long
 
 DAY = 86_400_000
 
@@ -28,9 +29,9 @@ def by_spark(spark: SparkSession, garden: Garden, path: Path) -> None:
 
 
 def without_spark(garden: Garden, path: Path) -> None:
-    access = Access(endpoint=garden.options["endpoint"], token=garden.options["token"], ca=None)
+
     wanted = Wanted(project=garden.name, batch_messages=3)
-    with alone(Location.of(path)), Service(access) as service:
+    with alone(Location.of(path)), Service(garden.access) as service:
         archiver = Archiver(service, Location.of(path), wanted, threading.Event(), print)
         archiver.begin()
         archiver.run()
@@ -54,16 +55,13 @@ def test_both_write_the_same_rows_into_tables_that_are_read_alike(
     rows = "SELECT * FROM rows ORDER BY ALL"
     assert by_duckdb(ours, rows) == by_duckdb(of_spark, rows)
     assert len(by_duckdb(ours, "SELECT DISTINCT topic, date FROM rows")) == 3
-    assert sorted(map(str, archived(spark, str(ours)).collect())) == sorted(
-        map(str, archived(spark, str(of_spark)).collect())
-    )
+    read = [sorted(map(str, archived(spark, str(each)).collect())) for each in (ours, of_spark)]
+    assert read[0] == read[1]
     for path in (ours, of_spark):
         run_check(Run(spark, tmp_path / "checking", {}), CheckOptions(archive=str(path)))
-        options = ReplayOptions(
-            archive=str(path), topic=f"{garden.name}/plants", to=f"again-{path.name}", create_topics=True
-        )
         again = Run(spark, tmp_path / f"replay-{path.name}", garden.options)
-        replay(again, options)
+        target = {"to": f"again-{path.name}", "create_topics": True}
+        replay(again, ReplayOptions(archive=str(path), topic=f"{garden.name}/plants", **target))
         assert again.progress.messages == 8
     capsys.readouterr()
 

@@ -9,11 +9,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.availability.inputs import Options
+from ams.pipeline.jobs.availability.job import run
 from ams.pipeline.tables import rows_of
 from bench.oracles import availability as oracle
 from demo.pipeline.samples.mishaps import Mishaps
 from demo.pipeline.samples.monitoring import files, results, sync_messages
-from tests.pipeline.jobs.availability import support
+from tests.pipeline.jobs.availability.support import rows
+from tests.pipeline.jobs.recorded import published, recorded_run
 
 EVE, DAY = date(2024, 3, 4), date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.1, doubled=0.1, broken=0.01)
@@ -33,18 +35,16 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     again = random.sample(made, len(made) // 3)
     late, early = made[: len(made) // 3], made[len(made) // 3 :]
     synced = list(sync_messages(7, DAY, sites=2))
-    work, topic = tmp_path / "work", tmp_path / "work" / "recorded"
+    told = published([*early, *late, *again, *synced, *synced])
+    work = tmp_path / "work"
     options = Options(sync_topic="sync_data", aggregation_profile=paths["aggregation_profile"])
 
-    support.feed(support.messages(spark, early), topic)
-    support.catch_up(spark, work, options)
+    run(recorded_run(spark, work, told[: len(early)]), options)
     assert not (work / "results").exists()
-    support.feed(support.messages(spark, [*late, *again, *synced, *synced], first=len(early)), topic)
-    support.catch_up(spark, work, options)
-
+    run(recorded_run(spark, work, told[len(early) :]), options)
     figures = rows_of(spark, work / "results" / "figures").where("type != 'group'")
     for day in (EVE, DAY):
         expected = oracle.day_figures(made, paths, day)
-        found = support.rows(figures.where(F.col("date") == day.isoformat()), *FIGURES)
+        found = rows(figures.where(F.col("date") == day.isoformat()), *FIGURES)
         assert {row[:4]: row[4:] for row in found} == expected
         assert len(found) == len(expected)

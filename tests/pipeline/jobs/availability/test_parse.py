@@ -1,6 +1,7 @@
 """Results and lists out of messages: in which shapes, one datum or many, and what is refused of them."""
 
 import io
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,12 +29,7 @@ RESULT = record(
 SHAPES: list[Shape] = ["current", "without_actual_data", "actual_data_last"]
 
 ENDPOINT = {"type": "SITES", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1", "x": "y"}}
-DOWN = {
-    "hostname": "w1",
-    "service": "webdav",
-    "start_time": "2024-03-05T00:00:00Z",
-    "end_time": "2024-03-06T00:00:00Z",
-}
+DOWN = {"hostname": "w1", "service": "webdav", "start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-06T00:00:00Z"}
 PROFILE = {"profile": "P", "service": "webdav", "metric": "dav", "tags": None}
 
 
@@ -125,15 +121,12 @@ def rows(kind: str, data: bytes, day: str = "2024-03-05", report: str = "R") -> 
 
 
 def test_datums_of_one_message_or_of_several_make_the_same_lists() -> None:
-    one = rows("downtimes", packed("downtimes", DOWN, {**DOWN, "hostname": "w2"}))
-    two = rows("downtimes", packed("downtimes", {**DOWN, "hostname": "w2"})) + rows(
-        "downtimes", packed("downtimes", DOWN)
-    )
+    other = {**DOWN, "hostname": "w2"}
+    one = rows("downtimes", packed("downtimes", DOWN, other))
+    two = [row for each in (other, DOWN) for row in rows("downtimes", packed("downtimes", each))]
 
     assert lists(one) == lists(two + one)
-    assert lists(one).downtimes["2024-03-05"][0] == Downtime(
-        DOWN["start_time"], DOWN["end_time"], hostname="w1", service="webdav"
-    )
+    assert lists(one).downtimes["2024-03-05"][0] == Downtime(**DOWN)
 
 
 def test_each_list_is_of_its_day() -> None:
@@ -172,6 +165,16 @@ def test_a_message_that_is_not_all_datums_is_refused_whole(kind: str, data: byte
     assert str(refused.value).startswith(reason)
     with pytest.raises(Broken, match="attribute partition_date is missing"):
         list(parse_lists("R")(packed("downtimes", DOWN), {"type": "downtimes"}))
+
+
+def test_a_downtime_that_ends_before_it_starts_is_set_aside_alone() -> None:
+    data = packed("downtimes", DOWN, {**DOWN, "end_time": "2024-03-04T00:00:00Z"}, {**DOWN, "hostname": "w2"})
+
+    first, reversed_one, last = parse_lists("R")(data, {"type": "downtimes", "partition_date": "2024-03-05"})
+
+    assert str(reversed_one) == "downtimes: end_time lies before start_time"
+    held = [json.loads(each["item"])["hostname"] for each in (first, last) if not isinstance(each, Broken)]
+    assert held == ["w1", "w2"]
 
 
 def test_the_day_of_a_list_is_a_day() -> None:

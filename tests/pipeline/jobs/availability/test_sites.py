@@ -25,9 +25,7 @@ ONE = st.tuples(
 )
 
 
-def inputs(
-    day: str = TODAY, down: tuple[Downtime, ...] = (), until: int = DAY, eve: DayInputs | None = None
-) -> DayInputs:
+def inputs(day: str = TODAY, *down: Downtime, until: int = DAY, eve: DayInputs | None = None) -> DayInputs:
     over: tuple[Override, ...] = tuple(overrides(day, down, [], Defaults()))
     return DayInputs(day, RULES, {"A": dict.fromkeys(HOSTS, "https://page.example/")}, over, until=until, eve=eve)
 
@@ -82,6 +80,7 @@ def told(results: list[tuple[Place, int, str]], here: DayInputs, kind: str) -> l
 
 
 ALL_OK = [(measured, 0, "OK") for measured in MEASURED]
+DOWN = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1", service="se")
 
 
 def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it() -> None:
@@ -90,34 +89,15 @@ def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it(
     [event] = told(results, inputs(), "endpoint_group")
 
     four = ["CRITICAL", "OK", "2024-03-05T01:00:00Z", "2024-03-05T00:00:00Z"]
-    assert event == {
-        "report": "Critical",
-        "type": "endpoint_group",
-        "date": "2024-03-05",
-        "endpoint_group": "A",
-        "service": "se",
-        "hostname": "s1",
-        "metric": "dav",
-        "status": "CRITICAL",
-        "prev_status": "OK",
-        "ts_monitored": "2024-03-05T01:00:00Z",
-        "prev_ts": "2024-03-05T00:00:00Z",
-        "monitoring_host": "mon1",
-        "summary": "CRITICAL at 3600",
-        "message": "",
-        "hostname_url": "https://page.example/",
-        "repeat": "false",
-        "reminder": "false",
-        "status_metric": four,
-        "status_endpoint": four,
-        "status_service": four,
-        "status_egroup": four,
-        "metric_names": ["dav"],
-        "metric_statuses": ["CRITICAL"],
-        "group_endpoints": ["c1", "c2", "s1"],
-        "group_services": ["ce", "ce", "se"],
-        "group_statuses": ["OK", "OK", "CRITICAL"],
-    }
+    place = {"report": "Critical", "type": "endpoint_group", "date": "2024-03-05", "endpoint_group": "A"}
+    change = dict(zip(("status", "prev_status", "ts_monitored", "prev_ts"), four, strict=True))
+    cause = {"service": "se", "hostname": "s1", "metric": "dav", "hostname_url": "https://page.example/"}
+    result = {"monitoring_host": "mon1", "summary": "CRITICAL at 3600", "message": ""}
+    levels = dict.fromkeys(("status_metric", "status_endpoint", "status_service", "status_egroup"), four)
+    metrics = {"metric_names": ["dav"], "metric_statuses": ["CRITICAL"]}
+    group = {"group_endpoints": ["c1", "c2", "s1"], "group_services": ["ce", "ce", "se"]}
+    statuses = {"group_statuses": ["OK", "OK", "CRITICAL"], "repeat": "false", "reminder": "false"}
+    assert event == {**place, **change, **cause, **result, **levels, **metrics, **group, **statuses}
 
 
 def test_a_service_that_another_endpoint_carries_does_not_change() -> None:
@@ -128,9 +108,7 @@ def test_a_service_that_another_endpoint_carries_does_not_change() -> None:
 
 
 def test_a_downtime_is_its_own_cause() -> None:
-    down = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1", service="se")
-
-    events = told(ALL_OK, inputs(down=(down,)), "endpoint_group")
+    events = told(ALL_OK, inputs(TODAY, DOWN), "endpoint_group")
 
     assert [(event["status"], event["hostname"], event["metric"], event["summary"]) for event in events] == [
         ("DOWNTIME", "s1", "", ""),
@@ -139,9 +117,7 @@ def test_a_downtime_is_its_own_cause() -> None:
 
 
 def test_what_has_not_happened_yet_is_not_told() -> None:
-    down = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1", service="se")
-
-    events = told(ALL_OK, inputs(down=(down,), until=7200), "endpoint_group")
+    events = told(ALL_OK, inputs(TODAY, DOWN, until=7200), "endpoint_group")
 
     assert [event["status"] for event in events] == ["DOWNTIME"]
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType
 
@@ -10,6 +11,8 @@ from ams.pipeline.jobs.availability.columns import EVENTS, OUTBOX
 from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.tables import Table
 from tests.pipeline.garden import Garden
+
+pytestmark = pytest.mark.long
 
 
 def events(spark: SparkSession, *times: str) -> DataFrame:

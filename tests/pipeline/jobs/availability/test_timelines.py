@@ -1,7 +1,6 @@
 """The algebra of timelines against its plainest form: a list of 86,400 statuses, looked at second by second."""
 
 from itertools import pairwise
-from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,6 @@ from ams.pipeline.jobs.availability.timelines import (
     OR,
     SEVERITY,
     STATUSES,
-    Change,
     Operation,
     Span,
     Timeline,
@@ -64,16 +62,6 @@ def test_a_status_holds_until_the_next_result(before: str, results: list[tuple[i
     assert is_shortest(timeline)
 
 
-@given(STATUS, RESULTS, st.randoms(use_true_random=False))
-def test_neither_the_order_of_arrival_nor_doubles_matter(
-    before: str, results: list[tuple[int, str]], random: Random
-) -> None:
-    arrived = results * 2
-    random.shuffle(arrived)
-
-    assert holding(before, arrived) == holding(before, results)
-
-
 @FEW
 @given(TIMELINES)
 def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
@@ -111,17 +99,6 @@ def test_what_is_laid_over_holds_inside_its_spans_and_nowhere_else(timeline: Tim
 def test_and_is_the_worst_and_or_the_first_of_its_order(statuses: list[str]) -> None:
     assert AND.over(statuses) == max(statuses, key=SEVERITY.__getitem__)
     assert OR.over(statuses) == next(status for status in BEST_FIRST if status in statuses)
-
-
-def test_a_day_without_change_is_one_span() -> None:
-    day = holding("OK", [(5, "OK"), (9, "OK")])
-
-    assert list(day.spans()) == [Span(0, DAY, "OK")]
-    assert day == holding("OK", [])
-
-
-def test_a_result_on_the_first_second_takes_the_place_of_what_was_before() -> None:
-    assert holding("CRITICAL", [(0, "OK"), (60, "WARNING")]) == Timeline((Change(0, "OK"), Change(60, "WARNING")))
 
 
 def test_a_table_that_leaves_a_pair_out_is_refused() -> None:

@@ -20,6 +20,8 @@ from tests.pipeline.garden import Garden, make_garden
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows
 from tests.support.served import Served
 
+pytestmark = pytest.mark.long
+
 PAGE = (WORKED / "worked.md").read_text()
 FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
 DAY = "2024-03-05"
@@ -186,9 +188,7 @@ def test_events_are_published_each_once(spark: SparkSession, monitored: Monitore
     assert published[0].keys() == {*EVENTS.names, "ts_processed"}
 
 
-def test_a_request_changes_only_what_it_names_and_its_withdrawal_gives_all_back(
-    spark: SparkSession, monitored: Monitored
-) -> None:
+def test_a_request_changes_what_it_names_until_it_is_withdrawn(spark: SparkSession, monitored: Monitored) -> None:
     before = figures(spark, monitored.work)
     for request in ("a", "b"):
         monitored.run(recomputations=str(WORKED / f"request_{request}.json"))

@@ -23,9 +23,8 @@ NOW = datetime(2024, 3, 6, 7, tzinfo=UTC)
 OPTIONS = Options(now=NOW.isoformat())
 
 
-def test_the_latest_description_of_each_site_counts_in_whatever_order_they_come(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.mark.long
+def test_the_latest_description_of_each_site_counts_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
     told = published(messages(2, date(2024, 3, 5), sites=6, images=4, mishaps=MISHAPS), every=EVERY)
     shuffled = list(told)
     Random(1).shuffle(shuffled)
@@ -45,26 +44,7 @@ def test_the_latest_description_of_each_site_counts_in_whatever_order_they_come(
         assert set(rows_of(one, result, 'DISTINCT topic, "offset"')) == places
     assert catalogue_of(one) == catalogue_of(two)
     assert len(quarantined(one)) == sum(is_spoilt(message["data"]) for message in told) > 5
-    assert_shapes_come_to_the_same(one)
-
-
-def assert_shapes_come_to_the_same(job: Any) -> None:
-    """Look at the first three sites, which describe the same in different shapes."""
-    columns = "vo, name, site, cpus, ram_mb, disk_gb, accelerators"
-    assert [row[2:] for row in rows_of(job, "flavours", columns) if row[:2] == ("ops", "large")][:3] == [
-        ("CLOUD-00", 4, 8192, 80, None),
-        ("CLOUD-01", 4, 8192, 80, None),
-        ("CLOUD-02", 4, 8192, 80, 0),
-    ]
-    assert rows_of(job, "endpoints", "DISTINCT interface") == [("org.openstack.nova",)]
-    assert [count for _, count in rows_of(job, "shares", "DISTINCT site, count(*) OVER (PARTITION BY site)")[:3]] == [
-        3,
-        2,
-        3,
-    ]
-    told = catalogue_of(job)
-    assert [site["shape"] for site in told["sites"]][:3] == ["glue2-ldif", "glue21-json", "cmdb-json"]
-    [ops] = [place for place in told["vos"]["ops"] if place["site"] == "CLOUD-01"]
+    [ops] = [place for place in catalogue_of(one)["vos"]["ops"] if place["site"] == "CLOUD-01"]
     assert ops["endpoint_id"] == "1235G0"
     assert ops["flavours"] == ["gpu", "large", "medium", "small", "tiny"]
 
@@ -98,9 +78,8 @@ def latest_of(told: list[Message]) -> dict[tuple[str, str, str], tuple[int, bool
 def newest_of(told: list[Message]) -> list[Message]:
     """Return of each topic the newest message that can be read."""
     good = [message for message in told if not is_spoilt(message["data"])]
-    return list(
-        {each["topic"]: each for each in sorted(good, key=lambda each: (each["publish_time"], each["offset"]))}.values()
-    )
+    oldest_first = sorted(good, key=lambda each: (each["publish_time"], each["offset"]))
+    return list({each["topic"]: each for each in oldest_first}.values())
 
 
 def is_spoilt(data: bytes) -> bool:

@@ -40,6 +40,7 @@ GLUE2ApplicationEnvironmentAppName:: w4lsZSBkZQ==
 GLUE2ApplicationEnvironmentRepository: https://images.example.org/
  long/address
 """
+NOTHING = "it describes nothing: no endpoint, share, image or size, and no capacity"
 
 
 def read(data: bytes) -> dict[str, Any]:
@@ -64,12 +65,68 @@ def test_ldif_with_folded_lines_base64_and_names_in_any_case() -> None:
     assert cloud["images"] == [{"id": "image-1", "name": "Éle de", "marketplace": address, "vos": ["biomed", "ops"]}]
 
 
-def test_the_same_cloud_in_three_shapes_is_the_same() -> None:
-    told = [
-        described(sample.data) for sample in messages(1, date(2024, 3, 5), sites=3, images=50, hours=1, mishaps=NONE)
-    ]
+@pytest.mark.parametrize("text", [LDIF.decode(), '{"images":\n[{"image_id": "i"}]}'], ids=["ldif", "json"])
+@pytest.mark.parametrize(
+    ("end", "encoding"), [("\r", "utf-8"), ("\n", "utf-8-sig"), ("\n", "utf-16"), ("\n", "utf-32")]
+)
+def test_texts_are_read_by_their_mark_whatever_ends_lines(text: str, end: str, encoding: str) -> None:
+    assert described(text.replace("\n", end).encode(encoding)) == described(text.encode())
 
+
+def test_names_with_commas_are_whole() -> None:
+    escaped = LDIF.replace(b"dn: GLUE2ShareID=one,", b"dn: GLUE2ShareID=one\\, \\C3\\A9\\2C two,")
+    escaped = escaped.replace(b"ShareForeignKey: one", "ShareForeignKey: one, é, two".encode())
+
+    assert [share["id"] for share in read(escaped)["shares"]] == ["one, é, two"] * 2
+
+
+def test_an_object_that_comes_again_counts_once() -> None:
+    again = LDIF + b"\ndn: glue2managerid=manager, o=glue\nobjectClass: GLUE2ComputingManager\n"
+    again += b"GLUE2ComputingManagerTotalLogicalCPUs: 64\nGLUE2ComputingManagerWorkingAreaTotal: NULL\n"
+
+    assert read(again) == read(LDIF)
+
+
+def test_images_for_each_endpoint_of_a_share_are_the_same_images() -> None:
+    image = (
+        "dn: GLUE2CloudComputingImageID=i,GLUE2ShareID={share},o=glue\nobjectClass: GLUE2CloudComputingImage\n"
+        "GLUE2EntityName: Debian\nGLUE2CloudComputingImageCloudComputingEndpointForeignKey: {endpoint}\n"
+    )
+    policy = (
+        "dn: GLUE2PolicyID={share},o=glue\nobjectClass: GLUE2MappingPolicy\n"
+        "GLUE2MappingPolicyShareForeignKey: {share}\nGLUE2PolicyRule: VO:{share}\n"
+    )
+    shares = [f"dn: GLUE2ShareID={each},o=glue\nobjectClass: GLUE2CloudComputingShare\n" for each in ("a", "b")]
+    images = [image.format(share=each, endpoint=endpoint) for each in ("a", "b") for endpoint in ("native", "occi")]
+    policies = [policy.format(share=each) for each in ("a", "b")]
+
+    cloud = read("\n".join([*shares, *images, *policies]).encode())
+
+    assert [(each["name"], each["vos"]) for each in cloud["images"]] == [("Debian", ["a"]), ("Debian", ["b"])]
+    assert [(each["id"], each["vo"]) for each in cloud["shares"]] == [("a", "a"), ("b", "b")]
+
+
+def test_totals_of_ldif_are_what_its_lines_say() -> None:
+    [sample] = messages(1, date(2024, 3, 5), sites=1, images=50, hours=1, mishaps=NONE)
+    lines = sample.data.decode().splitlines()
+
+    def said(name: str) -> list[str]:
+        return [line.partition(": ")[2] for line in lines if line.startswith(f"{name}: ")]
+
+    cloud = described(sample.data)
+    memory = map(int, said("GLUE2ExecutionEnvironmentMainMemorySize"))
+
+    assert len(cloud["images"]) == said("objectClass").count("GLUE2ApplicationEnvironment")
+    assert sum(each["ram_mb"] for each in cloud["flavours"]) == sum(memory)
+    assert cloud["capacity"]["cores"] == sum(map(int, said("GLUE2ComputingManagerTotalLogicalCPUs")))
+    assert {each["name"] for each in cloud["images"]} == set(said("GLUE2ApplicationEnvironmentAppName"))
+
+
+def test_the_same_cloud_in_three_shapes_is_the_same() -> None:
+    samples = messages(1, date(2024, 3, 5), sites=3, images=50, hours=1, mishaps=NONE)
+    told = [described(sample.data) for sample in samples]
     assert [cloud["shape"] for cloud in told] == ["glue2-ldif", "glue21-json", "cmdb-json"]
+    assert [cloud["flavours"][1].get("accelerators") for cloud in told] == [None, None, 0]
     for cloud in told:
         small = cloud["flavours"][1]
         assert [small[name] for name in ("name", "cpus", "ram_mb", "disk_gb")] == ["small", 1, 2048, 20]
@@ -119,6 +176,9 @@ def test_cmdb_with_images_only() -> None:
             "TotalCores adds up to more than can be",
         ),
         (b'{"CloudComputingImage": 1}', "CloudComputingImage is not a list"),
+        (b'{"Share": []}', NOTHING),
+        (b"dn: GLUE2DomainID=SITE-A,o=glue\nobjectClass: GLUE2AdminDomain\n", NOTHING),
+        (b"dn: a=b\nx;binary:: !!\n", NOTHING),
     ],
 )
 def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:

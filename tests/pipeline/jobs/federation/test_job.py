@@ -43,6 +43,7 @@ def test_the_state_of_deployments_follows_from_what_was_said_in_whatever_order_i
     assert_nothing_holds(tmp_path, b"secret-")
 
 
+@pytest.mark.long
 def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     wanted = {"id": 7, "protocol": "oidc", "tenant": "egi", "service_name": "Seven", "client_secret": "secret-1"}
 

@@ -100,17 +100,11 @@ def test_a_secret_is_not_kept_wherever_its_message_was_cut(length: int, secret: 
         b'{"id": 7, "jwks": {"keys": [{"d": "REAL"}]}, ',
         b'{"registration_access_token": "REAL"',
         b'{"client_secret": "REAL", "x": ' + b"[" * 900 + b"]" * 900 + b"}",
+        *('{"client_secret": "REAL"}'.encode(encoding) for encoding in ("utf-16", "utf-16-be", "utf-32")),
     ],
 )
-def test_a_secret_is_not_kept_of_a_message_of_an_odd_form(data: bytes) -> None:
-    assert b"REAL" not in redacted(data)
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
-def test_a_secret_is_not_kept_in_another_encoding(encoding: str) -> None:
-    kept = redacted(json.dumps({**CONFIGURATION, "client_secret": "REAL"}).encode(encoding))
-
-    assert b"REAL" not in kept.replace(b"\0", b"")
+def test_a_secret_is_not_kept_of_a_message_of_an_odd_form_or_encoding(data: bytes) -> None:
+    assert b"REAL" not in redacted(data).replace(b"\0", b"")
 
 
 @pytest.mark.parametrize("field", ["x", "id", "external_id"])

@@ -12,6 +12,7 @@ from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from tests.storage.log.engines import HOUR, Embedded
+from tests.support.waiting import PATIENCE_SECONDS
 
 Kept = Callable[[int, int], bool]
 DEFAULT_RETENTION = LogOptions().retention
@@ -264,7 +265,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Run a scenario; one that hangs fails."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await scenario
 
     asyncio.run(bounded())
@@ -279,16 +280,22 @@ async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
         return None
 
 
-async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: random.Random) -> None:
+async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: random.Random | None = None) -> None:
     """End a log, if it was opened: "close" it in order, "kill" it, or take the power from it ("power loss")."""
     if ending != "close":
         engine.disk.stop_at = engine.disk.changes
     if log is not None:
         await log.close()
     if ending == "power loss" or (ending == "close" and engine.disk.stopped):
-        engine.disk.power_loss(chance)
+        engine.disk.power_loss(chance or random.Random(1))
     engine.disk.stop_at = None
     engine.disk.heal()
+
+
+async def reopened(engine: Embedded, log: EmbeddedLog, ending: str) -> EmbeddedLog:
+    """End a log as `end` does, and open what is left of it."""
+    await end(engine, log, ending)
+    return await engine.open()
 
 
 async def check_again(engine: Embedded, history: History) -> None:
@@ -316,14 +323,3 @@ def at_every_change(most: int, is_over: Callable[[int], Coroutine[Any, Any, bool
         if asyncio.run(is_over(stop_at)):
             return
     raise AssertionError("the scenario does not end")
-
-
-async def lose_power(engine: Embedded, steps: list[Step], stop_at: int, seed: int) -> tuple[History, EmbeddedLog]:
-    """Take steps until the power fails at a change of the disk; return the log as it is after it came back."""
-    history = History()
-    engine.disk.stop_at = stop_at
-    log = await open_anyway(engine)
-    if log is not None:
-        await act(history, log, engine, steps)
-    await end(engine, log, "power loss", random.Random(seed))
-    return history, await engine.open()

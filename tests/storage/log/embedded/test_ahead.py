@@ -4,26 +4,43 @@ import asyncio
 import errno
 import random
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
 from ams.core.errors import LogUnavailable
-from ams.core.names import TopicId
+from ams.core.names import TopicId, new_topic_id
+from ams.core.supervisor import Supervisor
 from ams.storage.log.embedded import EmbeddedLog, check
 from ams.storage.log.embedded.ahead import STEPS
-from ams.storage.log.embedded.scan import Scanner
-from tests.storage.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 AHEAD = 4096
 STEP = AHEAD // STEPS
 SIZE = 200
+WEEK, AN_HOUR = "/7d/", "/1h/"
+
+
+class Watched(UnreliableDisk):
+    """Calls `before_zeros` before zeros are written ahead; no other thread writes until they are."""
+
+    before_zeros: Callable[[], object] | None = None
+
+    def write_through(self, handle: int, parts: Sequence[bytes], position: int) -> None:
+        if self.before_zeros is None or any(map(any, parts)):
+            super().write_through(handle, parts, position)
+            return
+        with self._lock:
+            self.before_zeros()
+            super().write_through(handle, parts, position)
 
 
 @pytest.fixture
 def engine() -> Embedded:
-    return Embedded(options={"ahead_bytes": AHEAD})
+    return Embedded(disk=Watched(), options={"ahead_bytes": AHEAD}, supervisor=Supervisor())
 
 
 @pytest.fixture
@@ -32,209 +49,192 @@ async def log(engine: Embedded) -> AsyncIterator[EmbeddedLog]:
         yield log
 
 
-async def settle(log: EmbeddedLog) -> None:
-    """Return when all that was wanted was written ahead."""
-    async with asyncio.timeout(5):
-        while not log._ahead._wanted.empty():
-            await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await asyncio.get_running_loop().run_in_executor(log._ahead._thread, lambda: None)
+def segment(engine: Embedded, folder: str = WEEK) -> bytes:
+    return engine.disk.content([path for path in engine.disk.paths(".log") if folder in path][-1])
 
 
-async def publish(log: EmbeddedLog, topic: TopicId, count: int, *, start: int = 0) -> None:
-    for number in range(start, start + count):
-        await log.append(topic, numbered(number, 1, size=SIZE))
-        await settle(log)
+def zeros(engine: Embedded, folder: str = WEEK) -> int:
+    """Return how many bytes the newest segment has behind its records, which never end with a zero."""
+    content = segment(engine, folder)
+    return len(content) - len(content.rstrip(b"\0"))
 
 
-def segment(engine: Embedded) -> bytes:
-    return engine.disk.content(engine.disk.paths(".log")[-1])
+async def publish(log: EmbeddedLog, topic: TopicId, count: int, *, start: int = 0, size: int = SIZE) -> None:
+    await append_each(log, topic, count, size, start)
+
+
+async def publish_steadily(
+    engine: Embedded, log: EmbeddedLog, topic: TopicId, count: int, *, size: int = SIZE, folder: str = WEEK
+) -> None:
+    """Publish so slowly that zeros are always there first."""
+    for number in range(count):
+        await publish(log, topic, 1, start=number, size=size)
+        if number:
+            await wait_until_async(lambda: zeros(engine, folder) >= 2 * size)
+
+
+async def all_looks_are_over(engine: Embedded, log: EmbeddedLog, *, size: int = SIZE) -> None:
+    """Wait until zeros were written in another segment: one thread writes them, one segment after the other."""
+    control = new_topic_id()
+    await log.create(control, HOUR)
+    await publish_steadily(engine, log, control, 8, size=size, folder=AN_HOUR)
 
 
 async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_and_no_more(engine, log):
+    engine.disk.make_folder("/log/1h")
     topic = await new_topic(log)
 
     for number in range(40):
         await publish(log, topic, 1, start=number)
-        length = log._state.catalog.by_class[2][-1].length
-        tail = len(segment(engine)) - length
-        assert tail == log._committer.tails <= min(AHEAD, length)
-        assert not any(segment(engine)[length:])
+        if number:
+            await wait_until_async(lambda: zeros(engine) >= STEP)
+        assert zeros(engine) <= min(AHEAD, len(segment(engine).rstrip(b"\0")))
 
-    assert tail > AHEAD - 2 * STEP
-    assert log.usage() == len(segment(engine))
+    await wait_until_async(lambda: zeros(engine) > AHEAD - 2 * STEP and log.usage() == len(segment(engine)))
     assert await all_fragments(log, topic) == fragments(numbered(0, 40, size=SIZE))
 
 
-async def test_a_segment_that_grows_slowly_is_left_alone(engine, log):
-    topic = await new_topic(log)
-    for number in range(20):
-        await publish(log, topic, 1, start=number)
-        engine.clock.advance(11_000)
-
-    assert log._committer.tails == 0
-
-
-async def test_large_writes_are_left_alone():
-    engine = Embedded(options={"ahead_bytes": 8 * 100_000})
-    async with engine.opened() as log:
+@pytest.mark.parametrize(
+    ("ahead", "size", "pause"), [(AHEAD, SIZE, 11_000), (8 * 100_000, 150_000, 0)], ids=["slowly", "by large writes"]
+)
+async def test_a_segment_that_grows_slowly_or_by_large_writes_is_left_alone(engine, ahead, size, pause):
+    async with engine.opened(ahead_bytes=ahead) as log:
         topic = await new_topic(log)
-        for _ in range(10):
-            await log.append(topic, numbered(0, 1, size=150_000))
-            await settle(log)
+        for number in range(20):
+            await publish(log, topic, 1, start=number, size=size)
+            engine.clock.advance(pause)
+        await all_looks_are_over(engine, log, size=ahead // STEPS // 2)
 
-        assert log._committer.tails == 0
+        assert zeros(engine) == 0
 
 
 @pytest.mark.parametrize(
     "options", [{"sync": "interval"}, {"max_bytes": STEPS}, {"ahead_bytes": 0}, {"min_free_bytes": 1 << 40}]
 )
-async def test_where_it_is_of_no_use_or_there_is_no_room_nothing_is_written_ahead(options):
-    engine = Embedded(options={"ahead_bytes": AHEAD} | options)
+async def test_where_it_is_of_no_use_or_there_is_no_room_nothing_is_written_ahead(engine, options):
     engine.disk.capacity = (1 << 40) + AHEAD
-    async with engine.opened() as log:
+    async with engine.opened(**options) as log:
+        await publish(log, await new_topic(log), 15)
+
+        assert zeros(engine) == 0
+
+
+async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed(engine):
+    async with engine.opened(segment_bytes=6000) as log:
         topic = await new_topic(log)
-        await publish(log, topic, 15)
-
-        assert log._committer.tails == 0
-
-
-async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed():
-    engine = Embedded(options={"ahead_bytes": AHEAD, "segment_bytes": 6000})
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        await publish(log, topic, 40)
+        await publish_steadily(engine, log, topic, 8)
+        await publish(log, topic, 32, start=8)
         await log.retain()
 
-        sealed = [each for each in log._state.catalog if each.closed]
+        sealed = [path.replace(".idx", ".log") for path in engine.disk.paths(".idx")]
         assert sealed
-        assert all(len(engine.disk.content(each.path)) == each.length <= 6000 for each in sealed)
+        for path in sealed:
+            assert len(engine.disk.content(path)) <= 6000
+            assert engine.disk.content(path)[-1]
 
     assert not check(engine.folder, files=engine.disk).damage
 
 
-async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_start(engine, log):
-    topic = await new_topic(log)
-    await publish(log, topic, 20)
-    disk = UnreliableDisk()
-    disk.make_folder("/log/7d")
-    path = engine.disk.paths(".log")[-1]
-    disk.write(disk.open(path, create=True), engine.disk.content(path), 0)
-    assert len(disk.content(path)) > log._state.catalog.by_class[2][-1].length
+async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_start(engine, log, topic):
+    await publish_steadily(engine, log, topic, 20)
+    found = engine.killed()
+    assert zeros(found)
 
-    report = check("/log", files=disk)
+    report = check("/log", files=found.disk)
     assert (report.torn, report.damage, report.messages) == ((), (), 20)
-    async with Embedded(engine.clock, disk).opened() as again:
+    async with found.opened() as again:
         assert (again.recovered.trimmed, again.recovered.damage) == ((), ())
-        assert len(disk.content(path)) == again._state.catalog.by_class[2][-1].length
+        assert zeros(found) == 0
         assert await all_fragments(again, topic) == fragments(numbered(0, 20, size=SIZE))
 
 
-async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(engine, log):
+async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(engine):
     """Zeros are slow here, so that records overtake them wherever they may."""
-    topic = await new_topic(log)
-    write, ahead = engine.disk.write, log._ahead._thread
+    write_through = engine.disk.write_through
 
-    def slow(handle: int, data: bytes, position: int) -> None:
-        if threading.current_thread().name.startswith(ahead._thread_name_prefix):
-            threading.Event().wait(0.003)
-        write(handle, data, position)
+    def slow(handle: int, parts: Sequence[bytes], position: int) -> None:
+        if not any(map(any, parts)):
+            time.sleep(0.003)
+        write_through(handle, parts, position)
 
-    engine.disk.write = slow
-    chance = random.Random(3)
-    total = 0
-    for _ in range(60):
-        sizes = [chance.randrange(600) for _ in range(chance.randrange(1, 9))]
-        await asyncio.gather(*(log.append(topic, texts("x" * size)) for size in sizes))
-        total += len(sizes)
+    engine.disk.write_through = slow
+    chance, total = random.Random(3), 0
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for _ in range(60):
+            sizes = [chance.randrange(600) for _ in range(chance.randrange(1, 9))]
+            await asyncio.gather(*(log.append(topic, texts("x" * size)) for size in sizes))
+            total += len(sizes)
+        assert len(await all_fragments(log, topic)) == total
+        assert log.damaged == 0
 
-    assert len(await all_fragments(log, topic)) == total
-    assert log.damaged == 0
-    path = engine.disk.paths(".log")[-1]
-    length = log._state.catalog.by_class[2][-1].length
-    with_zeros = Scanner(engine.disk, engine.disk.open(path), path, 1, length, closed=True).scan()
-    assert (with_zeros.messages, with_zeros.damage) == (total, [])
+    report = check(engine.folder, files=engine.disk)
+    assert (report.messages, report.damage, report.torn) == (total, (), ())
 
 
-async def test_writes_that_overtake_it_are_left_alone_for_a_while(engine, log):
-    topic = await new_topic(log)
-    await publish(log, topic, 10)
-    open_segment = log._committer._writers[2].open
+async def test_writes_that_overtake_it_are_left_alone_for_a_while(engine, log, topic):
+    await publish_steadily(engine, log, topic, 10)
 
-    await log.append(topic, numbered(0, 1, size=2 * AHEAD))
-    await settle(log)
+    await publish(log, topic, 1, size=2 * AHEAD)
+    await publish(log, topic, 30)  # of some 64 steps for which there are no zeros
+    await all_looks_are_over(engine, log)
 
-    assert open_segment.tail == 0
-    assert open_segment.look_at >= open_segment.length + 60 * STEP
+    assert zeros(engine) == 0
 
 
-async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(engine, log, capsys):
-    topic = await new_topic(log)
-    write, ahead = engine.disk.write, log._ahead._thread
+async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(engine, capsys):
+    engine.disk.before_zeros = lambda: engine.disk.fail("write", errno.ENOSPC)
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await publish(log, topic, 30)
+        await wait_until_async(lambda: engine.disk.failed > 1)
 
-    def full(handle: int, data: bytes, position: int) -> None:
-        if threading.current_thread().name.startswith(ahead._thread_name_prefix):
-            write(handle, data[: len(data) // 2], position)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(handle, data, position)
-
-    engine.disk.write = full
-    await publish(log, topic, 30)
-
+        assert await all_fragments(log, topic) == fragments(numbered(0, 30, size=SIZE))
     assert capsys.readouterr().out.count("log.not_ahead") == 1
-    assert await all_fragments(log, topic) == fragments(numbered(0, 30, size=SIZE))
-    await log.close()
     assert not check(engine.folder, files=engine.disk).damage
 
 
-async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_file(engine, log):
+async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_file(engine, log, topic):
     """Nobody can tell whose bytes the disk has lost."""
-    topic = await new_topic(log)
-    await publish(log, topic, 4)
     before = len(engine.disk.paths(".log"))
-    begin, ahead = engine.disk._begin_sync, log._ahead._thread
-
-    def failing(handle: int):
-        if threading.current_thread().name.startswith(ahead._thread_name_prefix) and not engine.disk.failed:
-            engine.disk.fail("sync", where=".log")
-        return begin(handle)
-
-    engine.disk._begin_sync = failing
+    engine.disk.before_zeros = lambda: engine.disk.failed or engine.disk.fail("sync", where=".log")
     refused = 0
-    for number in range(10):
+    for number in range(20):
         try:
             await publish(log, topic, 1, start=number)
         except LogUnavailable:
             refused += 1
+        if number == 5:
+            await wait_until_async(lambda: engine.disk.failed)
 
     assert (engine.disk.failed, refused) == (1, 1)
     assert len(engine.disk.paths(".log")) == before + 1
-    assert (await log.bounds(topic)).end == 13
+    assert (await log.bounds(topic)).end == 19
 
 
 async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log):
+    engine.disk.before_zeros = lambda: 1 / 0
     topic = await new_topic(log)
-    engine.disk.free_bytes = lambda path: 1 / 0
-    log._committer._space.refusal = lambda size: None
 
     await publish(log, topic, 10)
 
-    assert log._supervisor.survived["writing ahead in the log"] > 0
-    assert log._supervisor.failure is None
+    await wait_until_async(lambda: engine.supervisor.survived["writing ahead in the log"])
+    assert engine.supervisor.failure is None
     assert (await log.bounds(topic)).end == 10
 
 
-async def test_where_writing_ahead_does_not_get_on_no_more_waits_for_it_than_there_are_classes(engine, log):
-    topic = await new_topic(log)
-    go_on = threading.Event()
-    log._ahead._thread.submit(go_on.wait)
+async def test_where_writing_ahead_does_not_get_on_it_holds_up_no_publish(engine, log):
+    topic, go_on = await new_topic(log), threading.Event()
 
+    def stand_still() -> None:
+        if "ahead" in threading.current_thread().name:
+            go_on.wait(PATIENCE_SECONDS)
+
+    engine.disk.during_question = stand_still
     try:
-        for number in range(60):
-            await log.append(topic, numbered(number, 1, size=SIZE))
-        assert log._ahead._wanted.full()
+        await publish(log, topic, 60)
     finally:
         go_on.set()
 
-    await publish(log, topic, 10, start=60)
-    assert log._state.catalog.by_class[2][-1].length < len(segment(engine))
+    await wait_until_async(lambda: zeros(engine))
+    assert await all_fragments(log, topic) == fragments(numbered(0, 60, size=SIZE))

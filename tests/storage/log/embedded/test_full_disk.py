@@ -34,64 +34,41 @@ async def fill(engine: Embedded, log: EmbeddedLog, topic: TopicId) -> int:
     raise AssertionError("the disk did not fill")
 
 
-async def test_appends_stop_while_there_is_room_for_others_and_all_they_stored_is_there(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
+async def test_appends_stop_while_there_is_room_for_others(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+    stored = await fill(engine, log, topic)
 
-        stored = await fill(engine, log, topic)
-
-        assert MIN_FREE - 10 * KIB < free(engine) < MIN_FREE + 10 * KIB
-        assert "min_free_bytes" in log.refusal
-        assert await all_fragments(log, topic) == fragments(numbered(0, stored, size=4000))
+    assert MIN_FREE - 10 * KIB < free(engine) < MIN_FREE + 10 * KIB
+    assert "min_free_bytes" in log.refusal
+    assert await all_fragments(log, topic) == fragments(numbered(0, stored, size=4000))
 
 
-async def test_what_is_not_an_append_goes_on_below_the_limit(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        engine.disk.stranger = free(engine) - MIN_FREE // 2
-        engine.clock.advance(1000)
+async def test_what_is_not_an_append_goes_on_below_the_limit(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+    engine.disk.stranger = free(engine) - MIN_FREE // 2
+    engine.clock.advance(1000)
 
-        with pytest.raises(LogUnavailable):
-            await log.append(topic, texts("a"))
-        await log.drop(topic)
+    with pytest.raises(LogUnavailable):
+        await log.append(topic, texts("a"))
+    await log.drop(topic)
 
-        assert await log.topics() == frozenset()
+    assert await log.topics() == frozenset()
 
 
-async def test_when_a_stranger_gives_space_back_appends_go_on_by_themselves(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        engine.disk.stranger = 700 * KIB
-        engine.clock.advance(1000)
-        with pytest.raises(LogUnavailable):
-            await log.append(topic, numbered(0, 300, size=1000))
-        engine.disk.stranger = 800 * KIB
-        with pytest.raises(LogUnavailable):
-            await log.append(topic, texts("a"))
+async def test_a_disk_full_to_the_last_byte_gets_the_reserve_back(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+    await log.append(topic, texts("before"))
+    engine.disk.stranger = 1024 * KIB - engine.disk.used_bytes("/log")
+    assert free(engine) == 0
+    engine.clock.advance(1000)
 
-        engine.disk.stranger = 0
+    with pytest.raises(LogUnavailable):
+        await log.append(topic, texts("a"))
 
-        assert (await log.append(topic, texts("a"))).first == 0
-        assert log.refusal is None
-
-
-async def test_a_disk_full_to_the_last_byte_gives_the_reserve_back_and_takes_it_again(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        await log.append(topic, texts("before"))
-        engine.disk.stranger = 1024 * KIB - engine.disk.used_bytes("/log")
-        assert free(engine) == 0
-        engine.clock.advance(1000)
-
-        with pytest.raises(LogUnavailable):
-            await log.append(topic, texts("a"))
-
-        assert free(engine) == RESERVE
-        assert await all_fragments(log, topic) == fragments(texts("before"))
-        engine.disk.stranger = 0
-        assert (await log.append(topic, texts("after"))).first == 1
-        await log.retain()
-        assert engine.disk.paths("reserve") == ["/log/reserve"]
+    assert free(engine) == RESERVE
+    assert await all_fragments(log, topic) == fragments(texts("before"))
+    engine.disk.stranger = 0
+    assert (await log.append(topic, texts("after"))).first == 1
+    assert log.refusal is None
+    await log.retain()
+    assert engine.disk.paths("reserve") == ["/log/reserve"]
 
 
 async def test_space_that_goes_while_a_group_is_written_loses_nothing():
@@ -111,16 +88,26 @@ async def test_space_that_goes_while_a_group_is_written_loses_nothing():
         assert await all_fragments(log, topic) == fragments(texts("before", "after"))
 
 
-async def test_others_can_ask_for_the_reserve_once(engine: Embedded):
-    async with engine.opened() as log:
-        before = free(engine)
+async def test_others_can_ask_for_the_reserve_once(engine: Embedded, log: EmbeddedLog):
+    before = free(engine)
 
-        assert log.release_reserve()
-        assert free(engine) == before + RESERVE
-        assert not log.release_reserve()
+    assert log.space.release_reserve()
+    assert free(engine) == before + RESERVE
+    assert not log.space.release_reserve()
 
-        await log.retain()
-        assert free(engine) == before
+    await log.retain()
+    assert free(engine) == before
+
+
+async def test_others_may_grow_while_appends_may_and_give_no_reserve_away(engine: Embedded, log: EmbeddedLog):
+    assert log.space.growth_refusal() is None
+    engine.disk.stranger = free(engine) - MIN_FREE
+    assert log.space.growth_refusal() is None
+    engine.disk.stranger += MIN_FREE
+    assert "min_free_bytes" in log.space.growth_refusal()
+    assert engine.disk.paths("reserve") != []
+    engine.disk.fail("free_bytes")
+    assert "unknown" in log.space.growth_refusal()
 
 
 async def test_a_log_opens_and_serves_on_a_disk_that_is_full(engine: Embedded):
@@ -150,17 +137,15 @@ async def test_a_reserve_of_an_earlier_run_is_given_back_too_when_there_was_no_r
     engine.disk.stranger = free(engine) - MIN_FREE - RESERVE // 2
 
     async with engine.opened() as log:
-        assert log.release_reserve()
+        assert log.space.release_reserve()
         assert engine.disk.paths("reserve") == []
 
 
-async def test_free_space_that_cannot_be_told_refuses_appends(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        engine.disk.fail("free_bytes")
-        engine.clock.advance(1000)
+async def test_free_space_that_cannot_be_told_refuses_appends(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+    engine.disk.fail("free_bytes")
+    engine.clock.advance(1000)
 
-        with pytest.raises(LogUnavailable):
-            await log.append(topic, texts("a"))
+    with pytest.raises(LogUnavailable):
+        await log.append(topic, texts("a"))
 
-        assert (await log.append(topic, texts("a"))).first == 0
+    assert (await log.append(topic, texts("a"))).first == 0

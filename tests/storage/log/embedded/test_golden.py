@@ -1,4 +1,4 @@
-"""The golden data folders: what was written in each version of the format is read as it was meant."""
+"""The golden data folder: messages written in this format are read as they were written."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.storage.log.engines import SMALL, Embedded, all_fragments, fragments
 from tests.storage.log.make_golden import (
     DROPPED,
     EMPTY,
-    FOLDERS,
+    FOLDER,
     HOURLY,
     KEYED,
     MOVED,
@@ -29,26 +29,13 @@ from tests.storage.log.make_golden import (
 )
 
 NO_RECORD = "bytes that are no record"
-TORN = {
-    1: {
-        "0000000000000001.log": NO_RECORD,
-        "0000000000000003.log": NO_RECORD,
-        "0000000000000005.log": "refused by the disk",  # an append that failed, as its successor tells
-        "0000000000000006.log": NO_RECORD,
-    },
-    2: dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD),
-}
-"""By version: what the ends of segments are that the next start cuts."""
-
-
-@pytest.fixture(params=FOLDERS)
-def version(request):
-    return request.param
+TORN = dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD)
+"""Ends of segments that the next start cuts."""
 
 
 @pytest.fixture
-def folder(tmp_path, version):
-    return shutil.copytree(FOLDERS[version], tmp_path / "log")
+def folder(tmp_path):
+    return shutil.copytree(FOLDER, tmp_path / "log")
 
 
 async def opened(folder) -> EmbeddedLog:
@@ -57,12 +44,10 @@ async def opened(folder) -> EmbeddedLog:
     )
 
 
-async def assert_golden(log: EmbeddedLog, version: int) -> None:
+async def assert_golden(log: EmbeddedLog) -> None:
     """Compare every message, end, time, key and count with what `make_golden` wrote."""
-    later = {KEYED} if version > 1 else set()
-    assert await log.topics() == {HOURLY, WEEKLY, YEARLY, MOVED, EMPTY} | later
-    for topic in later:
-        await assert_ordering_keys(log, topic)
+    assert await log.topics() == {HOURLY, WEEKLY, YEARLY, MOVED, EMPTY, KEYED}
+    await assert_ordering_keys(log, KEYED)
     assert DROPPED not in await log.topics()
     assert await log.bounds(EMPTY) == Bounds(0, 0)
     assert await all_fragments(log, HOURLY) == fragments([message(f"hourly{n}") for n in range(6)])
@@ -93,14 +78,14 @@ async def assert_ordering_keys(log: EmbeddedLog, topic: TopicId) -> None:
     assert (await log.totals(topic)).bytes == sum(len(each.data) for each in messages)
 
 
-async def test_the_golden_folder_is_read_as_it_was_written(folder, version):
+async def test_the_golden_folder_is_read_as_it_was_written(folder):
     log = await opened(folder)
 
-    await assert_golden(log, version)
+    await assert_golden(log)
 
     assert log.recovered.damage == ()
     reasons = {os.path.basename(each.file): each.reason for each in log.recovered.trimmed}
-    assert reasons == TORN[version]
+    assert reasons == TORN
     await log.close()
 
 
@@ -117,14 +102,14 @@ async def test_the_golden_folder_goes_on_being_used(folder):
     await log.close()
 
 
-def test_the_golden_folder_is_sound(folder, version):
+def test_the_golden_folder_is_sound(folder):
     before = contents(folder)
 
     report = check(str(folder))
 
     assert not report.damage
-    assert (report.topics, report.indexes) == (5 if version == 1 else 6, 2)
-    assert {os.path.basename(each.file) for each in report.torn} == set(TORN[version])
+    assert (report.topics, report.indexes) == (6, 2)
+    assert {os.path.basename(each.file) for each in report.torn} == set(TORN)
     assert contents(folder) == before
 
 
@@ -134,21 +119,8 @@ async def test_the_folder_made_today_says_the_same(tmp_path):
 
     log = await opened(tmp_path / "log")
 
-    await assert_golden(log, max(FOLDERS))
+    await assert_golden(log)
     await log.close()
-
-
-async def test_a_segment_of_an_earlier_version_is_read_and_not_written_any_more(tmp_path):
-    folder = shutil.copytree(FOLDERS[1], tmp_path / "log")
-    before = {name: sizes for name, sizes in contents(folder).items() if name.endswith(".log")}
-    log = await opened(folder)
-    for topic in (HOURLY, WEEKLY, YEARLY):
-        await log.append(topic, [message("next", {}, "bed 4")])
-    await log.close()
-
-    after = contents(folder)
-    assert all(before[name].startswith(after[name]) for name in before)
-    assert {data[8] for name, data in after.items() if name.endswith(".log") and name not in before} == {2}
 
 
 def contents(folder) -> dict[str, bytes]:

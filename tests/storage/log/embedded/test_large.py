@@ -1,43 +1,35 @@
 """Large appends: written in slices, others in between, and in the log whole or not at all."""
 
 import asyncio
-import errno
-import random
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.core.errors import LogUnavailable
-from ams.storage.log.embedded import EmbeddedLog, check
+from ams.storage.log.embedded import check
 from ams.storage.log.embedded.group_commit import Append, Chore, Control
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import HEADER_BYTES, Kind
 from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.topic import TopicState
-from tests.storage.log.embedded.history import (
-    REUSE,
-    History,
-    Step,
-    act,
-    at_every_change,
-    check_again,
-    let_time_pass,
-    run,
-)
 from tests.storage.log.embedded.test_committer import Told, append, topic
-from tests.storage.log.embedded.test_power_loss import SIZES, TOPIC
-from tests.storage.log.engines import HOUR, Embedded, new_topic, numbered
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered
 from tests.support.unreliable_disk import UnreliableDisk
 
 GROUP = 2000
 LARGE = 10 * GROUP
 
 
-def engine_with_small_groups(segment_bytes: int = 100_000) -> Embedded:
-    return Embedded(options={"segment_bytes": segment_bytes, "group_bytes": GROUP})
+def engine_with_small_groups() -> Embedded:
+    return Embedded(options={"segment_bytes": 100_000, "group_bytes": GROUP})
+
+
+def large_append(number: int) -> Append:
+    """Return an append of 20 messages to a topic of this number."""
+    large = append(topic(number), LARGE)
+    large.fragments = [b"x" * 1000] * 20
+    return large
 
 
 def told_in_between(works: list[Append | Control | Chore], *first: Append | Control, **options: int) -> Told:
@@ -65,53 +57,32 @@ def order(told: Told) -> list[object]:
 
 
 def test_groups_of_others_are_committed_between_the_slices_of_a_large_append():
-    large, other = append(topic(1), LARGE), topic(2)
-    small = [append(other, 100) for _ in range(3)]
-    large.fragments = [b"x" * 1000] * 20
+    large, other = large_append(1), topic(2)
 
-    told = told_in_between([*small], large)
+    told = told_in_between([append(other, 100) for _ in range(3)], large)
 
     assert order(told) == [2, 2, 2, 1]
     assert large.topic.tail.end == 20
 
 
 def test_what_is_asked_for_the_topic_of_a_large_append_waits_for_it():
-    state = topic(1)
-    large, after, other = append(state, LARGE), append(state, 100), append(topic(2), 100)
-    large.fragments = [b"x" * 1000] * 20
-    control = Control(Kind.OLDEST, state, None)
+    large = large_append(1)
+    after, other = append(large.topic, 100), append(topic(2), 100)
 
-    told = told_in_between([control, after, other], large)
+    told = told_in_between([Control(Kind.OLDEST, large.topic, None), after, other], large)
 
     assert order(told) == [2, 1, Kind.OLDEST, 1]
     assert (large.answer.first, after.answer.first) == (0, 20)
 
 
 def test_a_large_append_is_finished_first_when_a_group_does_not_fit_into_its_gap():
-    large, small, big = append(topic(1), LARGE), append(topic(2), 100), append(topic(3), GROUP)
-    large.fragments = [b"x" * 1000] * 20
-
-    told = told_in_between([small, big], large)
+    told = told_in_between([append(topic(2), 100), append(topic(3), GROUP)], large_append(1))
 
     assert order(told) == [2, 1, 3]
 
 
-def test_large_appends_are_written_one_after_the_other():
-    larges = [append(topic(number), LARGE) for number in range(1, 4)]
-    for each in larges:
-        each.fragments = [b"x" * 1000] * 20
-
-    told = told_in_between([append(topic(9), 100)], *larges)
-
-    assert sorted(order(told)) == [1, 2, 3, 9]
-    assert order(told)[0] == 9
-
-
 def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
-    large, chore = append(topic(1), LARGE), Chore(None, seal_all=True)
-    large.fragments = [b"x" * 1000] * 20
-
-    told = told_in_between([chore], large)
+    told = told_in_between([Chore(None, seal_all=True)], large_append(1))
 
     [stored] = [place for place, outcome in enumerate(told.outcomes) if outcome.shares]
     [sealed] = [place for place, outcome in enumerate(told.outcomes) if outcome.closed]
@@ -124,8 +95,7 @@ def told_with_question(question: Callable[[Told], None]) -> tuple[Told, Append]:
 
     `question` is called once, when free space is asked for so that one of the others may be stored.
     """
-    large, other = append(topic(1), LARGE), topic(2)
-    large.fragments = [b"x" * 1000] * 20
+    large, other = large_append(1), topic(2)
     small = [append(other, 100) for _ in range(3)]
     told = Told(UnreliableDisk(), group_bytes=GROUP)
     state = {"syncs": 0, "asked": 0}
@@ -148,11 +118,12 @@ def told_with_question(question: Callable[[Told], None]) -> tuple[Told, Append]:
 
 
 def check_found(told: Told) -> None:
-    """What was answered is what a start finds, and nothing else."""
+    """What was answered is what a start finds, without a gap and with nothing else."""
     ends: dict[bytes, int] = {}
-    for outcome in told.outcomes:
-        for share in outcome.shares:
-            ends[share.topic.id] = share.tail.end
+    for share in (share for outcome in told.outcomes for share in outcome.shares):
+        for each in share.appends:
+            assert each.answer.first == ends.get(each.topic.id, 0)
+            ends[each.topic.id] = each.answer.first + len(each.fragments)
     told.disk.heal()
     found = recover(told.disk, "/log", LogOptions())
     assert {each: state.end for each, state in found.topics.items()} == ends
@@ -199,7 +170,7 @@ def work_of(topics: list[TopicState], what: str, *arguments: int) -> Append | Co
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(WORKS, PASSES, PASSES, st.none() | st.integers(4, 30))
 def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_syncs, in_questions, fails_after):
     topics = [topic(number, kind=0) for number in range(5)]
@@ -232,10 +203,8 @@ def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_
 @pytest.mark.parametrize("after", range(2, 14))
 @pytest.mark.parametrize("call", ["write", "sync"])
 def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(call: str, after: int):
-    state = topic(1)
-    other = topic(2)
-    large, later, others = append(state, LARGE), append(state, 100), [append(other, 100) for _ in range(3)]
-    large.fragments = [b"x" * 1000] * 20
+    large, other = large_append(1), topic(2)
+    later, others = append(large.topic, 100), [append(other, 100) for _ in range(3)]
     told = Told(UnreliableDisk(), group_bytes=GROUP)
     told.disk.fail(call, after=after, where=".log")
 
@@ -245,12 +214,7 @@ def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(c
     failed = [each for outcome in told.outcomes for each in outcome.failed]
     assert {id(each) for each in (*stored, *failed)} == {id(each) for each in (large, later, *others)}
     assert len(stored) + len(failed) == 5
-    ends: dict[bytes, int] = {}
-    for each in stored:
-        assert each.answer.first == ends.get(each.topic.id, 0)
-        ends[each.topic.id] = each.answer.first + len(each.fragments)
-    found = recover(told.disk, "/log", LogOptions())
-    assert {each: state.end for each, state in found.topics.items()} == ends
+    check_found(told)
 
 
 async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again():
@@ -265,170 +229,9 @@ async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again()
     assert (report.damage, report.torn, report.messages) == ((), (), 22)
     async with engine.opened() as log:
         assert (log.recovered.trimmed, log.recovered.damage) == ((), ())
-        assert [each.fragment for each in await log.read(one, 0, max_messages=99, max_bytes=1 << 20)] == [
-            each.fragment for each in sent
-        ]
+        assert await all_fragments(log, one) == fragments(sent)
         assert (await log.append(one, sent, key="k")).first == 0
         assert (await log.append(one, numbered(20, 1))).first == 20
-
-
-async def test_power_that_fails_before_the_gap_is_closed_leaves_nothing_of_the_append():
-    engine = engine_with_small_groups()
-    log = await engine.open()
-    one, two = await new_topic(log), await new_topic(log)
-    await log.append(two, numbered(0, 1))
-    slices = -(-(LARGE + 500) // GROUP)
-    engine.disk.stop_at = engine.disk.changes + 2 * slices + 1  # the write that closes the gap is not synced
-    with pytest.raises(LogUnavailable):
-        await log.append(one, numbered(0, 20, size=1000))
-    await log.close()
-    engine.disk.power_loss()
-
-    async with engine.opened() as log:
-        assert len(log.recovered.trimmed) == 1
-        assert log.recovered.trimmed[0].length > LARGE
-        assert (await log.bounds(one)).end == 0
-        assert (await log.append(one, numbered(5, 1))).first == 0
-        assert (await log.append(two, numbered(1, 1))).first == 1
-
-
-MANY = st.lists(st.integers(300, 3000), min_size=8, max_size=14)
-APPEND = st.one_of(st.tuples(TOPIC, SIZES, st.booleans()), st.tuples(TOPIC, MANY, st.booleans()))
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("create"), st.sampled_from([None, HOUR])),
-        st.tuples(st.just("together"), st.lists(APPEND, min_size=2, max_size=8)),
-        st.tuples(st.just("append"), TOPIC, MANY),
-        st.tuples(st.just("drop"), TOPIC),
-        st.tuples(st.just("set_retention"), TOPIC, st.sampled_from([HOUR, 24 * HOUR])),
-        st.tuples(st.just("advance"), st.sampled_from([1, HOUR // 8, HOUR])),
-        st.tuples(st.just("retain")),
-    ),
-    min_size=2,
-    max_size=8,
-)
-SEGMENT = st.sampled_from([4000, 40_000, 200_000])
-
-
-TAKES = st.lists(st.sampled_from([0, 50, 50, HOUR // 8, 21 * HOUR]), max_size=30)
-"""Milliseconds by which time passes within syncs and questions for free space, one after the other; then none."""
-
-
-def slow(engine: Embedded, takes: Iterable[int] = ()) -> None:
-    """Let others come while something is written, and time pass within calls."""
-    let_time_pass(engine, takes)
-    pass_time = engine.disk.during_sync
-    assert pass_time is not None
-
-    def during_sync() -> None:
-        time.sleep(0.0002)
-        pass_time()
-
-    engine.disk.during_sync = during_sync
-
-
-async def acted(history: History, log: EmbeddedLog, engine: Embedded, steps: list[Step]) -> None:
-    """Take steps; beside each large append others are made, one after the other."""
-
-    async def small() -> None:
-        for number in range(8):
-            await history.append(log, number, [40 * number], number % 2 == 0)
-
-    for step in steps:
-        if step[0] == "append" and history.topics:
-            await asyncio.gather(history.append(log, *step[1:]), small())
-        else:
-            await act(history, log, engine, [step])
-
-
-@settings(max_examples=100, deadline=None)
-@given(STEPS, SEGMENT, TAKES, st.integers(1, 200), st.integers(0, 2**32))
-def test_power_loss_loses_nothing_acknowledged_and_leaves_no_part(steps, segment_bytes, takes, stop_at, seed):
-    async def scenario():
-        engine = engine_with_small_groups(segment_bytes)
-        slow(engine, takes)
-        history = History()
-        log = await engine.open()
-        engine.disk.stop_at = engine.disk.changes + stop_at
-        await acted(history, log, engine, [("create", None), ("create", None), *steps])
-        engine.disk.stop_at = min(engine.disk.stop_at, engine.disk.changes)
-        await log.close()
-        slow(engine)
-        engine.disk.power_loss(random.Random(seed))
-        log = await engine.open()
-        assert not log.recovered.damage
-        await history.check(log, engine.clock.now)
-        slow(engine, takes)
-        await acted(history, log, engine, [("create", None), *steps])
-        slow(engine)
-        await history.check(log, engine.clock.now)
-        await log.close()
-        await check_again(engine, history)
-
-    run(scenario())
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    steps=STEPS,
-    segment_bytes=SEGMENT,
-    takes=TAKES,
-    call=st.sampled_from(["sync", "write", "open", "sync_folder", "truncate"]),
-    error=st.sampled_from([errno.EIO, errno.ENOSPC]),
-    after=st.integers(0, 40),
-    times=st.integers(1, 4),
-    stop_at=st.integers(20, 200),
-    seed=st.integers(0, 2**32),
-)
-def test_calls_that_fail_and_then_power_loss_lose_nothing(
-    steps, segment_bytes, takes, call, error, after, times, stop_at, seed
-):
-    async def scenario():
-        engine = engine_with_small_groups(segment_bytes)
-        slow(engine, takes)
-        history = History()
-        log = await engine.open()
-        engine.disk.fail(call, error, after=after, times=times)
-        engine.disk.stop_at = engine.disk.changes + stop_at
-        await acted(history, log, engine, [("create", None), *steps, *REUSE, *steps])
-        engine.disk.stop_at = engine.disk.changes
-        await log.close()
-        slow(engine)
-        engine.disk.power_loss(random.Random(seed))
-        log = await engine.open()
-        assert not log.recovered.damage
-        await history.check(log, engine.clock.now)
-        await log.close()
-
-    run(scenario())
-
-
-@pytest.mark.parametrize("seed", [None, 1, 2])
-def test_power_that_fails_at_any_change_of_a_large_append_leaves_all_of_it_or_nothing(seed: int | None):
-    steps = [
-        ("create", None), ("create", None), ("append", 1, [100]),
-        ("together", [(0, [900] * 9, True), (1, [50]), (0, [70], True), (1, [900] * 7)]),
-        ("append", 0, [900] * 14, True),
-    ]  # fmt: skip
-
-    async def scenario(stop_at: int) -> bool:
-        engine = engine_with_small_groups()
-        slow(engine)
-        history = History()
-        log = await engine.open()
-        engine.disk.stop_at = engine.disk.changes + stop_at
-        await acted(history, log, engine, list(steps))
-        await log.close()
-        over = not engine.disk.stopped
-        engine.disk.power_loss(None if seed is None else random.Random(seed + stop_at))
-        async with engine.opened() as log:
-            assert not log.recovered.damage
-            await history.check(log, engine.clock.now)
-            await act(history, log, engine, [("create", None), ("append", 0, [900] * 5), ("append", 1, [10])])
-            await history.check(log, engine.clock.now)
-        return over
-
-    at_every_change(300, scenario)
 
 
 def test_the_gap_is_large_enough_for_the_mark_that_closes_it():

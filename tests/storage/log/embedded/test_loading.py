@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from ams.core.messages import Stored
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Bounds, Log, Origin
+from tests.storage.log.embedded.history import end
 from tests.storage.log.engines import HOUR, Embedded
 from tests.storage.log.test_load import everything, stored
 
@@ -45,9 +46,7 @@ async def test_every_message_is_found_by_offset_and_time_over_many_segments_and_
     log = await engine.open()
     await log.create(topic)
     await load(log, topic, messages)
-    engine.disk.stop_at = engine.disk.changes  # nothing it does from here on reaches the disk
-    await log.close()
-    engine.disk.power_loss()
+    await end(engine, log, "power loss")
 
     async with engine.opened() as log:
         assert await everything(log, topic) == messages
@@ -56,8 +55,7 @@ async def test_every_message_is_found_by_offset_and_time_over_many_segments_and_
             assert await log.offset_at(topic, messages[offset].time) == first
 
 
-async def test_messages_loaded_past_their_age_are_gone_at_once():
-    engine = Embedded()
+async def test_messages_loaded_past_their_age_are_gone_at_once(engine: Embedded):
     topic, now = new_topic_id(), engine.clock.now
     async with engine.opened() as log:
         await log.create(topic, DAY)
@@ -67,8 +65,7 @@ async def test_messages_loaded_past_their_age_are_gone_at_once():
         assert await log.bounds(topic) == Bounds(2, 3)
 
 
-async def test_what_was_loaded_is_sealed_when_that_is_said_and_can_be_gone_on_with():
-    engine = Embedded()
+async def test_what_was_loaded_is_sealed_when_that_is_said_and_can_be_gone_on_with(engine: Embedded):
     topic, start = new_topic_id(), engine.clock.now - 50_000
     messages = stored(0, [start + offset for offset in range(300)])
     async with engine.opened() as log:

@@ -62,7 +62,7 @@ class Model:
         return found
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(STEPS, st.booleans(), st.lists(READ, min_size=3, max_size=3))
 def test_the_log_holds_what_a_list_would(steps, cold, reads):
     async def scenario():

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from ams.core.names import TopicId
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, Part
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
@@ -62,22 +63,21 @@ async def test_a_copy_has_all_that_was_answered_before_and_nothing_by_half(engin
                     assert len(await all_fragments(again, topic)) == ends[topic]
 
 
-async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine: Embedded):
-    async with engine.opened() as log:
-        gone, kept = await new_topic(log), await new_topic(log)
-        await log.append(kept, texts("a"))
-        await log.drop(gone)
-        await log.set_retention(kept, 30 * 24 * HOUR)
-        made = await new_topic(log)
-        copy = copied(engine, await parts_now(log))
+async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine: Embedded, log: EmbeddedLog):
+    gone, kept = await new_topic(log), await new_topic(log)
+    await log.append(kept, texts("a"))
+    await log.drop(gone)
+    await log.set_retention(kept, 30 * 24 * HOUR)
+    made = await new_topic(log)
+    copy = copied(engine, await parts_now(log))
 
-        async with copy.opened() as again:
-            assert await again.topics() == {kept, made}
-            await again.append(kept, texts("b"))
-            engine.clock.advance(48 * HOUR)
-            await again.retain()
-            assert (await again.bounds(kept)).end == 2
-            assert len(await all_fragments(again, kept)) > 0
+    async with copy.opened() as again:
+        assert await again.topics() == {kept, made}
+        await again.append(kept, texts("b"))
+        engine.clock.advance(48 * HOUR)
+        await again.retain()
+        assert (await again.bounds(kept)).end == 2
+        assert len(await all_fragments(again, kept)) > 0
 
 
 async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(engine: Embedded):
@@ -100,39 +100,33 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
         assert await all_fragments(again, topic) == fragments(numbered(0, 20, size=300))
 
 
-async def test_no_index_is_written_between_the_keeping_and_the_list(engine: Embedded):
+async def test_no_index_is_written_between_the_keeping_and_the_list(engine: Embedded, log: EmbeddedLog, topic: TopicId):
     """Who is going to ask for the list holds the registry meanwhile."""
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        await log.append(topic, numbered(0, 20, size=300))
-        async with log.kept() as parts:
-            await log.append(topic, numbered(20, 20, size=300))
-            await log.retain()
-            assert engine.disk.paths(".idx") == []
-
-            await parts()
-            await log.retain()
-            assert len(engine.disk.paths(".idx")) > 0
-
-
-async def test_a_copy_that_never_asks_for_the_list_keeps_no_index_from_being_written_after_it(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        await log.append(topic, numbered(0, 20, size=300))
-        async with log.kept():
-            await log.append(topic, numbered(20, 20, size=300))
+    await log.append(topic, numbered(0, 20, size=300))
+    async with log.kept() as parts:
+        await log.append(topic, numbered(20, 20, size=300))
         await log.retain()
+        assert engine.disk.paths(".idx") == []
 
+        await parts()
+        await log.retain()
         assert len(engine.disk.paths(".idx")) > 0
 
 
-async def test_the_ids_of_a_quiet_topic_go_on_in_a_copy(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        await log.append(topic, texts("a", "b"))
-        engine.clock.advance(3 * HOUR)
-        await log.retain()
-        copy = copied(engine, await parts_now(log))
+async def test_a_copy_without_a_list_holds_up_no_index_after_it(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+    await log.append(topic, numbered(0, 20, size=300))
+    async with log.kept():
+        await log.append(topic, numbered(20, 20, size=300))
+    await log.retain()
 
-        async with copy.opened() as again:
-            assert await again.bounds(topic) == Bounds(2, 2)
+    assert len(engine.disk.paths(".idx")) > 0
+
+
+async def test_the_ids_of_a_quiet_topic_go_on_in_a_copy(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+    await log.append(topic, texts("a", "b"))
+    engine.clock.advance(3 * HOUR)
+    await log.retain()
+    copy = copied(engine, await parts_now(log))
+
+    async with copy.opened() as again:
+        assert await again.bounds(topic) == Bounds(2, 2)

@@ -6,20 +6,8 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head
-from tests.storage.log.embedded.history import read_all
-from tests.storage.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
-
-
-@pytest.fixture
-def engine() -> Embedded:
-    return Embedded()
-
-
-async def killed(engine: Embedded, log: EmbeddedLog) -> None:
-    """End a log as a kill would: nothing more is written, but what was is still in memory."""
-    engine.disk.stop_at = engine.disk.changes
-    await log.close()
-    engine.disk.stop_at = None
+from tests.storage.log.embedded.history import end, read_all, reopened
+from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
 
 
 async def one_message(engine: Embedded) -> TopicId:
@@ -29,26 +17,20 @@ async def one_message(engine: Embedded) -> TopicId:
     return topic
 
 
-async def test_an_empty_folder_is_an_empty_log(engine: Embedded):
-    async with engine.opened() as log:
-        assert await log.topics() == frozenset()
-        assert log.recovered == (0, 0, 0, (), ())
+async def test_an_empty_folder_is_an_empty_log(log: EmbeddedLog):
+    assert await log.topics() == frozenset()
+    assert log.recovered == (0, 0, 0, (), ())
 
 
-async def test_what_was_written_and_not_yet_synced_is_durable_before_it_is_served(engine: Embedded):
-    log = await engine.open()
-    topic = await new_topic(log)
+async def test_what_was_not_synced_is_durable_before_it_is_served(engine: Embedded, log: EmbeddedLog, topic: TopicId):
     engine.disk.stop_at = engine.disk.changes + 1
     with pytest.raises(LogUnavailable):
         await log.append(topic, texts("never answered"))
-    await killed(engine, log)
-    log = await engine.open()
+    log = await reopened(engine, log, "kill")
     served = await read_all(log, topic)
     assert len(served) == 1
 
-    engine.disk.stop_at = engine.disk.changes
-    await log.close()
-    engine.disk.power_loss()
+    await end(engine, log, "power loss")
 
     async with engine.opened() as log:
         assert await read_all(log, topic) == served
@@ -106,8 +88,7 @@ async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_new
     engine = Embedded(options={"segment_bytes": 1000})
     async with engine.opened() as log:
         topic = await new_topic(log)
-        for number in range(10):
-            await log.append(topic, numbered(number, 1, size=300))
+        await append_each(log, topic, 10, 300)
         await log.retain()
     *older, newest = engine.disk.paths(".idx")
     for path in engine.disk.paths(".log"):
@@ -123,8 +104,7 @@ async def test_only_segments_without_an_index_are_read(engine: Embedded):
     engine.options["segment_bytes"] = 2000
     async with engine.opened() as log:
         topic = await new_topic(log)
-        for number in range(30):
-            await log.append(topic, numbered(number, 1, size=300))
+        await append_each(log, topic, 30, 300)
         await log.retain()
     last = engine.disk.paths(".log")[-1]
 
@@ -154,25 +134,20 @@ async def test_published_bytes_are_exact_over_seals_and_kills():
             await log.append(topic, messages)
             published += sum(len(each.data) for each in messages)
         assert (await log.totals(topic)).bytes == published
-        await killed(engine, log)
+        await end(engine, log, "kill")
 
     async with engine.opened() as log:
         assert (await log.totals(topic)).bytes == published
 
 
-async def test_a_segment_whose_name_was_not_yet_durable_is_before_it_is_written_on(engine: Embedded):
-    log = await engine.open()
+async def test_a_segment_whose_name_was_not_yet_durable_is_before_it_is_written_on(engine: Embedded, log: EmbeddedLog):
     engine.disk.stop_at = engine.disk.changes + 3  # created, written, synced; its folder is not
     with pytest.raises(LogUnavailable):
         await new_topic(log)
-    await killed(engine, log)
-
-    log = await engine.open()
+    log = await reopened(engine, log, "kill")
     topic = await new_topic(log)
     await log.append(topic, texts("a"))
-    engine.disk.stop_at = engine.disk.changes
-    await log.close()
-    engine.disk.power_loss()
+    await end(engine, log, "power loss")
 
     async with engine.opened() as log:
         assert await all_fragments(log, topic) == fragments(texts("a"))

@@ -7,17 +7,13 @@ import random
 import pytest
 
 from ams.core.errors import LogUnavailable
-from ams.core.names import Offset, TopicId, new_topic_id
+from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.embedded.history import end
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
 
 DAY = 24 * HOUR
-
-
-@pytest.fixture
-def engine() -> Embedded:
-    return Embedded()
 
 
 async def topic_of(log: EmbeddedLog, retention: int) -> TopicId:
@@ -26,129 +22,100 @@ async def topic_of(log: EmbeddedLog, retention: int) -> TopicId:
     return topic
 
 
-async def test_messages_older_than_the_default_go(engine: Embedded):
+async def test_messages_older_than_the_default_or_the_age_of_their_topic_go(engine: Embedded):
     async with engine.opened(retention=DAY) as log:
-        topic = await new_topic(log)
-        await log.append(topic, texts("old", "old"))
+        usual, short, long = await new_topic(log), await topic_of(log, DAY // 4), await topic_of(log, 400 * DAY)
+        for topic in (usual, short, long):
+            await log.append(topic, texts("old", "old"))
         engine.clock.advance(DAY // 2)
-        await log.append(topic, texts("new"))
+        await log.append(usual, texts("new"))
+        assert await log.bounds(short) == Bounds(2, 2)
 
         engine.clock.advance(DAY // 2)
-        assert await log.bounds(topic) == Bounds(0, 3)
+        assert await log.bounds(usual) == Bounds(0, 3)
         engine.clock.advance(1000)
 
-        assert await log.bounds(topic) == Bounds(2, 3)
-        assert [each.offset for each in await log.read(topic, Offset(0), max_messages=9, max_bytes=999)] == [2]
-        assert await log.offset_at(topic, 0) == 2
-
-
-async def test_a_topic_has_its_own_age(engine: Embedded):
-    async with engine.opened() as log:
-        short, long, default = await topic_of(log, 1000), await topic_of(log, 400 * DAY), await new_topic(log)
-        for topic in (short, long, default):
-            await log.append(topic, texts("a"))
-
-        engine.clock.advance(1001)
-        assert (await log.bounds(short)).oldest == 1
-        assert (await log.bounds(default)).oldest == 0
+        assert await log.bounds(usual) == Bounds(2, 3)
+        assert [each.offset for each in await log.read(usual, 0, max_messages=9, max_bytes=999)] == [2]
+        assert await log.offset_at(usual, 0) == 2
         engine.clock.advance(8 * DAY)
-        assert (await log.bounds(default)).oldest == 1
-        assert await log.bounds(long) == Bounds(0, 1)
+        assert await log.bounds(long) == Bounds(0, 2)
 
 
-async def test_space_of_old_segments_is_freed_and_others_stay(engine: Embedded):
-    async with engine.opened() as log:
-        short, long = await topic_of(log, HOUR), await topic_of(log, 7 * DAY)
-        await log.append(short, numbered(0, 10, size=1000))
-        await log.append(long, numbered(0, 10, size=1000))
-        before = log.usage()
+async def test_space_of_old_segments_is_freed_and_others_stay(engine: Embedded, log: EmbeddedLog):
+    short, long = await topic_of(log, HOUR), await topic_of(log, 7 * DAY)
+    await log.append(short, numbered(0, 10, size=1000))
+    await log.append(long, numbered(0, 10, size=1000))
+    before = log.usage()
 
-        engine.clock.advance(2 * HOUR)
-        await log.retain()
+    engine.clock.advance(2 * HOUR)
+    await log.retain()
 
-        assert log.usage() < before - 10_000
-        assert await log.bounds(short) == Bounds(10, 10)
-        assert await all_fragments(log, long) == fragments(numbered(0, 10, size=1000))
-
-
-async def test_a_file_that_could_not_be_removed_is_removed_with_a_later_round(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await topic_of(log, HOUR)
-        await log.append(topic, texts("a"))
-        engine.clock.advance(2 * HOUR)
-        engine.disk.fail("unlink", where=".log", times=10**6)
-
-        for _ in range(2):
-            with pytest.raises(LogUnavailable):
-                await log.retain()
-            assert engine.disk.paths(".log") != []
-        engine.disk.heal()
-        await log.retain()
-
-        assert engine.disk.paths(".log") == []
+    assert log.usage() < before - 10_000
+    assert await log.bounds(short) == Bounds(10, 10)
+    assert await all_fragments(log, long) == fragments(numbered(0, 10, size=1000))
 
 
-async def test_an_old_segment_is_sealed_though_nobody_writes(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await topic_of(log, HOUR)
-        await log.append(topic, texts("a"))
-        engine.clock.advance(HOUR // 8 - 1)
-        await log.retain()
-        assert engine.disk.paths(".idx") == []
-
-        engine.clock.advance(1)
-        await log.retain()
-
-        assert engine.disk.paths(".idx") == ["/log/1h/0000000000000001.idx"]
-
-
-async def test_a_quiet_topics_ids_do_not_start_again_when_all_its_segments_are_gone(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        last = await log.append(topic, texts("a", "b", "c"))
-        engine.clock.advance(8 * DAY)
-        await log.retain()
-        assert engine.disk.paths(".log") == []
-        assert await log.bounds(topic) == Bounds(3, 3)
-
-    for _ in range(3):
-        engine.clock.step(-30 * DAY)
-        async with engine.opened() as log:
-            assert await log.bounds(topic) == Bounds(3, 3)
-            assert (await log.totals(topic)).bytes == 3
-            await log.retain()
-
-    async with engine.opened() as log:
-        answer = await log.append(topic, texts("d"))
-        assert answer.first == 3
-        assert answer.time >= last.time
-
-
-async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await topic_of(log, HOUR)
-        for _ in range(5):
-            await log.append(topic, texts("a"))
-            engine.clock.advance(3 * HOUR)
-            await log.retain()
-            assert len(engine.disk.paths(".idx")) == 1
-            assert engine.disk.paths(".log") == []
-
-        assert await log.bounds(topic) == Bounds(5, 5)
-
-
-async def test_ends_survive_a_kill_after_everything_was_cut(engine: Embedded):
-    log = await engine.open()
-    topic = await new_topic(log)
+async def test_a_file_that_could_not_be_removed_is_removed_with_a_later_round(engine: Embedded, log: EmbeddedLog):
+    topic = await topic_of(log, HOUR)
     await log.append(topic, texts("a"))
+    engine.clock.advance(2 * HOUR)
+    engine.disk.fail("unlink", where=".log", times=10**6)
+
+    for _ in range(2):
+        with pytest.raises(LogUnavailable):
+            await log.retain()
+        assert engine.disk.paths(".log") != []
+    engine.disk.heal()
+    await log.retain()
+
+    assert engine.disk.paths(".log") == []
+
+
+async def test_an_old_segment_is_sealed_though_nobody_writes(engine: Embedded, log: EmbeddedLog):
+    topic = await topic_of(log, HOUR)
+    await log.append(topic, texts("a"))
+    engine.clock.advance(HOUR // 8 - 1)
+    await log.retain()
+    assert engine.disk.paths(".idx") == []
+
+    engine.clock.advance(1)
+    await log.retain()
+
+    assert engine.disk.paths(".idx") == ["/log/1h/0000000000000001.idx"]
+
+
+@pytest.mark.parametrize("ending", ["close", "kill"])
+async def test_ids_go_on_when_all_segments_are_gone(engine: Embedded, ending: str, log: EmbeddedLog, topic: TopicId):
+    last = await log.append(topic, texts("a", "b", "c"))
     engine.clock.advance(8 * DAY)
     await log.retain()
-    engine.disk.stop_at = engine.disk.changes
-    await log.close()
-    engine.disk.stop_at = None
+    assert engine.disk.paths(".log") == []
+    assert await log.bounds(topic) == Bounds(3, 3)
 
-    async with engine.opened() as log:
-        assert await log.bounds(topic) == Bounds(1, 1)
+    for _ in range(3):
+        await end(engine, log, ending)
+        engine.clock.step(-30 * DAY)
+        log = await engine.open()
+        assert await log.bounds(topic) == Bounds(3, 3)
+        assert (await log.totals(topic)).bytes == 3
+        await log.retain()
+
+    answer = await log.append(topic, texts("d"))
+    assert answer.first == 3
+    assert answer.time >= last.time
+
+
+async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: EmbeddedLog):
+    topic = await topic_of(log, HOUR)
+    for _ in range(5):
+        await log.append(topic, texts("a"))
+        engine.clock.advance(3 * HOUR)
+        await log.retain()
+        assert len(engine.disk.paths(".idx")) == 1
+        assert engine.disk.paths(".log") == []
+
+    assert await log.bounds(topic) == Bounds(5, 5)
 
 
 async def test_when_the_data_is_too_large_the_oldest_goes_first_over_all_classes():
@@ -245,14 +212,14 @@ async def test_a_change_of_retention_outlives_restarts_and_needs_no_copying(engi
         assert await all_fragments(log, topic) == fragments(texts("c"))
 
 
-async def test_a_clock_set_back_an_hour_eats_nothing_early(engine: Embedded):
+async def test_a_clock_set_back_an_hour_eats_nothing_early_and_times_do_not_go_back(engine: Embedded):
     async with engine.opened() as log:
         topic = await topic_of(log, 2 * HOUR)
         first = await log.append(topic, texts("a"))
-        engine.clock.step(-HOUR)
-        second = await log.append(topic, texts("b"))
-        assert second.time == first.time
+    engine.clock.step(-HOUR)
 
+    async with engine.opened() as log:
+        assert (await log.append(topic, texts("b"))).time == first.time
         engine.clock.advance(3 * HOUR)
         await log.retain()
         assert await log.bounds(topic) == Bounds(0, 2)
@@ -262,35 +229,8 @@ async def test_a_clock_set_back_an_hour_eats_nothing_early(engine: Embedded):
         assert await log.bounds(topic) == Bounds(2, 2)
 
 
-async def test_times_do_not_go_back_over_a_restart_with_the_clock_set_back(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        first = await log.append(topic, texts("a"))
-    engine.clock.step(-HOUR)
-
-    async with engine.opened() as log:
-        assert (await log.append(topic, texts("b"))).time == first.time
-
-
-async def test_keys_are_remembered_in_sealed_segments_and_forgotten_with_them(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await topic_of(log, DAY)
-        answer = await log.append(topic, texts("a"), key="k")
-        engine.clock.advance(DAY // 8)
-        await log.append(topic, texts("b"), key="l")
-        await log.retain()
-        assert await log.append(topic, texts("a"), key="k") == answer
-
-    async with engine.opened() as log:
-        assert await log.append(topic, texts("a"), key="k") == answer
-        engine.clock.advance(2 * DAY)
-        await log.retain()
-        assert (await log.append(topic, texts("a"), key="k")).first == 2
-
-
 @pytest.mark.parametrize("ending", ["close", "kill"])
-async def test_what_lies_in_another_class_goes_with_what_follows_it_so_that_there_is_no_hole(engine, ending):
-    log = await engine.open()
+async def test_what_lies_in_another_class_goes_without_a_hole(engine, ending, log: EmbeddedLog):
     topic, other = await topic_of(log, 7 * DAY), await topic_of(log, HOUR)
     await log.append(topic, texts("kept long"))
     await log.set_retention(topic, HOUR)
@@ -303,9 +243,7 @@ async def test_what_lies_in_another_class_goes_with_what_follows_it_so_that_ther
     await log.retain()
     assert await all_fragments(log, topic) == fragments(texts("kept long again"))
     if ending == "kill":
-        engine.disk.stop_at = engine.disk.changes
-    await log.close()
-    engine.disk.stop_at = None
+        await end(engine, log, "kill")
 
     async with engine.opened() as log:
         assert await log.bounds(topic) == Bounds(2, 3)
@@ -313,7 +251,7 @@ async def test_what_lies_in_another_class_goes_with_what_follows_it_so_that_ther
         assert await log.bounds(other) == Bounds(1, 1)
 
 
-async def test_a_shorter_retention_holds_at_once_for_what_is_there(engine: Embedded):
+async def test_a_shorter_retention_holds_at_once_and_what_is_gone_stays_so_when_a_longer_one_comes(engine: Embedded):
     async with engine.opened() as log:
         topic = await topic_of(log, 7 * DAY)
         await log.append(topic, texts("a"))
@@ -321,15 +259,7 @@ async def test_a_shorter_retention_holds_at_once_for_what_is_there(engine: Embed
         assert await log.bounds(topic) == Bounds(0, 1)
 
         await log.set_retention(topic, HOUR)
-
         assert await log.bounds(topic) == Bounds(1, 1)
-
-
-async def test_what_was_too_old_stays_gone_when_a_longer_retention_comes(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await topic_of(log, HOUR)
-        await log.append(topic, texts("a"))
-        engine.clock.advance(HOUR + 1000)
         await log.set_retention(topic, DAY)
         assert await log.bounds(topic) == Bounds(1, 1)
 
@@ -340,8 +270,7 @@ async def test_what_was_too_old_stays_gone_when_a_longer_retention_comes(engine:
 async def test_a_read_ends_before_what_retention_takes_meanwhile(engine: Embedded):
     async with engine.opened(segment_bytes=1000) as log:
         topic = await new_topic(log)
-        for number in range(6):
-            await log.append(topic, numbered(number, 1, size=600))
+        await append_each(log, topic, 6, 600)
         catalog = log._state.catalog
         second = next(each for each in catalog if each.sequence == 2)
         opened, loop = engine.disk.open, asyncio.get_running_loop()
@@ -355,11 +284,19 @@ async def test_a_read_ends_before_what_retention_takes_meanwhile(engine: Embedde
         engine.disk.open = remove_when_opened
         engine.disk.cold = True
 
-        found = await log.read(topic, Offset(0), max_messages=9, max_bytes=10**6)
+        found = await log.read(topic, 0, max_messages=9, max_bytes=10**6)
 
         assert [each.offset for each in found] == [0]
-        after = await log.read(topic, Offset(1), max_messages=9, max_bytes=10**6)
+        after = await log.read(topic, 1, max_messages=9, max_bytes=10**6)
         assert [each.offset for each in after] == [2, 3, 4, 5]
+
+
+async def nine_segments(log: EmbeddedLog) -> TopicId:
+    """Fill segments of 1000 bytes with a message each, and do what retention does then."""
+    topic = await new_topic(log)
+    await append_each(log, topic, 9, 600)
+    await log.retain()
+    return topic
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -367,15 +304,10 @@ async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
     """An index that went before its segment would leave a segment to be read anew."""
     engine = Embedded(options={"segment_bytes": 1000, "max_bytes": 4000})
     log = await engine.open()
-    topic = await new_topic(log)
-    for number in range(9):
-        await log.append(topic, numbered(number, 1, size=600))
-    await log.retain()
+    topic = await nine_segments(log)
     oldest = (await log.bounds(topic)).oldest
     assert oldest > 2
-    engine.disk.stop_at = engine.disk.changes
-    await log.close()
-    engine.disk.power_loss(random.Random(seed))
+    await end(engine, log, "power loss", random.Random(seed))
 
     async with engine.opened(max_bytes=None) as log:
         assert await log.bounds(topic) == Bounds(oldest, 9)
@@ -386,10 +318,7 @@ async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop
     for seed in range(20):
         engine = Embedded(options={"segment_bytes": 1000})
         async with engine.opened() as log:
-            topic = await new_topic(log)
-            for number in range(9):
-                await log.append(topic, numbered(number, 1, size=600))
-            await log.retain()
+            await nine_segments(log)
         log = await engine.open(max_bytes=4000)
         engine.disk.stop_at = engine.disk.changes + stop
         with contextlib.suppress(LogUnavailable):
@@ -405,15 +334,13 @@ async def test_what_a_reader_saw_gone_when_the_log_was_closed_is_not_back_after_
     for turns in range(25):
         engine = Embedded(options={"segment_bytes": 1000})
         async with engine.opened() as log:
-            topic = await new_topic(log)
-            for number in range(9):
-                await log.append(topic, numbered(number, 1, size=600))
-            await log.retain()
+            topic = await nine_segments(log)
         async with engine.opened(max_bytes=4000) as log:
-            log._upkeep.rounds.soon()
+            retaining = asyncio.ensure_future(log.retain())
             for _ in range(turns):
                 await asyncio.sleep(0)
             oldest = (await log.bounds(topic)).oldest
+        await asyncio.gather(retaining, return_exceptions=True)
 
         async with engine.opened() as log:
             assert (await log.bounds(topic)).oldest >= oldest

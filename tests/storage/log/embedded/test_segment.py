@@ -10,7 +10,6 @@ from ams.core.errors import Unusable
 from ams.storage.log.embedded.segment import (
     CLASSES,
     HEAD_BYTES,
-    VERSION,
     Cut,
     SegmentHead,
     class_of,
@@ -29,19 +28,7 @@ HEADS = st.builds(
     st.integers(0, 2**63),
     st.none() | st.builds(Cut, st.integers(1, 2**63), st.integers(0, 2**63)),
     st.integers(0, 2**63),
-    st.just(VERSION),
 )
-
-
-def of_version(version, head):
-    copy = bytearray(encode_head(head)[:60])
-    copy[8] = version
-    return 2 * (bytes(copy) + zlib.crc32(copy).to_bytes(4, "little"))
-
-
-@given(HEADS)
-def test_a_header_of_the_first_version_is_read_too(head):
-    assert decode_head(of_version(1, head)) == head._replace(version=1)
 
 
 @given(HEADS)

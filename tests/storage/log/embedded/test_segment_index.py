@@ -21,17 +21,11 @@ def hashes(first: int, count: int) -> list[bytes]:
 @example({bytes(16), b"\xff" * 16})
 @example({bytes(8) + number.to_bytes(8) for number in range(200)})
 @example({b"\xff" * 8 + number.to_bytes(8) for number in range(200)})
-def test_every_key_that_is_there_passes(keys: set[bytes]) -> None:
+def test_every_key_that_is_there_passes_also_when_it_was_written(keys: set[bytes]) -> None:
     made = make_filter(sorted(keys))
 
     assert all(made.may_hold(key) for key in keys)
-
-
-@given(st.sets(st.binary(min_size=16, max_size=16), min_size=1, max_size=300))
-def test_it_is_read_as_it_was_written(keys: set[bytes]) -> None:
-    made = make_filter(sorted(keys))
-
-    assert decode_filter(encode_filter(made), len(keys)) == made
+    assert not keys or decode_filter(encode_filter(made), len(keys)) == made
 
 
 def test_of_new_keys_fewer_than_one_in_a_thousand_passes() -> None:

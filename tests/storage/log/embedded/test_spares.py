@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import random
 from collections.abc import AsyncIterator
 
@@ -12,7 +11,8 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from ams.storage.log.embedded.spares import MOST, Spares
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, numbered, texts
+from tests.storage.log.embedded.history import end
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, numbered
 from tests.support.unreliable_disk import UnreliableDisk
 
 SIZE = 1000
@@ -41,6 +41,14 @@ async def busy_topic(engine: Embedded, log: EmbeddedLog, *, old: int = 3) -> Top
     return topic
 
 
+async def reused_topic(engine: Embedded, log: EmbeddedLog) -> TopicId:
+    """Make a topic whose newest segment is written over a longer one that is gone; its messages are 6 to 9."""
+    topic = await busy_topic(engine, log, old=6)
+    await log.retain()
+    await log.append(topic, numbered(7, 3, size=SIZE))
+    return topic
+
+
 async def test_a_segment_that_goes_is_the_next_one_and_nothing_of_it_is_met_again(engine: Embedded, log: EmbeddedLog):
     topic = await busy_topic(engine, log)
     await log.retain()
@@ -50,8 +58,7 @@ async def test_a_segment_that_goes_is_the_next_one_and_nothing_of_it_is_met_agai
     await log.append(topic, numbered(4, 3, size=SIZE))
     assert engine.disk.paths(".new") == []
     path = engine.disk.paths(".log")[-1]
-    after = engine.disk.content(path)
-    assert len(after) >= len(before)
+    assert len(engine.disk.content(path)) >= len(before)
     assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
 
     await log.append(topic, numbered(7, 3, size=SIZE))
@@ -59,20 +66,9 @@ async def test_a_segment_that_goes_is_the_next_one_and_nothing_of_it_is_met_agai
     assert not check(engine.folder, files=engine.disk).damage
 
 
-def killed(engine: Embedded) -> Embedded:
-    """Return the storage as a process finds it that is started after a kill just now."""
-    disk = UnreliableDisk()
-    for path in engine.disk.paths():
-        disk.make_folder(os.path.dirname(path))
-        disk.write(disk.open(path, create=True), engine.disk.content(path), 0)
-    return Embedded(engine.clock, disk, options=engine.options)
-
-
 async def test_a_kill_leaves_old_pages_that_are_neither_read_nor_called_torn(engine: Embedded, log: EmbeddedLog):
-    topic = await busy_topic(engine, log, old=6)
-    await log.retain()
-    await log.append(topic, numbered(7, 3, size=SIZE))
-    found = killed(engine)
+    topic = await reused_topic(engine, log)
+    found = engine.killed()
     path = found.disk.paths(".log")[-1]
     assert len(found.disk.content(path)) > 6 * SIZE
 
@@ -86,29 +82,24 @@ async def test_a_kill_leaves_old_pages_that_are_neither_read_nor_called_torn(eng
 
 async def test_an_orderly_stop_leaves_no_spare_and_no_page_behind_the_records(engine: Embedded):
     async with engine.opened() as log:
-        topic = await busy_topic(engine, log, old=6)
-        await log.retain()
-        await log.append(topic, numbered(7, 3, size=SIZE))
-        engine.clock.advance(HOUR // 16)
-        await log.append(topic, texts("a"))
-        await log.retain()  # what is sealed has its index
-        visible = log.usage() - log._committer.tails - log._spares.bytes
+        await reused_topic(engine, log)
+        reused = engine.disk.paths(".log")[-1]
+        assert len(engine.disk.content(reused)) > 6 * SIZE
 
     assert engine.disk.paths(".new") == []
-    assert engine.disk.used_bytes("/log") < visible + 200  # the marks
+    assert len(engine.disk.content(reused)) < 4 * SIZE
 
 
 async def test_what_waits_to_be_written_is_used_space(engine: Embedded, log: EmbeddedLog):
     topic = await busy_topic(engine, log, old=6)
     await log.retain()
     table = len(engine.disk.content(engine.disk.paths(".idx")[0]))
-    assert log.usage() == engine.disk.used_bytes("/log") - table
-    assert log.usage() > 6 * SIZE
+    assert log.usage() == engine.disk.used_bytes("/log") - table > 6 * SIZE
 
     await log.append(topic, numbered(7, 3, size=SIZE))
     await log.retain()  # what is sealed has its index, and the old table is gone
 
-    assert log._committer.tails > 0
+    assert len(engine.disk.content(engine.disk.paths(".log")[-1])) > 6 * SIZE
     assert log.usage() == engine.disk.used_bytes("/log")
 
 
@@ -143,9 +134,9 @@ async def test_who_asks_for_the_reserve_gets_spares_too(engine: Embedded, log: E
     await busy_topic(engine, log)
     await log.retain()
 
-    assert log.release_reserve()
+    assert log.space.release_reserve()
     assert engine.disk.paths(".new") == []
-    assert not log.release_reserve()
+    assert not log.space.release_reserve()
 
 
 async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embedded, log: EmbeddedLog):
@@ -184,17 +175,14 @@ async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power
         for _ in range(2):  # the file of the second is empty, and may be there too
             with pytest.raises(LogUnavailable):
                 await log.append(topic, numbered(4, 3, size=SIZE))
-        engine.disk.stop_at = engine.disk.changes
-        await log.close()
-        engine.disk.power_loss(random.Random(seed))
+        await end(engine, log, "power loss", random.Random(seed))
 
         async with engine.opened() as log:
             assert not log.recovered.damage, seed
             assert await all_fragments(log, topic) == fragments(numbered(3, 1, size=SIZE))
 
 
-@pytest.mark.parametrize("call", ["open", "rename"])
-async def test_a_segment_that_cannot_become_a_spare_is_removed(engine: Embedded, log: EmbeddedLog, call: str):
+async def test_a_segment_that_cannot_become_a_spare_is_removed(engine: Embedded, log: EmbeddedLog):
     await busy_topic(engine, log)
     before = engine.disk.paths(".log")
     engine.disk.fail("rename", where=before[0])
@@ -208,39 +196,40 @@ async def test_a_segment_that_cannot_become_a_spare_is_removed(engine: Embedded,
 async def test_a_start_removes_spares(engine: Embedded, log: EmbeddedLog):
     await busy_topic(engine, log)
     await log.retain()
-    found = killed(engine)
+    found = engine.killed()
     assert len(found.disk.paths(".new")) == 1
 
     async with found.opened():
         assert found.disk.paths(".new") == []
 
 
-async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_damage(engine: Embedded):
-    async with engine.opened() as log:
-        topic = await busy_topic(engine, log)
-        engine.clock.advance(-1000)  # the old ones are not too old yet
-        old = engine.disk.paths(".log")[0]
-        read, loop = engine.disk.read, asyncio.get_running_loop()
-        engine.disk.cold = True
+async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_damage(engine: Embedded, log: EmbeddedLog):
+    topic = await busy_topic(engine, log)
+    engine.clock.advance(-1000)  # the old ones are not too old yet
+    old = engine.disk.paths(".log")[0]
+    read, size_of = engine.disk.read, engine.disk.size
+    loop, whole = asyncio.get_running_loop(), len(engine.disk.content(old))
+    engine.disk.cold = True
 
-        async def reuse() -> None:
-            engine.clock.advance(2000)
-            await log.retain()
-            await log.append(topic, numbered(4, 3, size=SIZE))
+    async def reuse() -> None:
+        engine.clock.advance(2000)
+        await log.retain()
+        await log.append(topic, numbered(4, 3, size=SIZE))
 
-        def late(handle: int, size: int, position: int) -> bytes:
-            if engine.disk._handles[handle][0] == old and old in engine.disk.paths():
-                asyncio.run_coroutine_threadsafe(reuse(), loop).result()
-                assert old not in engine.disk.paths()
-                assert engine.disk.paths(".new") == []
-            return read(handle, size, position)
+    def late(handle: int, size: int, position: int) -> bytes:
+        if size_of(handle) == whole and old in engine.disk.paths():
+            asyncio.run_coroutine_threadsafe(reuse(), loop).result()
+            assert old not in engine.disk.paths()
+            assert engine.disk.paths(".new") == []
+        return read(handle, size, position)
 
-        engine.disk.read = late
-        found = await log.read(topic, 0, max_messages=1, max_bytes=1)
+    engine.disk.read = late
+    found = await log.read(topic, 0, max_messages=1, max_bytes=1)
 
-        assert [each.offset for each in found] in ([], [3])
-        assert log.damaged == 0
-        assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+    assert old not in engine.disk.paths()
+    assert [each.offset for each in found] in ([], [3])
+    assert log.damaged == 0
+    assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
 
 
 def spares_of(disk: UnreliableDisk, **options) -> Spares:

@@ -1,8 +1,9 @@
 """Kafka as others use it: topics and messages made without any code of the engine's."""
 
+import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -19,39 +20,35 @@ from tests.support.parts import kafka_servers
 BIG = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(17 * 2**20)}
 
 
-def options(*, servers: str = "", **changes: Any) -> KafkaOptions:
-    return KafkaOptions(servers=servers or kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
-
-
-async def make(*, first: Offset = FIRST, servers: str = "", config: Mapping[str, str] = {}) -> Partition:
-    """Make a topic as ours are and return where it is."""
-    partition = partition_of(f"raw-{uuid.uuid4().hex[:8]}", new_topic_id(), "project.topic", first)
-    admin = AIOKafkaAdminClient(bootstrap_servers=servers or kafka_servers())
+@contextlib.asynccontextmanager
+async def administration() -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(partition.name, 1, 1, topic_configs=BIG | dict(config))])
+        yield admin
     finally:
         await admin.close()
+
+
+async def make(*, first: Offset = FIRST) -> Partition:
+    """Make a topic as ours are and return where it is."""
+    partition = partition_of(f"raw-{uuid.uuid4().hex[:8]}", new_topic_id(), "project.topic", first)
+    async with administration() as admin:
+        while (await admin.describe_cluster())["controller_id"] < 0:  # brokers that have just started elect one
+            await asyncio.sleep(0.05)
+        await admin.create_topics([NewTopic(partition.name, 1, 1, topic_configs=BIG)])
     return partition
 
 
 async def delete(partition: Partition) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
-    await admin.start()
-    try:
+    async with administration() as admin:
         await admin.delete_topics([partition.name])
-    finally:
-        await admin.close()
 
 
 async def delete_before(partition: Partition, offset: int) -> None:
     """Take messages away as retention does, by the broker's offsets."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
-    await admin.start()
-    try:
+    async with administration() as admin:
         await admin.delete_records({TopicPartition(partition.name, 0): RecordsToDelete(before_offset=offset)})
-    finally:
-        await admin.close()
 
 
 @contextlib.asynccontextmanager
@@ -73,9 +70,9 @@ async def produce(partition: Partition, values: Sequence[bytes | None], **settin
 
 
 @contextlib.asynccontextmanager
-async def opened(**changes: object) -> AsyncIterator[tuple[Connection, Reader]]:
+async def opened(**changes: Any) -> AsyncIterator[tuple[Connection, Reader]]:
     """Open a connection and a reader, as one node of a service has them."""
-    given = options(**changes)
+    given = KafkaOptions(servers=kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
     connection = await Connection.open(given)
     reader = Reader(connection, given, Supervisor())
     try:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from ams.core.names import Offset
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe, led_according_to
 from ams.storage.log.kafka.connection import Connection
@@ -28,7 +27,7 @@ async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> lis
             part = await fetch_part(connection, partition, at, 2**20, SCAN, until=until)
             for batch in batches(part.data):
                 found.append((batch.base_offset, [record.value for record in batch]))
-                at = Offset(batch.next_offset + partition.first)
+                at = batch.next_offset + partition.first
     return found
 
 

@@ -7,7 +7,6 @@ import pytest
 from aiokafka.errors import ClusterAuthorizationFailedError
 from aiokafka.protocol.fetch import FetchRequest_v11
 
-from ams.core.names import Offset
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka import fetch as together
 from ams.storage.log.kafka.fetch import FetchSession, bounds_of_all
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.kafka
 
 async def test_the_bounds_of_many_topics_are_those_of_each(monkeypatch) -> None:
     monkeypatch.setattr(together, "AT_ONCE", 2)
-    empty, cut, moved = await raw.make(), await raw.make(), await raw.make(first=Offset(100))
+    empty, cut, moved = await raw.make(), await raw.make(), await raw.make(first=100)
     for partition in (cut, moved):
         await raw.produce(partition, [b"a", b"b", b"c"])
     await raw.delete_before(cut, 2)

@@ -2,11 +2,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from aiokafka.errors import (
-    KafkaConnectionError,
-    LeaderNotAvailableError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import KafkaConnectionError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 
 from ams.core.errors import LogUnavailable
 from ams.storage.log.kafka.connection import Leaders

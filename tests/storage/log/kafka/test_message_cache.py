@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.clock import Milliseconds
-from ams.core.messages import Fragment, Stored
-from ams.core.names import Offset, new_topic_id
+from ams.core.messages import Stored
+from ams.core.names import new_topic_id
 from ams.core.runs import Run, Runs, runs_of
 from ams.storage.log.kafka import message_cache as module
 from ams.storage.log.kafka.message_cache import (
@@ -22,16 +21,12 @@ from ams.storage.log.kafka.message_cache import (
 
 def stored(*offsets, size=10):
     """Return messages that were published one by one."""
-    return [Run.of(Offset(offset), Milliseconds(1), [Fragment(b"x" * size)]) for offset in offsets]
+    return [Run.of(offset, 1, [b"x" * size]) for offset in offsets]
 
 
 runs = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 2), st.integers(1, 30)), unique_by=lambda each: each[0]
-).map(
-    lambda each: runs_of(
-        [Stored(Offset(o), Milliseconds(time), Fragment(b"x" * size)) for o, time, size in sorted(each)]
-    )
-)
+).map(lambda each: runs_of([Stored(o, time, b"x" * size) for o, time, size in sorted(each)]))
 """Messages published one by one and together, with holes between them."""
 
 
@@ -55,7 +50,7 @@ def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages,
     pending = PendingRead(max_messages, max_bytes)
     for low, high in ((0, cut), (cut, 61)):
         if not pending.full and start < high:
-            next_ = CachedRange(Offset(low), Offset(high), between(found, low, high)).fill(pending, Offset(start))
+            next_ = CachedRange(low, high, between(found, low, high)).fill(pending, start)
     rest = [each for each in Runs(found) if each.offset >= start]
     assert list(Runs(pending.runs)) == wanted(rest, max_messages, max_bytes)
     assert all(run.size == sum(map(len, run.fragments)) for run in pending.runs)
@@ -66,8 +61,8 @@ def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages,
 
 @given(runs, runs, st.integers(0, 30))
 def test_a_range_grows_by_what_it_has_not(found, more, start):
-    grown = CachedRange(Offset(0), Offset(30), between(found, 0, 30))
-    grown.extend(Offset(61), between(more, start, 61))
+    grown = CachedRange(0, 30, between(found, 0, 30))
+    grown.extend(61, between(more, start, 61))
     expected = [*Runs(between(found, 0, 30)), *Runs(between(more, 30, 61))]
     assert list(Runs(grown.runs)) == expected
     assert (grown.start, grown.next, grown.bytes) == (0, 61, memory_of(grown.runs))
@@ -76,7 +71,7 @@ def test_a_range_grows_by_what_it_has_not(found, more, start):
 @given(runs, st.integers(0, 2000))
 def test_a_range_keeps_its_newest_within_a_budget(found, most):
     every = list(Runs(found))
-    kept = CachedRange(Offset(0), Offset(61), found)
+    kept = CachedRange(0, 61, found)
     kept.trim(most)
     left = list(Runs(kept.runs))
     assert kept.bytes == memory_of(kept.runs) <= most
@@ -87,8 +82,8 @@ def test_a_range_keeps_its_newest_within_a_budget(found, most):
 
 @given(runs, st.integers(0, 70))
 def test_a_range_lets_go_of_what_is_before_an_offset(found, offset):
-    kept = CachedRange(Offset(0), Offset(61), found)
-    kept.drop_before(Offset(offset))
+    kept = CachedRange(0, 61, found)
+    kept.drop_before(offset)
     assert list(Runs(kept.runs)) == [each for each in Runs(found) if each.offset >= offset]
     assert (kept.start, kept.next, kept.bytes) == (offset, max(61, offset), memory_of(kept.runs))
 
@@ -105,59 +100,59 @@ def held(cache, topic):
 
 async def test_only_topics_that_somebody_reads_are_held():
     cache = TailCache(1 << 20)
-    cache.add(ONE, Offset(0), Offset(1), stored(0))
-    assert not cache.accepts(ONE, Offset(0))
+    cache.add(ONE, 0, 1, stored(0))
+    assert not cache.accepts(ONE, 0)
     assert held(cache, ONE) is None
-    cache.begin(ONE, Offset(1), Offset(1), [])
-    cache.add(ONE, Offset(1), Offset(3), stored(1, 2))
+    cache.begin(ONE, 1, 1, [])
+    cache.add(ONE, 1, 3, stored(1, 2))
     assert held(cache, ONE) == [1, 2]
     assert cache.newest(ONE) == 3
 
 
 async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
     cache = TailCache(1 << 20)
-    cache.begin(ONE, Offset(0), Offset(2), stored(0, 1))
-    cache.add(ONE, Offset(3), Offset(4), stored(3))
+    cache.begin(ONE, 0, 2, stored(0, 1))
+    cache.add(ONE, 3, 4, stored(3))
     assert held(cache, ONE) == [0, 1]
-    cache.begin(ONE, Offset(3), Offset(4), stored(3))
+    cache.begin(ONE, 3, 4, stored(3))
     assert held(cache, ONE) == [3]
-    cache.begin(ONE, Offset(0), Offset(2), stored(0, 1))
+    cache.begin(ONE, 0, 2, stored(0, 1))
     assert held(cache, ONE) == [3]
 
 
 async def test_what_reaches_back_before_what_is_held_is_held_with_it():
     """Else a reader a little behind the others would have to fetch each time."""
     cache = TailCache(1 << 20)
-    cache.begin(ONE, Offset(4), Offset(4), [])
-    cache.begin(ONE, Offset(2), Offset(4), stored(2, 3))
+    cache.begin(ONE, 4, 4, [])
+    cache.begin(ONE, 2, 4, stored(2, 3))
     assert held(cache, ONE) == [2, 3]
-    cache.add(ONE, Offset(4), Offset(5), stored(4))
-    cache.begin(ONE, Offset(0), Offset(3), stored(0, 1, 2))
+    cache.add(ONE, 4, 5, stored(4))
+    cache.begin(ONE, 0, 3, stored(0, 1, 2))
     assert held(cache, ONE) == [0, 1, 2, 3, 4]
-    assert cache.ends_at(ONE, Offset(5))
+    assert cache.ends_at(ONE, 5)
     assert cache.bytes == 5 * MESSAGE
 
 
 async def test_what_is_there_already_is_not_added_again():
     cache = TailCache(1 << 20)
-    cache.begin(ONE, Offset(0), Offset(2), stored(0, 1))
-    cache.begin(ONE, Offset(1), Offset(4), stored(1, 2, 3))
-    cache.add(ONE, Offset(0), Offset(3), stored(0, 1, 2))
+    cache.begin(ONE, 0, 2, stored(0, 1))
+    cache.begin(ONE, 1, 4, stored(1, 2, 3))
+    cache.add(ONE, 0, 3, stored(0, 1, 2))
     assert held(cache, ONE) == [0, 1, 2, 3]
     assert cache.bytes == 4 * MESSAGE
-    assert cache.has(ONE, Offset(1), Offset(4))
-    assert not cache.has(ONE, Offset(1), Offset(5))
-    assert cache.ends_at(ONE, Offset(4))
+    assert cache.has(ONE, 1, 4)
+    assert not cache.has(ONE, 1, 5)
+    assert cache.ends_at(ONE, 4)
 
 
 async def test_topics_not_read_for_longest_go_when_memory_is_full():
     cache = TailCache(8 * MESSAGE)
     for topic in (ONE, TWO, THREE):
-        cache.begin(topic, Offset(0), Offset(2), stored(0, 1))
+        cache.begin(topic, 0, 2, stored(0, 1))
     cache.held(ONE)
-    cache.begin(new_topic_id(), Offset(0), Offset(2), stored(0, 1))
+    cache.begin(new_topic_id(), 0, 2, stored(0, 1))
     assert held(cache, ONE) == [0, 1]
-    cache.begin(new_topic_id(), Offset(0), Offset(2), stored(0, 1))
+    cache.begin(new_topic_id(), 0, 2, stored(0, 1))
     assert held(cache, TWO) is None
     assert held(cache, THREE) == [0, 1]
     assert cache.bytes <= 8 * MESSAGE
@@ -165,9 +160,9 @@ async def test_topics_not_read_for_longest_go_when_memory_is_full():
 
 async def test_one_topic_takes_no_more_than_its_share():
     cache = TailCache(40 * MESSAGE)
-    cache.begin(ONE, Offset(0), Offset(0), [])
+    cache.begin(ONE, 0, 0, [])
     for offset in range(30):
-        cache.add(ONE, Offset(offset), Offset(offset + 1), stored(offset))
+        cache.add(ONE, offset, offset + 1, stored(offset))
     assert held(cache, ONE) == list(range(20, 30))
     assert cache.bytes == 10 * MESSAGE
     cache.forget(ONE)
@@ -177,8 +172,8 @@ async def test_one_topic_takes_no_more_than_its_share():
 async def test_a_topic_nobody_reads_any_more_is_let_go(monkeypatch):
     monkeypatch.setattr(module, "UNUSED_FOR", -1.0)
     cache = TailCache(1 << 20)
-    cache.begin(ONE, Offset(0), Offset(1), stored(0))
-    cache.add(ONE, Offset(1), Offset(2), stored(1))
+    cache.begin(ONE, 0, 1, stored(0))
+    cache.add(ONE, 1, 2, stored(1))
     assert held(cache, ONE) is None
     assert cache.bytes == 0
 
@@ -187,7 +182,7 @@ async def test_the_number_of_topics_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "MAX_TOPICS", 2)
     cache = TailCache(1 << 20)
     for topic in (ONE, TWO, THREE):
-        cache.begin(topic, Offset(0), Offset(0), [])
+        cache.begin(topic, 0, 0, [])
     assert held(cache, ONE) is None
     assert held(cache, THREE) == []
 
@@ -195,23 +190,23 @@ async def test_the_number_of_topics_is_bounded(monkeypatch):
 @pytest.mark.parametrize(("oldest", "left"), [(0, [0, 1]), (1, [1]), (5, [])])
 async def test_what_retention_took_is_let_go(oldest, left):
     cache = TailCache(1 << 20)
-    cache.begin(ONE, Offset(0), Offset(2), stored(0, 1))
-    cache.drop_before(ONE, Offset(oldest))
+    cache.begin(ONE, 0, 2, stored(0, 1))
+    cache.drop_before(ONE, oldest)
     assert held(cache, ONE) == left
     assert cache.bytes == len(left) * MESSAGE
 
 
 def run(start, end):
-    return CachedRange(Offset(start), Offset(end), stored(*range(start, end)))
+    return CachedRange(start, end, stored(*range(start, end)))
 
 
 async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it():
     ahead = ReadAhead(1 << 20)
     ahead.keep(ONE, run(10, 20))
-    assert ahead.held(ONE, Offset(9)) is None
-    assert ahead.held(ONE, Offset(20)) is None
-    assert ahead.held(TWO, Offset(15)) is None
-    found = ahead.held(ONE, Offset(15))
+    assert ahead.held(ONE, 9) is None
+    assert ahead.held(ONE, 20) is None
+    assert ahead.held(TWO, 15) is None
+    found = ahead.held(ONE, 15)
     assert found is not None
     assert found.start == 10
 
@@ -220,10 +215,10 @@ async def test_what_was_not_used_for_longest_goes_first():
     ahead = ReadAhead(25 * MESSAGE)
     ahead.keep(ONE, run(0, 10))
     ahead.keep(ONE, run(10, 20))
-    assert ahead.held(ONE, Offset(0))
+    assert ahead.held(ONE, 0)
     ahead.keep(TWO, run(0, 10))
-    assert ahead.held(ONE, Offset(10)) is None
-    assert ahead.held(ONE, Offset(0))
+    assert ahead.held(ONE, 10) is None
+    assert ahead.held(ONE, 0)
     assert ahead.bytes == 20 * MESSAGE
     ahead.keep(TWO, run(0, 40))  # more than may be held at all
     assert ahead.bytes == 0
@@ -234,49 +229,49 @@ async def test_what_begins_at_the_same_place_is_replaced():
     ahead.keep(ONE, run(0, 10))
     ahead.keep(ONE, run(0, 5))
     assert ahead.bytes == 5 * MESSAGE
-    assert ahead.held(ONE, Offset(7)) is None
+    assert ahead.held(ONE, 7) is None
 
 
 async def test_a_topic_is_forgotten_and_what_retention_took_is_let_go():
     ahead = ReadAhead(1 << 20)
     ahead.keep(ONE, run(0, 10))
     ahead.keep(ONE, run(10, 20))
-    ahead.drop_before(ONE, Offset(5))
-    assert ahead.held(ONE, Offset(7)) is None
-    assert ahead.held(ONE, Offset(10))
+    ahead.drop_before(ONE, 5)
+    assert ahead.held(ONE, 7) is None
+    assert ahead.held(ONE, 10)
     ahead.forget(ONE)
     assert ahead.bytes == 0
 
 
 async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
     ahead = ReadAhead(1 << 30)
-    assert ahead.size(ONE, Offset(0)) == 0
-    ahead.ended(ONE, Offset(0), Offset(100))
-    assert ahead.size(ONE, Offset(100)) == MOST_AHEAD
-    assert ahead.size(ONE, Offset(99)) == 0
-    assert ahead.size(TWO, Offset(100)) == 0
-    ahead.ended(ONE, Offset(100), Offset(200))
-    assert ahead.size(ONE, Offset(100)) == 0
-    assert ahead.size(ONE, Offset(200)) == MOST_AHEAD
+    assert ahead.size(ONE, 0) == 0
+    ahead.ended(ONE, 0, 100)
+    assert ahead.size(ONE, 100) == MOST_AHEAD
+    assert ahead.size(ONE, 99) == 0
+    assert ahead.size(TWO, 100) == 0
+    ahead.ended(ONE, 100, 200)
+    assert ahead.size(ONE, 100) == 0
+    assert ahead.size(ONE, 200) == MOST_AHEAD
 
 
 async def test_many_who_read_on_share_the_memory_and_random_reads_take_none_of_it():
     ahead = ReadAhead(32_000_000)
     for number in range(1000):
-        ahead.ended(TWO, Offset(number), Offset(number + 5000))
-    assert ahead.size(TWO, Offset(5000)) == MOST_AHEAD
+        ahead.ended(TWO, number, number + 5000)
+    assert ahead.size(TWO, 5000) == MOST_AHEAD
     for number in range(200):
-        ahead.ended(ONE, Offset(1000 * number), Offset(1000 * number + 1))
-        ahead.ended(ONE, Offset(1000 * number + 1), Offset(1000 * number + 2))
-    assert ahead.size(ONE, Offset(2)) == LEAST_AHEAD
+        ahead.ended(ONE, 1000 * number, 1000 * number + 1)
+        ahead.ended(ONE, 1000 * number + 1, 1000 * number + 2)
+    assert ahead.size(ONE, 2) == LEAST_AHEAD
 
 
 async def test_ends_are_forgotten_in_time_and_bounded_in_number(monkeypatch):
     ahead = ReadAhead(1 << 30)
     monkeypatch.setattr(module, "MAX_ENDS", 2)
     for number in range(3):
-        ahead.ended(ONE, Offset(number), Offset(100 + number))
-    assert [bool(ahead.size(ONE, Offset(100 + number))) for number in range(3)] == [False, True, True]
+        ahead.ended(ONE, number, 100 + number)
+    assert [bool(ahead.size(ONE, 100 + number)) for number in range(3)] == [False, True, True]
     monkeypatch.setattr(module, "REMEMBERED_FOR", -1.0)
-    ahead.ended(ONE, Offset(5), Offset(105))
-    assert not ahead.size(ONE, Offset(102))
+    ahead.ended(ONE, 5, 105)
+    assert not ahead.size(ONE, 102)

@@ -4,6 +4,7 @@ import pytest
 
 from ams.core.errors import BadSettings
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
+from ams.storage.log.kafka.standards import new_configs
 
 
 def test_brokers_to_begin_with_are_hosts_and_ports():
@@ -31,3 +32,9 @@ def test_the_way_in_is_what_was_asked_for():
     closed = access(KafkaOptions(servers="one.example:9092", tls=True, user="ams", password="secret"))
     assert (closed["security_protocol"], closed["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
     assert "secret" not in repr(KafkaOptions(servers="one.example:9092", password="secret"))
+
+
+def test_the_age_of_segments_follows_that_of_messages():
+    options = KafkaOptions(servers="one.example:9092")
+    assert new_configs(options, None)["segment.ms"] == str(options.retention // 8)
+    assert new_configs(options, 1)["segment.ms"] == "600000"

@@ -4,7 +4,7 @@ from aiokafka.protocol.metadata import MetadataResponse_v5
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.names import Offset, new_topic_id
+from ams.core.names import new_topic_id
 from ams.storage.log.kafka.partition import MAX_NAME, Listed, Partition, listed, partition_in, partition_of
 
 LABELS = st.from_regex(r"[a-zA-Z0-9_-]{1,255}\.[a-zA-Z0-9_-]{1,255}", fullmatch=True)
@@ -13,7 +13,7 @@ PREFIXES = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True)
 
 @given(prefix=PREFIXES, label=LABELS | st.just(""), first=st.integers(0, 10**18 - 1))
 def test_a_name_tells_its_topic_whatever_people_call_it(prefix: str, label: str, first: int) -> None:
-    partition = partition_of(prefix, new_topic_id(), label, Offset(first))
+    partition = partition_of(prefix, new_topic_id(), label, first)
     assert len(partition.name) <= MAX_NAME
     assert partition_in(prefix, partition.name) == partition
 
@@ -27,7 +27,7 @@ def test_another_prefix_does_not_see_it(prefix: str, other: str, label: str) -> 
 def test_a_name_is_readable_and_tells_the_first_offset_only_when_it_is_not_0() -> None:
     topic = new_topic_id()
     assert partition_of("ams", topic, "EGI.accounting") == Partition(topic, f"ams.EGI.accounting.{topic.hex()}")
-    assert partition_of("ams", topic, "EGI.accounting", Offset(7)).name == f"ams.EGI.accounting.{topic.hex()}-7"
+    assert partition_of("ams", topic, "EGI.accounting", 7).name == f"ams.EGI.accounting.{topic.hex()}-7"
 
 
 def test_topics_of_others_are_none_of_ours() -> None:
@@ -39,9 +39,7 @@ numbers = st.integers(0, 2**31 - 1)
 nodes = st.lists(numbers, max_size=4)
 partitions = st.lists(st.tuples(st.just(0), numbers, numbers, nodes, nodes, nodes), max_size=3)
 texts = st.text(max_size=20)
-ours = st.builds(
-    lambda label, first: partition_of("ams", new_topic_id(), label, Offset(first)).name, texts, st.integers(0, 5)
-)
+ours = st.builds(lambda label, first: partition_of("ams", new_topic_id(), label, first).name, texts, st.integers(0, 5))
 topics = st.lists(st.tuples(st.sampled_from([0, 3, 5]), texts | ours, st.booleans(), partitions), max_size=6)
 brokers = st.lists(st.tuples(numbers, texts, numbers, st.none() | texts), max_size=3)
 

@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 
 from ams.core.errors import Damaged
 from ams.core.messages import message, parse
-from ams.core.names import Offset, new_topic_id
+from ams.core.names import new_topic_id
 from ams.core.runs import Runs
+from ams.storage.log.kafka.keys import KEY
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, encode, fragment_of, pieces
 
@@ -41,7 +42,7 @@ def signed(batch):
 
 
 def decoded(data, start=0, partition=PARTITION):
-    found = [pieces(partition, batch, Offset(start), 3) for batch in batches(bytes(data))]
+    found = [pieces(partition, batch, start, 3) for batch in batches(bytes(data))]
     return [each for batch in found for piece in batch for each in Runs(piece)]
 
 
@@ -89,10 +90,7 @@ def test_others_see_the_decoded_data_and_the_attributes_as_they_are(data, attrib
     assert headers == [(name, text.encode()) for name, text in attributes.items()]
 
 
-@given(
-    st.none() | st.binary(max_size=20),
-    st.lists(st.tuples(names, st.none() | st.binary(max_size=20)), max_size=5),
-)
+@given(st.none() | st.binary(max_size=20), st.lists(st.tuples(names, st.none() | st.binary(max_size=20)), max_size=5))
 def test_whatever_others_write_is_shown_as_a_message_that_can_be_read(value, headers):
     parse(fragment_of(value, headers))
 
@@ -105,12 +103,12 @@ def test_foreign_records_are_shown_as_they_can_be():
 
 
 def test_our_own_headers_are_no_attributes():
-    assert fragment_of(b"", [("ams:key", b"k"), ("ams:later", b"x"), ("ams:", b"y")]) == b'"data":""'
+    assert fragment_of(b"", [(KEY, b"k"), ("ams:later", b"x"), ("ams:", b"y")]) == b'"data":""'
 
 
 def test_a_batch_that_begins_before_the_start_is_cut():
     batch = batch_of([(None, b"%d" % number, []) for number in range(10)])
-    assert [each.offset for each in decoded(batch, start=107, partition=PARTITION._replace(first=Offset(100)))] == [
+    assert [each.offset for each in decoded(batch, start=107, partition=PARTITION._replace(first=100))] == [
         107,
         108,
         109,

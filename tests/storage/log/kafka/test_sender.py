@@ -16,14 +16,14 @@ from aiokafka.protocol.produce import ProduceRequest
 
 from ams.core.errors import LogUnavailable, TooLarge
 from ams.core.messages import Message, message
-from ams.core.names import TopicId, new_topic_id
+from ams.core.names import TopicId
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.kafka import batches
 from ams.storage.log.kafka.batches import LAST_EPOCH, LAST_SEQUENCE, Producer, TopicQueue, Unsent
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.log import KafkaLog
-from ams.storage.log.kafka.partition import Partition
 from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, numbered, texts
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -34,6 +34,7 @@ class LossyConnection(Connection):
     lose_answers = 0
     lose_requests = 0
     sent = 0
+    required_acks: int | None = None
     answers_too_few = False
     """Whether the leader says that too few brokers are in sync: a single broker never does."""
     held: asyncio.Event | None = None
@@ -43,6 +44,7 @@ class LossyConnection(Connection):
         if not isinstance(request, ProduceRequest):
             return await super().send(node, request, *rest)
         self.sent += 1
+        self.required_acks = request.required_acks
         if self.held is not None:
             await self.held.wait()
         if self.answers_too_few:
@@ -71,11 +73,6 @@ class LossyLog(KafkaLog):
 
 
 @pytest.fixture
-def engine() -> Kafka:
-    return Kafka()
-
-
-@pytest.fixture
 async def log(engine: Kafka):
     log = await lossy(engine)
     yield log
@@ -87,8 +84,7 @@ async def lossy(engine: Kafka, **options: Any) -> LossyLog:
     return LossyLog(await LossyConnection.open(settings), settings, engine.idempotency)
 
 
-async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog):
-    topic = await new_topic(log)
+async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog, topic: TopicId):
     await log.append(topic, texts("aaaa"))
     log.connection.lose_answers = 3
 
@@ -96,28 +92,12 @@ async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: Los
 
     assert (appended.first, appended.count) == (1, 2)
     assert log.connection.sent == 5
+    assert log.connection.required_acks == -1, "all brokers in sync have it"
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb", "cccc"))
     assert [each.time for each in await log.read(topic, 1, max_messages=2, max_bytes=100)] == [appended.time] * 2
 
 
-async def test_a_publish_is_answered_when_all_brokers_in_sync_have_it(log: LossyLog, monkeypatch: pytest.MonkeyPatch):
-    topic = await new_topic(log)
-    asked_for: list[int] = []
-    send = log.connection.send
-
-    async def noting(node: Any, request: Any, *rest: Any) -> Any:
-        if isinstance(request, ProduceRequest):
-            asked_for.append(request.required_acks)
-        return await send(node, request, *rest)
-
-    monkeypatch.setattr(log.connection, "send", noting)
-    await log.append(topic, texts("aaaa"))
-
-    assert asked_for == [-1]
-
-
-async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog):
-    topic = await new_topic(log)
+async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog, topic: TopicId):
     log.connection.lose_requests = 2
 
     answers = await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(10)))
@@ -144,9 +124,8 @@ async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engin
     await log.close()
 
 
-async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog):
+async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, topic: TopicId):
     """Should it still be on its way, it is not stored behind what was answered since."""
-    topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     late = TopicQueue(queue.partition)
@@ -170,7 +149,7 @@ async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka
     topic = await new_topic(log)
     log.connection.held = asyncio.Event()
     first = asyncio.ensure_future(log.append(topic, texts("aaaa")))
-    await asyncio.sleep(0.2)
+    await wait_until_async(lambda: log.connection.sent)
     second = asyncio.ensure_future(log.append(topic, texts("bbbb")))
 
     with pytest.raises(LogUnavailable):
@@ -184,11 +163,10 @@ async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka
     await log.close()
 
 
-async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: LossyLog):
-    topic = await new_topic(log)
+async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: LossyLog, topic: TopicId):
     log.connection.held = asyncio.Event()
     callers = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6)]
-    await asyncio.sleep(0.5)
+    await wait_until_async(lambda: log.connection.sent)
     later = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6, 10)]
     await asyncio.sleep(0)
     for each in (callers[0], callers[3], later[1]):
@@ -206,10 +184,10 @@ async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog):
     slow, quick = await new_topic(log), await new_topic(log)
     log.connection.held = asyncio.Event()
     waiting = asyncio.ensure_future(log.append(slow, texts("aaaa")))
-    await asyncio.sleep(0.05)
+    await wait_until_async(lambda: log.connection.sent)
     log.connection.held, held = None, log.connection.held
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await log.append(quick, texts("bbbb"))).first == 0
 
     assert not waiting.done()
@@ -229,13 +207,11 @@ async def test_topics_that_are_ready_together_share_requests(log: LossyLog):
     assert log.connection.sent == sent + 1
 
 
-async def test_requests_are_gathered_into_batches_of_limited_size(log: LossyLog):
-    topic = await new_topic(log)
+async def test_requests_are_gathered_into_batches_of_limited_size(log: LossyLog, topic: TopicId):
     size = batches.GATHER_BYTES // 4
     log.connection.held = asyncio.Event()
     appends = [asyncio.ensure_future(log.append(topic, numbered(0, 1)))]
-    while not log.connection.sent:
-        await asyncio.sleep(0.01)
+    await wait_until_async(lambda: log.connection.sent)
     appends += [asyncio.ensure_future(log.append(topic, numbered(n, 1, size=size))) for n in range(1, 11)]
     await asyncio.sleep(0)
     log.connection.held.set()
@@ -289,8 +265,7 @@ async def test_headers_and_empty_messages_fit_into_what_was_reckoned_for_them(en
         assert (await log.append(topic, [message("")] * 8_000)).first == 5_000
 
 
-async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: LossyLog):
-    topic = await new_topic(log)
+async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: LossyLog, topic: TopicId):
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     queue.renew()
@@ -304,9 +279,8 @@ async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: Lossy
     assert (await log.append(topic, texts("cccc"))).first == 2
 
 
-async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log: LossyLog):
+async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log: LossyLog, topic: TopicId):
     """With the same one a first batch as large as the one before would be taken for a repeat, and be lost."""
-    topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
     log._topics.forget(await log._partition(topic))
 
@@ -326,8 +300,7 @@ async def test_a_large_batch_holds_up_no_small_ones_of_other_topics(log: LossyLo
     assert log.connection.sent == sent + 2
 
 
-async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog):
-    topic = await new_topic(log)
+async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog, topic: TopicId):
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     worn = queue.producer.id
@@ -341,10 +314,7 @@ async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog):
     assert queue.producer.epoch == 0
 
 
-async def test_what_the_brokers_refuse_is_tried_anew_by_the_next_publish(
-    log: LossyLog, monkeypatch: pytest.MonkeyPatch
-):
-    topic = await new_topic(log)
+async def test_what_brokers_refuse_is_tried_anew(log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId):
     log.connection.moved(await log._partition(topic))
 
     async def refused(*_: Any, **__: Any) -> Any:
@@ -352,20 +322,17 @@ async def test_what_the_brokers_refuse_is_tried_anew_by_the_next_publish(
 
     with monkeypatch.context() as patched:
         patched.setattr(log.connection, "leader", refused)
-        async with asyncio.timeout(6):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(LogUnavailable):
                 await log.append(topic, texts("aaaa"))
 
     assert (await log.append(topic, texts("bbbb"))).first == 0
 
 
-async def test_a_publish_that_too_few_brokers_can_keep_waits_for_them_and_the_log_says_so(log: LossyLog):
-    topic = await new_topic(log)
+async def test_a_publish_waits_while_too_few_brokers_are_in_sync(log: LossyLog, topic: TopicId):
     log.connection.answers_too_few = True
     waiting = asyncio.ensure_future(log.append(topic, texts("aaaa")))
-    async with asyncio.timeout(7):
-        while log.refusal is None:
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: log.refusal)
 
     assert (log.refusal, log.away, waiting.done()) == ("too few brokers are in sync", None, False)
 
@@ -374,13 +341,11 @@ async def test_a_publish_that_too_few_brokers_can_keep_waits_for_them_and_the_lo
     assert log.refusal is None
 
 
-async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog):
-    topic = await new_topic(log)
+async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog, topic: TopicId):
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     appending = asyncio.ensure_future(log.append(topic, numbered(0, 5000)))
-    while queue.batch is None:
-        await asyncio.sleep(0)
+    await wait_until_async(lambda: queue.batch)
     assert not queue.batch.data
     queue.expire(float("inf"))
 
@@ -389,21 +354,9 @@ async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: Lossy
     assert not isinstance(caught.value, Unsent)
 
 
-def test_requests_of_callers_who_left_are_not_sent():
-    async def main() -> None:
-        queue = TopicQueue(Partition(new_topic_id(), "ams.x"))
-        kept, left = (batches.Request([(b"x", [])], [], 1, 1.0) for _ in range(2))
-        queue.waiting.extend([left, kept])
-        left.done.cancel()
-        assert queue.next_batch(2**20, 0.0).requests == [kept]
-
-    asyncio.run(main())
-
-
-async def test_a_defect_in_one_topic_fails_its_publish_and_is_survived(
-    log: LossyLog, monkeypatch: pytest.MonkeyPatch
+async def test_a_defect_of_one_topic_is_survived(
+    log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId
 ) -> None:
-    topic = await new_topic(log)
     with monkeypatch.context() as planted:
         planted.setattr(log._sender, "_new_identity", breaks)
         with pytest.raises(LogUnavailable):
@@ -413,15 +366,12 @@ async def test_a_defect_in_one_topic_fails_its_publish_and_is_survived(
     assert (await log.append(topic, texts("b"))).first == 0
 
 
-async def test_a_defect_that_leaves_topics_in_an_unknown_state_is_a_failure_and_ends_all_that_waits(
-    log: LossyLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = await new_topic(log)
+async def test_a_defect_of_all_is_a_failure(log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId) -> None:
     with monkeypatch.context() as planted:
         planted.setattr(log._sender, "_load", breaks)
         with pytest.raises(LogUnavailable):
             await log.append(topic, texts("a"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await log.close()
 
     assert log._sender._supervisor.failure == "writing of the log failed (RuntimeError)"

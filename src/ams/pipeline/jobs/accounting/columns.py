@@ -16,7 +16,7 @@ NORMALISED: Final = ArrayType(columns(("string", "benchmark"), ("bigint", "wall 
 
 RECORD: Final = columns(
     ("string", "kind month signer site submit_host"),
-    ("string", "local_user local_group user fqan vo vo_group vo_role status"),
+    ("string", "local_user local_group user fqan vo vo_group vo_role vo_attributes status"),
     ("timestamp", "start_time end_time created measured"),
     ("bigint", "wall cpu suspended"),
     # jobs, and summaries of them
@@ -27,8 +27,8 @@ RECORD: Final = columns(
     ("timestamp", "earliest_end latest_end"),
     # virtual machines, and summaries of them
     ("string", "vm_id cloud_service cloud_type image network_type benchmark_type storage_record"),
-    (LEVEL, "benchmark"),
-    ("bigint", "cpu_count network_in network_out public_ips memory disk vms"),
+    (LEVEL, "benchmark cpu_count"),
+    ("bigint", "network_in network_out public_ips memory disk vms"),
     ("timestamp", "earliest_start latest_start"),
     # storage
     ("string", "record_id storage_system share media storage_class path"),
@@ -66,7 +66,8 @@ VM_KEPT: Final = _of(
 """The one record that is kept of each machine and month; its durations count from the machine's start."""
 
 STORAGE_GROUP: Final = _of(
-    "month site storage_system share media storage_class path local_user local_group user vo vo_group"
+    "month site storage_system share media storage_class path local_user local_group user vo vo_group vo_role"
+    " vo_attributes"
 )
 """Whose storage, and which."""
 
@@ -76,7 +77,8 @@ RESULTS: Final[Mapping[str, StructType]] = {
     # What sites believe they sent beside what came.
     "sync": columns(_of("month site submit_host"), ("bigint", "told arrived summarised missing surplus")),
     "machines": VM_KEPT,
-    "vm_summaries": VM_SUMMARIES,
+    # Machines of which a number is smaller than the month before: it was reset, and counts whole.
+    "vm_summaries": columns(VM_SUMMARIES, ("bigint", "resets")),
     "site_vm_summaries": columns(VM_SUMMARIES, _of("source")),
     "storage_summaries": columns(
         STORAGE_GROUP,

@@ -35,12 +35,22 @@ class Form(NamedTuple):
 
     kind: str
     fields: Fields
-    tolerant: bool
-    """Whether keys that are not known are passed over, as in XML, where others may add their own."""
+    not_taken: frozenset[str] = frozenset()
+    """Keys that may be there and fill no column; `*@name` is an attribute of any element, `path[*]` any other type of
+    an element that comes in several. A key that is neither here nor in `fields` breaks a record."""
 
     def key(self, column: str) -> str:
         """Return the key that fills a column."""
         return next(key for key, field in self.fields.items() if field.column == column)
+
+    def knows(self, key: str) -> bool:
+        """Whether a key that fills no column may be there."""
+        return not self.not_taken.isdisjoint((key, f"*@{key.rpartition('@')[2]}", any_type(key)))
+
+
+def any_type(key: str) -> str:
+    """Return the key that stands for all other types of an element."""
+    return f"{key.partition('[')[0]}[*]"
 
 
 def fields(shared: Fields = NONE, /, **keys: str) -> Fields:
@@ -52,9 +62,9 @@ def fields(shared: Fields = NONE, /, **keys: str) -> Fields:
     return found
 
 
-def form(kind: str, shared: Fields = NONE, /, *, tolerant: bool = False, **keys: str) -> Form:
+def form(kind: str, shared: Fields = NONE, /, *, not_taken: str = "", **keys: str) -> Form:
     """Return a form with the fields that `fields` returns."""
-    return Form(kind, fields(shared, **keys), tolerant)
+    return Form(kind, fields(shared, **keys), frozenset(not_taken.split()))
 
 
 def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Row:
@@ -62,26 +72,50 @@ def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Ro
     row: Row = {"kind": form.kind}
     fields = form.fields
     seen = set()
+    others: list[str] = []
     for key, value in pairs:
         field = fields.get(key)
         if field is None:
-            if form.tolerant:
+            if form.knows(key):
                 continue
-            raise Broken(f"unknown key {key[:40]!r}")
+            if any_type(key) not in fields:
+                raise Broken(f"unknown key {key[:40]!r}")
+            others.append(f"{key.partition('[')[2].removesuffix(']')}={value}")
+            continue
         if key in seen:
             raise Broken(f"{key} is given twice")
         seen.add(key)
         if value is None or (value.__class__ is str and value in values.NOTHING):
             continue
         try:
-            row[field.column] = field.read(value)
+            found = field.read(value)
         except ValueError as error:
             raise Broken(f"{key} {error}") from None
+        if row.get(field.column, found) != found:
+            other = next(each for each in seen if fields[each].column == field.column and each != key)
+            raise Broken(f"{key} says something else than {other}")
+        row[field.column] = found
+    if others:
+        row["vo_attributes"] = ", ".join(sorted(others))
+    _fill_in(row)
     for key, field in fields.items():
         if field.needed and row.get(field.column) is None:
             raise Broken(f"{key} is missing")
     _finish(form, row, now)
     return row
+
+
+def _fill_in(row: Row) -> None:
+    """Fill columns from what stands in their place: of CPU time its two parts, of an interval the time of a measure."""
+    parts = [row.pop(name, None) for name in ("cpu_user", "cpu_system")]
+    if row.get("cpu") is None and None not in parts:
+        row["cpu"] = sum(parts)
+    measure = row.pop("measure_time", None)
+    if measure is not None:
+        row.setdefault("start_time", measure)
+        row.setdefault("end_time", measure)
+    if row["kind"] == "accelerator":
+        row.setdefault("vm_id", row.get("record_id"))
 
 
 def _finish(form: Form, row: Row, now: datetime) -> None:
@@ -121,10 +155,16 @@ def _take_level(row: Row) -> None:
     if level is None:
         return
     try:
-        found = values.levels(level) if is_map else [{"benchmark": benchmark.lower(), "level": values.level(level)}]
+        levels = values.levels(level) if is_map else _one_level(benchmark, level)
     except ValueError as error:
         raise Broken(f"ServiceLevel {error}") from None
-    row["levels"] = found
+    if levels:
+        row["levels"] = levels
+
+
+def _one_level(benchmark: str, level: str) -> list[dict[str, Any]]:
+    found = values.level(level)
+    return [] if found is None else [{"benchmark": benchmark.lower(), "level": found}]
 
 
 def _take_normalised(row: Row) -> None:
@@ -140,7 +180,7 @@ def _take_apart_fqan(row: Row) -> None:
     """Fill VO, group and role from the first name of an FQAN, where the record does not say them itself.
 
     `/atlas/Role=production/Capability=NULL` is VO `atlas`, group `/atlas`, role `Role=production`; a text without a
-    leading slash is the VO itself; `Role=NULL` is no role.
+    leading slash is the VO itself; `Role=NULL` is no role. Upper and lower case of `Role=` are one.
     """
     if "fqan" not in row:
         return
@@ -150,7 +190,8 @@ def _take_apart_fqan(row: Row) -> None:
         parts = first.split("/")[1:]
         groups = [part for part in parts if "=" not in part]
         found = {"vo": groups[0], "vo_group": "/" + "/".join(groups)} if groups else {}
-        found["vo_role"] = next((part for part in parts if part.startswith("Role=") and part != "Role=NULL"), "")
+        roles = (values.role(part) for part in parts if part.lower().startswith("role="))
+        found["vo_role"] = next(filter(None, roles), "")
     for name, value in found.items():
         if value and row.get(name) is None:
             row[name] = value

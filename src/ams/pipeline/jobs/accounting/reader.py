@@ -14,12 +14,14 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import Trust, opened
 from ams.pipeline.jobs.accounting.forms import Form, Row, record
 from ams.pipeline.jobs.accounting.kinds import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES
-from ams.pipeline.jobs.fields import json_value
+from ams.pipeline.jobs.fields import in_utf8, json_value
 
 STAR: Final = "{http://eu-emi.eu/namespaces/2011/02/storagerecord}"
 CAR: Final = "{http://eu-emi.eu/namespaces/2012/11/computerecord}"
 
-_END_OF_RECORD: Final = re.compile(r"^%%[ \t]*$", re.MULTILINE)
+_END_OF_RECORD: Final = re.compile(rb"%%[ \t]*$", re.MULTILINE)
+_LINE_END: Final = re.compile(rb"\r\n?")
+_HEADER: Final = re.compile(r"\s*([A-Za-z-]+)\s*:\s*[vV]?\s*([0-9.]+)\s*")
 
 Said = tuple[Form, Iterator[tuple[str, object]]]
 """The form of a record, and its keys and values; going through them raises `Broken` for what is no record at all."""
@@ -56,7 +58,7 @@ class Reader:
 
 def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
     """Read all records of a text, yielding `Broken` for each that is not one; raises `Broken` for another text."""
-    for number, (form, pairs) in enumerate(_said(data.strip()), 1):
+    for number, (form, pairs) in enumerate(_said(data), 1):
         try:
             yield record(form, pairs, now)
         except Broken as error:
@@ -66,33 +68,43 @@ def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
 
 
 def _said(data: bytes) -> Iterator[Said]:
-    if data.startswith(b"<"):
-        return _in_xml(data)
-    if data.startswith((b"{", b"[")):
-        return _in_json(data)
-    return _in_text(data)
+    text = in_utf8(data).strip()
+    if text.startswith(b"<"):
+        # What an XML text says of its encoding no longer holds when it came in another.
+        return _in_xml(data if data.strip() == text else text.decode("utf-8", "replace"))
+    if text.startswith((b"{", b"[")):
+        return _in_json(text)
+    return _in_text(text)
 
 
 def _in_text(data: bytes) -> Iterator[Said]:
-    """APEL text: a first line that says what follows, then records of `Key: value` lines, each closed by a line `%%`.
+    """APEL text: a first line that says what follows, then records of `Key: value` lines, each closed by `%%`.
 
-    The last record may lack its `%%`: some senders put it only between records.
+    The last record may lack its `%%`: some senders put it only between records. Records are parted as bytes, so that
+    one that is not UTF-8 does not cost the others of its message.
     """
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise Broken("is not UTF-8") from error
-    first, _, rest = text.replace("\r\n", "\n").partition("\n")
-    form = IN_TEXT.get(first.strip())
+    first, _, rest = _LINE_END.sub(b"\n", data).partition(b"\n")
+    line = first.decode("utf-8", "replace")
+    form = IN_TEXT.get(header(line))
     if form is None:
-        raise Broken(f"its first line is {first.strip()[:60]!r}, which is no kind of record we know")
+        raise Broken(f"its first line is {line.strip()[:60]!r}, which is no kind of record we know")
     for block in _END_OF_RECORD.split(rest):
         if block and not block.isspace():
             yield form, _lines(block)
 
 
-def _lines(block: str) -> Iterator[tuple[str, str]]:
-    for line in block.split("\n"):
+def header(line: str) -> str:
+    """Return a first line in one spelling, such as `APEL-cloud-message: v0.4`: senders put blanks as they like."""
+    match = _HEADER.fullmatch(line)
+    return f"{match[1]}: v{match[2]}" if match else ""
+
+
+def _lines(block: bytes) -> Iterator[tuple[str, str]]:
+    try:
+        text = block.decode()
+    except UnicodeDecodeError as error:
+        raise Broken("is not UTF-8") from error
+    for line in text.split("\n"):
         key, colon, value = line.partition(":")
         if colon:
             yield key.strip(), value.strip()
@@ -121,31 +133,37 @@ def _items(found: Any) -> Iterator[tuple[str, object]]:
     yield from found.items()
 
 
-def _in_xml(data: bytes) -> Iterator[Said]:
-    """XML: storage (StAR) and jobs (CAR); what is not known is passed over, as the schemas let anyone add some."""
+def _in_xml(data: bytes | str) -> Iterator[Said]:
+    """XML: storage (StAR) and jobs (CAR), one record or many."""
     try:
         root = fromstring(data, forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise Broken("is not XML that is safe to read") from error
-    if root.tag == f"{STAR}StorageUsageRecords":
-        form, space, found = STORAGE, STAR, root.findall(f"{STAR}StorageUsageRecord")
-    elif root.tag in (f"{CAR}UsageRecords", f"{CAR}UsageRecord"):
-        one = root.tag == f"{CAR}UsageRecord"
-        form, space, found = CAR_JOB, CAR, [root] if one else root.findall(f"{CAR}UsageRecord")
-    else:
+    forms = ((STAR, "StorageUsageRecord", STORAGE), (CAR, "UsageRecord", CAR_JOB))
+    found = next((each for each in forms if root.tag.removesuffix("s") == f"{each[0]}{each[1]}"), None)
+    if found is None:
         raise Broken(f"its root element is {root.tag[:100]!r}, which is no kind of record we know")
-    for each in found:
+    space, name, form = found
+    for each in [root] if root.tag == space + name else root.findall(space + name):
         yield form, _elements(each, space)
 
 
 def _elements(element: Element, space: str, path: str = "") -> Iterator[tuple[str, str]]:
-    """Return texts of elements by `path` or `path[type]`, and attributes by `path@name`."""
+    """Return texts of elements by `path` or `path[type]`, and attributes by `path@name`.
+
+    What is of another name space is left out: there anyone may add what they like, as the schemas say.
+    """
     for child in element:
-        here = path + (child.tag.removeprefix(space) if isinstance(child.tag, str) else "")
-        for attribute, value in child.attrib.items():
-            yield f"{here}@{attribute.removeprefix(space)}", value.strip()
+        tag = child.tag.removeprefix(space) if isinstance(child.tag, str) else "{"  # a comment
+        if tag.startswith("{"):
+            continue
+        here = path + tag
+        own = {name.removeprefix(space): value.strip() for name, value in child.attrib.items()}
+        kind = own.pop(TYPES[here], "all").lower() if here in TYPES else "all"
+        for attribute, value in own.items():
+            if not attribute.startswith("{"):
+                yield f"{here}@{attribute}", value
         if len(child):
             yield from _elements(child, space, f"{here}/")
-            continue
-        kind = child.get(f"{space}{TYPES[here]}", "all") if here in TYPES else "all"
-        yield here if kind == "all" else f"{here}[{kind}]", (child.text or "").strip()
+        elif (text := (child.text or "").strip()) or not child.attrib:
+            yield here if kind == "all" else f"{here}[{kind}]", text

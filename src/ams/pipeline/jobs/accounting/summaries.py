@@ -5,6 +5,8 @@ alone, never on when they came. Results have the columns of `columns.RESULTS`, s
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -105,20 +107,25 @@ def usage(machines: DataFrame) -> DataFrame:
     """Turn what counts from the start of a machine into what was used in the month; needs all its earlier months.
 
     That is what the month's record says minus what the last record of an earlier month said. So usage of all months of
-    a machine adds up to what its last record says, with or without months in between of which nothing came.
+    a machine adds up to what its last record says, with or without months in between of which nothing came. A number
+    that is smaller than the one before was reset meanwhile: it counts whole, and `reset` is true.
     """
     earlier = Window.partitionBy("site", "vm_id").orderBy("month").rowsBetween(Window.unboundedPreceding, -1)
-    before = {name: F.coalesce(F.last(name, ignorenulls=True).over(earlier), F.lit(0)) for name in USED}
-    return machines.withColumns({name: F.coalesce(F.col(name) - before[name], F.lit(0)) for name in USED})
+    before = {name: F.last(name, ignorenulls=True).over(earlier) for name in USED}
+    is_reset = {name: F.coalesce(F.col(name) < before[name], F.lit(False)) for name in USED}
+    base = {name: F.when(is_reset[name], 0).otherwise(F.coalesce(before[name], F.lit(0))) for name in USED}
+    used = {name: F.coalesce(F.col(name) - base[name], F.lit(0)) for name in USED}
+    return machines.withColumns({**used, "reset": reduce(or_, is_reset.values())})
 
 
 def vm_summaries(usage: DataFrame) -> DataFrame:
-    """Sum what machines used."""
+    """Sum what machines used; `resets` are those of which a number was reset."""
     return usage.groupBy(*VM_GROUP.names).agg(
         F.count(F.lit(1)).alias("vms"),
         F.min("start_time").alias("earliest_start"),
         F.max("start_time").alias("latest_start"),
         *(F.try_sum(name).alias(name) for name in (*USED, "public_ips", "memory", "disk")),
+        F.count_if("reset").alias("resets"),
     )
 
 

@@ -6,26 +6,32 @@ Every reader raises `ValueError` with what it wanted; whoever knows the field's 
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-import msgspec
-
 from ams.pipeline.jobs.fields import shown, utc
 
-NOTHING: Final = frozenset({"", "NULL", "None"})
+NOTHING: Final = frozenset({"", *(each for word in ("NULL", "None") for each in (word, word.lower(), word.upper()))})
 """Texts that stand for no value."""
 LONGEST_DURATION: Final = 10**12
 """In seconds: a million cores for eleven days; what is longer is a mistake, and would drown a month."""
-LARGEST: Final = 10**17
-"""The largest whole number a record may hold: a hundred petabytes."""
+LARGEST: Final = 10**18 - 1
+"""The largest whole number a record may hold: an exabyte."""
+MAX_COUNT: Final = 10**6
+"""What counts of processors are below."""
 LONGEST_TEXT: Final = 255
 LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999."""
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_WHOLE: Final = re.compile(r"([+-]?[0-9]{1,40})(?:\.0{0,18})?", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{0,18})?", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+_ISO_DURATION: Final = re.compile(
+    r"P(?:([0-9]{1,9})Y)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?"
+    r"(?:T(?=[0-9])(?:([0-9]{1,12})H)?(?:([0-9]{1,12})M)?(?:([0-9]{1,12}(?:[.,][0-9]{1,9})?)S)?)?",
+    re.ASCII,
+)
 _LEVEL: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9_. -]{0,39}?)\s*:\s*([0-9.eE+-]+)\s*", re.ASCII)
 
 Read = Callable[[object], Any]
@@ -48,11 +54,58 @@ def long_text(value: object) -> str:
     return value
 
 
+def role(value: object) -> str | None:
+    """Return a role, as `Role=production` where it names itself one; `Role=NULL` is none.
+
+    Upper and lower case of `Role=` are one, as for the database that such records were made for.
+    """
+    found = text(value)
+    prefix, equals, name = found.partition("=")
+    if not equals or prefix.lower() != "role":
+        return found
+    return f"Role={name}" if name and name.upper() != "NULL" else None
+
+
 def whole(value: object) -> int:
-    """Return a whole number that is not negative."""
-    found = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+    """Return a whole number that is not negative; nothing but zeros may stand behind its point."""
+    if isinstance(value, str) and (match := _WHOLE.fullmatch(value)):
+        found: object = int(match[1])
+    else:
+        found = int(value) if isinstance(value, float) and value.is_integer() else value
     if not isinstance(found, int) or isinstance(found, bool):
         raise ValueError(f"is not a whole number: {shown(value)}")
+    return _in_bounds(found, value)
+
+
+def rounded(value: object) -> int:
+    """Return a number that is not negative, as a whole one, halves rounded up: what is measured has fractions."""
+    return _in_bounds(int(_exact(value).to_integral_value("ROUND_HALF_UP")), value)
+
+
+def count(value: object) -> Decimal:
+    """Return a number that is not negative, with three digits behind the point, the rest rounded."""
+    found = _exact(value)
+    if found >= MAX_COUNT:
+        raise ValueError(f"is larger than can be: {shown(value)}")
+    return found.quantize(Decimal("0.001"))
+
+
+def limit(value: object) -> int | None:
+    """Return a whole number, where -1 stands for no limit."""
+    return None if str(value) == "-1" else whole(value)
+
+
+def _exact(value: object) -> Decimal:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
+    if not is_number and not (isinstance(value, str) and _DECIMAL.fullmatch(value)):
+        raise ValueError(f"is not a number: {shown(value)}")
+    found = Decimal(str(value))
+    if found < 0:
+        raise ValueError(f"is negative: {shown(value)}")
+    return found
+
+
+def _in_bounds(found: int, value: object) -> int:
     if found < 0:
         raise ValueError(f"is negative: {shown(value)}")
     if found > LARGEST:
@@ -61,8 +114,8 @@ def whole(value: object) -> int:
 
 
 def duration(value: object) -> int:
-    """Return a duration in seconds."""
-    seconds = whole(value)
+    """Return a duration in seconds, halves rounded up."""
+    seconds = rounded(value)
     if seconds > LONGEST_DURATION:
         raise ValueError(f"is longer than can be: {shown(value)}")
     return seconds
@@ -70,24 +123,29 @@ def duration(value: object) -> int:
 
 def iso_duration(value: object) -> int:
     """Return an ISO 8601 duration such as `PT6704S`, in whole seconds; of months and years nobody knows the length."""
-    try:
-        found = msgspec.convert(text(value), timedelta)
-    except msgspec.ValidationError:
-        raise ValueError(f"is not a duration: {shown(value)}") from None
-    return duration(found // timedelta(seconds=1))
+    match = _ISO_DURATION.fullmatch(text(value))
+    if match is None or not any(match.groups()):
+        raise ValueError(f"is not a duration: {shown(value)}")
+    years, months, weeks, days, hours, minutes = (int(each or 0) for each in match.groups()[:6])
+    if years or months:
+        raise ValueError(f"is of months or years, whose length nobody knows: {shown(value)}")
+    whole_seconds = ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60
+    return duration(str(whole_seconds + Decimal((match[7] or "0").replace(",", "."))))
 
 
 def moment(value: object) -> datetime:
-    """Return a time given as seconds since 1970."""
-    seconds = whole(value)
+    """Return a time given as seconds since 1970, whose fractions are left out, or in ISO 8601."""
+    if isinstance(value, str) and not _DECIMAL.fullmatch(value):
+        return iso_moment(value)
+    seconds = int(_exact(value))
     if seconds > LAST_SECOND:
         raise ValueError(f"is not a time: {shown(value)}")
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def moment_or_none(value: object) -> datetime | None:
-    """Return a time given as seconds since 1970, where 0 stands for none."""
-    return None if value in ("0", 0) else moment(value)
+    """Return a time given in one of these ways, where 0 stands for none."""
+    return None if value in ("0", 0, "0.0") else moment(value)
 
 
 def iso_moment(value: object) -> datetime:
@@ -99,11 +157,6 @@ def iso_moment(value: object) -> datetime:
     raise ValueError(f"is not a time: {shown(value)}")
 
 
-def any_moment(value: object) -> datetime:
-    """Return a time given in either way."""
-    return moment(value) if isinstance(value, int) or text(value).isdigit() else iso_moment(value)
-
-
 def number(value: object) -> float:
     """Return a number, which may have a fraction and be negative."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
@@ -113,17 +166,18 @@ def number(value: object) -> float:
     raise ValueError(f"is not a number: {shown(value)}")
 
 
-def level(value: object) -> Decimal:
-    """Return what a benchmark gave, with three digits behind the point, the rest rounded."""
+def level(value: object) -> Decimal | None:
+    """Return what a benchmark gave, with three digits behind the point, the rest rounded; 0 stands for none."""
     found = number(value)
-    if not 0 < found < 1e6:
+    if not 0 <= found < 1e6:
         raise ValueError(f"is not a service level: {shown(value)}")
-    return Decimal(str(value)).quantize(Decimal("0.001"))
+    return Decimal(str(value)).quantize(Decimal("0.001")) or None
 
 
 def levels(value: object) -> list[dict[str, Any]]:
     """Return the levels of a small map, `{hepspec: 11.4, HEPscore23: 15.3}`, in the order of their names."""
-    return [{"benchmark": name, "level": level(each)} for name, each in _small_map(value)]
+    found = ((name, level(each)) for name, each in _small_map(value))
+    return [{"benchmark": name, "level": each} for name, each in found if each is not None]
 
 
 def amounts(value: object) -> dict[str, int]:

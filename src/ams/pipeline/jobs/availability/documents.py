@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
 
 import msgspec
 
@@ -22,20 +22,46 @@ Profile = Mapping[str, list[str]]
 """The metrics of each service that count."""
 
 
-class ServiceMetrics(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True):
+    """Something that the monitoring API may say."""
+
+    NOT_TAKEN: ClassVar[frozenset[str]] = frozenset()
+    """Fields that may be there and that nothing depends on; `*` is any. Other fields are an error."""
+
+
+def unknown_field(kind: Any, value: Any, path: str = "$") -> str | None:
+    """Return where a document of a kind has a field that nobody knows; None where it has none."""
+    if isinstance(value, list):
+        [inner] = get_args(kind)[:1] or [None]
+        return next(filter(None, (unknown_field(inner, each, f"{path}[{n}]") for n, each in enumerate(value))), None)
+    if get_origin(kind) is not None or not isinstance(value, dict) or not issubclass(kind, Document):
+        return None
+    fields = {each.encode_name: each.type for each in msgspec.structs.fields(kind)}
+    for name, inner in value.items():
+        if name in fields:
+            found = unknown_field(fields[name], inner, f"{path}.{name}")
+        else:
+            found = None if kind.NOT_TAKEN & {name, "*"} else f"{path}.{name}"
+        if found:
+            return found
+    return None
+
+
+class ServiceMetrics(Document, frozen=True):
     """The metrics of a service that count."""
 
     service: str
     metrics: list[str]
 
 
-class MetricProfile(msgspec.Struct, frozen=True):
+class MetricProfile(Document, frozen=True):
     """Which metrics of which services count."""
 
+    NOT_TAKEN = frozenset({"id", "date", "name", "description"})
     services: list[ServiceMetrics]
 
 
-class ServiceOperation(msgspec.Struct, frozen=True):
+class ServiceOperation(Document, frozen=True):
     """How the endpoints of a service come together."""
 
     name: str
@@ -48,15 +74,16 @@ class ServiceGroup(ServiceOperation, frozen=True):
     services: list[ServiceOperation]
 
 
-class AggregationProfile(msgspec.Struct, frozen=True):
+class AggregationProfile(Document, frozen=True):
     """How metrics become endpoints, endpoints services, services groups, and groups a site."""
 
+    NOT_TAKEN = frozenset({"id", "date", "name", "namespace", "endpoint_group", "metric_profile"})
     groups: list[ServiceGroup]
     metric_operation: str = "AND"
     profile_operation: str = "AND"
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(Document, frozen=True):
     """A line of a truth table: `a` and `b` give `x`."""
 
     a: Status
@@ -64,7 +91,7 @@ class Row(msgspec.Struct, frozen=True):
     x: Status
 
 
-class TruthTable(msgspec.Struct, frozen=True):
+class TruthTable(Document, frozen=True):
     """An operation as its truth table; a pair may stand in either order, a status with itself may be left out."""
 
     name: str
@@ -78,7 +105,7 @@ class TruthTable(msgspec.Struct, frozen=True):
         return Operation(self.name, pairs)
 
 
-class Defaults(msgspec.Struct, frozen=True):
+class Defaults(Document, frozen=True):
     """The statuses of what is in downtime, without any result, and not to be counted."""
 
     down: Status = "DOWNTIME"
@@ -86,9 +113,10 @@ class Defaults(msgspec.Struct, frozen=True):
     unknown: Status = "UNKNOWN"
 
 
-class OperationsProfile(msgspec.Struct, frozen=True):
+class OperationsProfile(Document, frozen=True):
     """What the statuses mean, and the truth tables of the operations."""
 
+    NOT_TAKEN = frozenset({"id", "date", "name"})
     available_states: tuple[Status, ...] = ("OK", "WARNING")
     defaults: Defaults = Defaults()
     operations: tuple[TruthTable, ...] = ()
@@ -175,17 +203,19 @@ class Place(NamedTuple):
         return self, Place(self.service, self.hostname), Place(self.service), Place()
 
 
-class Tags(msgspec.Struct, frozen=True):
+class Tags(Document, frozen=True):
     """The tags of an endpoint that this computation reads."""
 
+    NOT_TAKEN = frozenset({"*"})
     monitored: str = ""
     production: str = ""
     info_url: str = msgspec.field(name="info_URL", default="")
 
 
-class EndpointItem(msgspec.Struct, frozen=True):
+class EndpointItem(Document, frozen=True):
     """An endpoint of a site, as the topology lists it."""
 
+    NOT_TAKEN = frozenset({"type", "notifications", "tenant"})
     group: str
     service: str
     hostname: str
@@ -194,9 +224,10 @@ class EndpointItem(msgspec.Struct, frozen=True):
     tags: Tags = Tags()
 
 
-class GroupItem(msgspec.Struct, frozen=True):
+class GroupItem(Document, frozen=True):
     """A site as part of a larger group."""
 
+    NOT_TAKEN = frozenset({"type", "tags", "notifications", "tenant"})
     group: str
     subgroup: str
     date: str = ""
@@ -226,16 +257,20 @@ def midnight(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 
-class Period(msgspec.Struct, frozen=True):
+class Period(Document, frozen=True):
     """From a time up to, and without, another, both written as `2024-03-05T10:20:30Z`."""
 
     start_time: str
     end_time: str
 
     def __post_init__(self) -> None:
-        """Refuse times that cannot be read, or that end before they start."""
-        if moment(self.end_time) < moment(self.start_time):
-            raise ValueError("end_time lies before start_time")
+        """Refuse times that cannot be read."""
+        moment(self.start_time), moment(self.end_time)
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether it ends before it starts, so that it is no time at all."""
+        return moment(self.end_time) < moment(self.start_time)
 
     def on(self, day: str, status: str) -> Span:
         """Return it as seconds of a day, which may lie outside of the day."""
@@ -245,17 +280,69 @@ class Period(msgspec.Struct, frozen=True):
 class Downtime(Period, frozen=True):
     """When an endpoint was announced to be down."""
 
+    NOT_TAKEN = frozenset({"classification", "description"})
     hostname: str
     service: str
+    severity: str = ""
+    """`OUTAGE`, which is meant where nothing is said, or `WARNING`, in any case."""
+
+    def __post_init__(self) -> None:
+        """Refuse a severity that is neither."""
+        super().__post_init__()
+        if self.severity.upper() not in ("", "OUTAGE", "WARNING"):
+            raise ValueError(f"severity {self.severity[:20]!r} is neither OUTAGE nor WARNING")
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the endpoint is down; with a warning it is only at risk, and what is measured counts."""
+        return self.severity.upper() != "WARNING"
 
 
-class MetricScope(msgspec.Struct, frozen=True):
+class DowntimesOfDate(Document, frozen=True):
+    """The downtimes that were known on a day, as the web API lists them."""
+
+    NOT_TAKEN = frozenset({"id", "name"})
+    date: str
+    endpoints: list[Downtime] | None = None
+
+
+class MetricScope(Document, frozen=True):
     """A metric, everywhere or only on a host, for a service or in a site."""
 
     metric: str
     hostname: str = ""
     service: str = ""
     group: str = ""
+    timestamp: str = ""
+    """The hostname, where a version of the web API calls it so."""
+
+
+class StatusChange(Document, frozen=True):
+    """A status that a group, service, endpoint or metric is given, whatever was measured."""
+
+    state: Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL", "EXCLUDED"]
+    group: str = ""
+    service: str = ""
+    hostname: str = ""
+    metric: str = ""
+    endpoint: str = ""
+    """The hostname, where it is called so."""
+
+    def __post_init__(self) -> None:
+        """Refuse one that names nothing."""
+        if not any(self.names):
+            raise ValueError("names no group, service, hostname or metric")
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """Group, service, hostname and metric; empty is any."""
+        return self.group, self.service, self.hostname or self.endpoint, self.metric
+
+    def over(self, span: Span) -> "Override":
+        """Return it as what holds on a level, which is that of the last thing it names."""
+        last = max(place for place, name in enumerate(self.names) if name)
+        names = (name or None if place <= last else "" for place, name in enumerate(self.names))
+        return Override(("endpoint_group", "service", "endpoint", "metric")[last], tuple(names), span)
 
 
 class MonitoringHost(Period, frozen=True):
@@ -267,6 +354,7 @@ class MonitoringHost(Period, frozen=True):
 class Request(Period, frozen=True):
     """A request to compute a time anew without some of what was measured."""
 
+    NOT_TAKEN = frozenset({"id", "requester_name", "requester_email", "timestamp", "history"})
     reason: str = ""
     status: Literal["pending", "approved", "rejected", "running", "done"] = "approved"
     report: str = ""
@@ -274,6 +362,7 @@ class Request(Period, frozen=True):
     """Sites."""
     exclude_metrics: list[MetricScope] = []
     exclude_monitoring_source: list[MonitoringHost] = []
+    applied_status_changes: list[StatusChange] = []
 
     def is_about(self, report: str) -> bool:
         """Whether it is to be followed for a report; one that names none is about all."""
@@ -299,10 +388,16 @@ def overrides(
 ) -> Iterator[Override]:
     """Give what downtimes and requests put in the place of what was measured, in seconds of a day."""
     for each in downtimes:
-        yield Override("endpoint", (None, each.service, each.hostname, ""), each.on(day, defaults.down))
+        if each.is_outage:
+            yield Override("endpoint", (None, each.service, each.hostname, ""), each.on(day, defaults.down))
     for request in requests:
         span = request.on(day, defaults.unknown)
         yield from (Override("endpoint_group", (site, "", "", ""), span) for site in request.exclude)
         for scope in request.exclude_metrics:
-            names = (scope.group or None, scope.service or None, scope.hostname or None, scope.metric)
+            hostname = scope.hostname or scope.timestamp
+            names = (scope.group or None, scope.service or None, hostname or None, scope.metric)
             yield Override("metric", names, span)
+        # Those that name more come later, and so before the others; of equal ones the last one counts.
+        for change in sorted(request.applied_status_changes, key=lambda each: sum(map(bool, each.names))):
+            state = defaults.unknown if change.state == "EXCLUDED" else change.state
+            yield change.over(request.on(day, state))

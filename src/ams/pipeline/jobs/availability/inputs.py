@@ -19,9 +19,11 @@ from ams.pipeline.jobs.availability import documents
 from ams.pipeline.jobs.availability.documents import Place, Profile, Rules, midnight
 from ams.pipeline.jobs.availability.parse import Lists, Shape
 from ams.pipeline.jobs.availability.timelines import DAY, Span
+from ams.pipeline.jobs.fields import in_utf8
 
 T = TypeVar("T")
 R = TypeVar("R")
+P = TypeVar("P", bound=documents.Period)
 Dated = TypeVar("Dated", documents.EndpointItem, documents.GroupItem)
 
 
@@ -100,6 +102,8 @@ class Inputs:
     lists: Lists
     requests: tuple[documents.Request, ...]
     """Those to be followed."""
+    passed_over: tuple[str, ...] = ()
+    """What files say that cannot be, each with its reason; the rest of them holds."""
 
     @property
     def unfit(self) -> list[str]:
@@ -135,13 +139,19 @@ def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # 
 
     Raises `WrongOption`, naming the option, the file and the field, for a file that cannot be used.
     """
-    lists = Lists._make(file or message for file, message in zip(_files(options), came, strict=True))
-    requests = _listed("recomputations", options.recomputations, documents.Request)
+    passed_over: list[str] = []
+    lists = Lists._make(file or message for file, message in zip(_files(options, passed_over), came, strict=True))
+    requests = _times("recomputations", options.recomputations, documents.Request, passed_over)
+    followed = tuple(each for each in requests if each.is_about(options.report))
+    for request in followed:
+        hosts = (each for each in request.exclude_monitoring_source if each.is_reversed)
+        passed_over += [f"recomputations: {each.host} is excluded until before it is excluded" for each in hosts]
     return Inputs(
         _rules(options, lists.profiles),
         {date: documents.sites_of(items) for date, items in lists.endpoints.items()},
         lists,
-        tuple(each for each in requests if each.is_about(options.report)),
+        followed,
+        tuple(passed_over),
     )
 
 
@@ -156,15 +166,41 @@ def day_before(day: str, days: int = 1) -> str:
     return (date.fromisoformat(day) - timedelta(days=days)).isoformat()
 
 
-def _files(options: Options) -> Lists:
-    profile, downtimes = options.metric_profile, options.downtimes
+def _files(options: Options, passed_over: list[str]) -> Lists:
+    profile = options.metric_profile
     services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
     return Lists(
         _by_date(_listed("topology", options.topology, documents.EndpointItem)),
         _by_date(_listed("groups", options.groups, documents.GroupItem)),
         {"": {each.service: each.metrics for each in services}} if profile else {},
-        {"": _listed("downtimes", downtimes, documents.Downtime)} if downtimes else {},
+        _downtimes(options.downtimes, passed_over) if options.downtimes else {},
     )
+
+
+def _downtimes(file: str, passed_over: list[str]) -> dict[str, list[documents.Downtime]]:
+    """Read downtimes: one list, or, as the web API answers, the lists of days."""
+    found = _read("downtimes", file, lambda found: found)
+    if not isinstance(found, list) or not any(isinstance(each, dict) and "endpoints" in each for each in found):
+        return {"": _times("downtimes", file, documents.Downtime, passed_over)}
+    held: dict[str, list[documents.Downtime]] = {}
+    for each in _listed("downtimes", file, documents.DowntimesOfDate):
+        held.setdefault(each.date, []).extend(_ordered("downtimes", each.endpoints or [], passed_over))
+    return held
+
+
+def _times(option: str, file: str, item: type[P], passed_over: list[str]) -> list[P]:
+    return _ordered(option, _listed(option, file, item), passed_over)
+
+
+def _ordered(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]:
+    """Return what ends after it starts; one that does not is told, and the others hold."""
+    held = []
+    for number, each in enumerate(times):
+        if each.is_reversed:
+            passed_over.append(f"{option}: item {number} ends at {each.end_time}, before it starts")
+        else:
+            held.append(each)
+    return held
 
 
 def _rules(options: Options, profiles: Mapping[str, Profile]) -> dict[str, Rules]:
@@ -192,9 +228,10 @@ def _by_date(items: Iterable[Dated]) -> dict[str, list[Dated]]:
 
 
 def _listed(option: str, file: str, item: type[T]) -> list[T]:
-    """Read a file of items; an option that was not given is an empty list."""
+    """Read a file of items, or of one alone; an option that was not given is an empty list."""
     # mypy knows no types that are made at run time
-    return _read(option, file, lambda found: msgspec.convert(found, list[item])) if file else []  # type: ignore[valid-type]
+    kind = list[item]  # type: ignore[valid-type]
+    return _read(option, file, lambda found: _fit(found if isinstance(found, list) else [found], kind)) if file else []
 
 
 def _single(option: str, file: str, item: type[T]) -> T:
@@ -204,18 +241,26 @@ def _single(option: str, file: str, item: type[T]) -> T:
         alone = found if isinstance(found, list) else [found]
         if len(alone) != 1:
             raise ValueError(f"one profile is needed, not {len(alone)}")
-        return msgspec.convert(alone[0], item)
+        return _fit(alone[0], item)
 
     if not file:
         raise WrongOption(option, "is needed: the path of a JSON file")
     return _read(option, file, fit)
 
 
+def _fit(found: Any, kind: type[T]) -> T:
+    unknown = documents.unknown_field(kind, found)
+    if unknown:
+        raise ValueError(f"unknown field - at `{unknown}`")
+    return msgspec.convert(found, kind)
+
+
 def _read(option: str, file: str, fit: Callable[[Any], R]) -> R:
-    """Read what is in a file, or in the `data` of what the monitoring API answers."""
+    """Read what is in a file, or in the `data` or `root` of what the monitoring API answers."""
     try:
-        found = msgspec.json.decode(Path(file).read_bytes())
-        return fit(found["data"] if isinstance(found, dict) and "data" in found else found)
+        found = msgspec.json.decode(in_utf8(Path(file).read_bytes()))
+        answer = next((name for name in ("data", "root") if isinstance(found, dict) and name in found), None)
+        return fit(found[answer] if answer else found)
     except OSError as error:
         raise WrongOption(option, f"{file}: {error.strerror or error}") from error
     except ValueError as error:

@@ -53,6 +53,8 @@ def run(run: Run, options: Options) -> None:
         known = inputs(options, lists(map(tuple, came)))
         if known.unfit:
             run.say(f"metric profiles of which nothing counts, passed over: {', '.join(known.unfit)}")
+        for each in known.passed_over:
+            run.say(f"{each}: passed over")
         if known.rules:
             compute_due(run, options, stored, known)
         else:

@@ -21,6 +21,7 @@ from ams.pipeline.jobs.availability.timelines import STATUSES
 
 Shape = Literal["current", "without_actual_data", "actual_data_last"]
 Parse = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, Any]]]
+ParseLists = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, str] | Broken]]
 
 
 def _schema(name: str, words: Iterable[str], others: Mapping[str, Any]) -> Any:
@@ -86,14 +87,15 @@ def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
     return parse
 
 
-def parse_lists(report: str) -> Parse:
+def parse_lists(report: str) -> ParseLists:
     """Make the parser of messages with lists.
 
-    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or for weights. It
-    raises `Broken` for a message that is not datums of its type from beginning to end; nothing of it is used then.
+    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or for weights, and
+    `Broken` for a downtime that ends before it starts. It raises `Broken` for a message that is not datums of its type
+    from beginning to end; nothing of it is used then.
     """
 
-    def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str] | Broken]:
         kind = attributes.get("type", "")
         if attributes.get("report", report) != report or kind == "weights":  # on which no figure here depends
             return
@@ -103,7 +105,7 @@ def parse_lists(report: str) -> Parse:
         stream, items = io.BytesIO(data), []
         while stream.tell() < len(data):
             items.append(_item(_datum(stream, LIST_SCHEMAS[kind], f"not datums of the schema {kind}"), kind))
-        yield from ({**common, "item": item} for item in items)
+        yield from (item if isinstance(item, Broken) else {**common, "item": item} for item in items)
 
     return parse
 
@@ -170,12 +172,15 @@ def _day(text: str) -> str:
         raise Broken(f"partition_date {text[:30]!r} is no day") from None
 
 
-def _item(record: Mapping[str, Any], kind: str) -> str:
+def _item(record: Mapping[str, Any], kind: str) -> str | Broken:
     known = {name: value for name, value in record.items() if value is not None}
     try:
-        return msgspec.json.encode(msgspec.convert(known, _KINDS[kind][0])).decode()
+        item: Any = msgspec.convert(known, _KINDS[kind][0])
     except ValueError as error:
         raise Broken(f"{kind}: {error}") from None
+    if isinstance(item, Downtime) and item.is_reversed:
+        return Broken(f"{kind}: end_time lies before start_time")
+    return msgspec.json.encode(item).decode()
 
 
 class Lists(NamedTuple):

@@ -1,16 +1,18 @@
 """GLUE 2 as LDIF: blocks parted by blank lines, each an object by its classes, its attributes line by line.
 
 Of LDIF (RFC 2849) is read what a description needs: comments, lines that go on after a blank, values in base64
-(`name:: ...`), and attributes that stand there more than once. Names are case-insensitive, as in LDAP.
+(`name:: ...`), options of names (`name;lang-en`), and attributes that stand there more than once. Names are
+case-insensitive, as in LDAP. Objects are those of GLUE 2.0 and of GLUE 2.1, whose classes begin with `GLUE2Cloud`.
 """
 
 import base64
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import by_share
-from ams.pipeline.jobs.fields import Names, Record, names, needed, read, shown, text, total, whole
+from ams.pipeline.jobs.cloud.reading import Vos, by_share
+from ams.pipeline.jobs.fields import Names, Record, in_utf8, join, names, needed, read, shown, text, total, whole
 
 ENDPOINT: Final = names(
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
@@ -18,10 +20,41 @@ ENDPOINT: Final = names(
     " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState",
 )
 SHARE: Final = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
+CLOUD_SHARE: Final = names(
+    whole="max_instances=GLUE2CloudComputingShareMaxVM instances=GLUE2CloudComputingShareTotalVM"
+    " max_cpus=GLUE2CloudComputingShareInstanceMaxCPU max_ram_mb=GLUE2CloudComputingShareInstanceMaxRAM"
+)
 IMAGE: Final = names(
     text="version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository"
 )
+CLOUD_IMAGE: Final = names(
+    text="version=GLUE2CloudComputingImageVersion marketplace=GLUE2CloudComputingImageMarketPlaceURL"
+    " platform=GLUE2CloudComputingImageOSPlatform"
+)
 FLAVOUR: Final = names(whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize")
+CLOUD_FLAVOUR: Final = names(
+    whole="cpus=GLUE2CloudComputingInstanceTypeCPU ram_mb=GLUE2CloudComputingInstanceTypeRAM"
+    " disk_gb=GLUE2CloudComputingInstanceTypeDisk"
+)
+EARLIER_IMAGE: Final = names(text="marketplace=GLUE2CloudComputingImageMarketPlaceID")
+EARLIER_FLAVOUR: Final = names(whole="cpus=GLUE2CloudComputingInstanceTypevCPU")
+"""Names of attributes in drafts of GLUE 2.1."""
+OTHERS: Final = frozenset(
+    {
+        *("dn", "objectclass", "project", "description", "o", "cn", "ou"),
+        *("createtimestamp", "modifytimestamp", "creatorsname", "modifiersname", "structuralobjectclass"),
+        *("entrydn", "entryuuid", "entrycsn", "hassubordinates", "subschemasubentry"),
+    }
+)
+"""Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
+UNKNOWN: Final = "UNKNOWN"
+"""What a provider writes where it knows nothing."""
+REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
+"""Names in blocks without a dn: the version of LDIF, and what ldapsearch says of a search."""
+
+_PART: Final = re.compile(r"(?:\\.|[^\\,])+", re.DOTALL)
+_PLUS: Final = re.compile(r"(?<!\\)\+(?=[A-Za-z0-9-]+=)")
+_ESCAPE: Final = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 
 Block = dict[str, list[str]]
 """The values of an object's attributes, by their names in small letters."""
@@ -36,65 +69,140 @@ def described(data: bytes) -> Record:
         if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
     )
     everyone = sorted({vo for each in vos.values() for vo in each})
-    shares = [block for kind in ("GLUE2ComputingShare", "GLUE2CloudComputingShare") for block in _of(blocks, kind)]
-    managers, stores = (_of(blocks, kind) for kind in ("GLUE2ComputingManager", "GLUE2StorageServiceCapacity"))
+    shares = _of(blocks, "GLUE2ComputingShare", "GLUE2CloudComputingShare")
+    managers, stores = (
+        _of(blocks, *kinds)
+        for kinds in (("GLUE2ComputingManager", "GLUE2CloudComputingManager"), ("GLUE2StorageServiceCapacity",))
+    )
     return {
         "shape": "glue2-ldif",
         "site": _site(blocks),
         "capacity": {
-            "cores": _sum(managers, "GLUE2ComputingManagerTotalLogicalCPUs"),
-            "ram_mb": _sum(managers, "GLUE2ComputingManagerWorkingAreaTotal"),
+            "cores": _sum(managers, "GLUE2ComputingManagerTotalLogicalCPUs", "GLUE2CloudComputingManagerTotalCPUs"),
+            "ram_mb": _sum(managers, "GLUE2ComputingManagerWorkingAreaTotal", "GLUE2CloudComputingManagerTotalRAM"),
             "storage_gb": _sum(stores, "GLUE2StorageServiceCapacityTotalSize"),
         },
-        "endpoints": [_endpoint(block) for block in _of(blocks, "GLUE2ComputingEndpoint")],
+        "endpoints": [
+            _endpoint(block) for block in _of(blocks, "GLUE2ComputingEndpoint", "GLUE2CloudComputingEndpoint")
+        ],
         "shares": [_share(block, vo) for block in shares for vo in vos.get(_id(block, "GLUE2ShareID"), ())],
-        "images": [_image(block, everyone) for block in _of(blocks, "GLUE2ApplicationEnvironment")],
-        "flavours": [_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")],
+        "images": [
+            *(_image(block, everyone) for block in _of(blocks, "GLUE2ApplicationEnvironment")),
+            *(_cloud_image(block, vos) for block in _of(blocks, "GLUE2CloudComputingImage")),
+        ],
+        "flavours": [
+            *(_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")),
+            *(_cloud_flavour(block, vos) for block in _of(blocks, "GLUE2CloudComputingInstanceType")),
+        ],
     }
 
 
 def _blocks(data: bytes) -> list[Block]:
+    """Return the objects, each once; raises `Broken` for two of one name that differ."""
     try:
-        unfolded = re.sub("(?<=[^\n])\n ", "", data.decode().replace("\r\n", "\n"))
+        lines = re.sub("\r\n?", "\n", in_utf8(data).decode())
     except UnicodeDecodeError as error:
         raise Broken("neither JSON nor text in UTF-8") from error
-    blocks = []
-    for lines in re.split(r"\n\s*\n", unfolded):
-        block: Block = {}
-        for line in lines.split("\n"):
-            if line.strip() and not line.startswith("#"):
-                name, value = _attribute(line)
-                block.setdefault(name, []).append(value)
-        if block and "dn" not in block:
-            raise Broken(f"a block has no dn: {shown(lines)}")
-        blocks += [block] if block else []
-    if not blocks:
+    found: dict[tuple[tuple[str, str], ...], Block] = {}
+    for part in re.split(r"\n\s*\n", re.sub("(?<=[^\n])\n ", "", lines)):
+        block = _block(part)
+        if "dn" not in block:
+            _pass_over(block, part)
+            continue
+        if any(each.lower().startswith("glue2") for each in block.get("objectclass", [])):
+            _refuse_unknown(block)
+        name = tuple((key.lower(), value) for key, value in _parts(block["dn"][0]))
+        _join(found.setdefault(name, block), block)
+    if not found:
         raise Broken("neither JSON nor LDIF: no block with a dn")
-    return blocks
+    return list(found.values())
 
 
-def _attribute(line: str) -> tuple[str, str]:
-    name, colon, value = line.partition(":")
-    if not colon or not name or " " in name:
+def _refuse_unknown(block: Block) -> None:
+    for name in block:
+        if name not in OTHERS and not name.startswith("glue2"):
+            raise Broken(f"unknown attribute {shown(name)}")
+
+
+def _join(block: Block, again: Block) -> None:
+    """Take an object that comes again, as providers write it for each endpoint: only foreign keys may differ."""
+    for name in block.keys() | again.keys():
+        before, now = block.get(name, []), again.get(name, [])
+        if name.endswith("foreignkey"):
+            block[name] = [*before, *(each for each in now if each not in before)]
+        elif name != "dn" and sorted(before) != sorted(now):
+            raise Broken(f"one dn stands there twice, with other attributes: {shown(block['dn'][0])}")
+
+
+def _block(lines: str) -> Block:
+    """Read the lines of a block; values of a name without options stand before those with one."""
+    attributes = [_attribute(line) for line in lines.split("\n") if line.strip() and not line.startswith("#")]
+    block: Block = {}
+    for name, options, value in sorted(attributes, key=lambda each: bool(each[1])):
+        if "binary" not in options:
+            block.setdefault(name, []).append(value)
+    return block
+
+
+def _pass_over(block: Block, lines: str) -> None:
+    """Raise `Broken` for a block that is neither an object nor a remark, or a remark that the search failed."""
+    if block.keys() - REMARKS:
+        raise Broken(f"a block has no dn: {shown(lines)}")
+    for result in block.get("result", []):
+        if result.split(" ")[0] != "0":
+            raise Broken(f"the search that made it failed: {shown(result)}")
+    if block.get("version", ["1"]) != ["1"]:
+        raise Broken(f"LDIF of version {shown(block['version'][0])}; 1 is read")
+
+
+def _attribute(line: str) -> tuple[str, list[str], str]:
+    described, colon, value = line.partition(":")
+    name, *options = described.lower().split(";")
+    if not colon or not name or " " in described:
         raise Broken(f"a line is not `name: value`: {shown(line)}")
+    if name == "changetype":
+        raise Broken("it is a change of a directory, and no description")
+    if value.startswith("<"):
+        raise Broken(f"{name[:40]} stands in a file, which is not read")
     if not value.startswith(":"):
-        return name.lower(), value.strip()
+        return name, options, value.strip()
     try:
-        return name.lower(), base64.b64decode(value[1:].strip(), validate=True).decode()
+        return name, options, base64.b64decode(value[1:].strip(), validate=True).decode()
     except ValueError as error:
+        if "binary" in options:
+            return name, options, ""
         raise Broken(f"{name[:40]} is not base64 of text") from error
 
 
-def _of(blocks: list[Block], kind: str) -> list[Block]:
-    return [block for block in blocks if kind.lower() in map(str.lower, block.get("objectclass", []))]
+def _parts(dn: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a name in the tree (RFC 4514), with what is escaped in them as it is meant."""
+    for part in _PART.findall(dn):
+        for each in _PLUS.split(part):
+            key, _, value = each.strip().partition("=")
+            yield key.strip(), _ESCAPE.sub(_unescaped, value.strip())
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[1].replace("\\", "")).decode("utf-8", "replace") if match[1] else match[2]
+
+
+def _of(blocks: list[Block], *kinds: str) -> list[Block]:
+    wanted = {kind.lower() for kind in kinds}
+    return [block for block in blocks if not wanted.isdisjoint(map(str.lower, block.get("objectclass", [])))]
 
 
 def _first(block: Block, name: str) -> str | None:
-    return text({name: next(iter(block.get(name.lower(), [])), None)}, name)
+    found = text({name: next(iter(block.get(name.lower(), [])), None)}, name)
+    return None if found == UNKNOWN else found
 
 
-def _read(block: Block, names: Names) -> Record:
-    return read({name: _first(block, name) for name, _ in names.values()}, names)
+def _read(block: Block, *tables: Names) -> Record:
+    """Return the columns of the tables; of two that fill a column the first that says something."""
+    found: Record = {}
+    for table in tables:
+        said = read({name: _first(block, name) for name, _ in table.values()}, table)
+        found |= {column: value for column, value in said.items() if found.get(column) is None}
+    return found
 
 
 def _id(block: Block, name: str) -> str:
@@ -103,7 +211,7 @@ def _id(block: Block, name: str) -> str:
 
 
 def _in_dn(block: Block, name: str) -> str | None:
-    return _value(block["dn"][0].split(","), name)
+    return _value([f"{key}={value}" for key, value in _parts(block["dn"][0])], name)
 
 
 def _other(block: Block, name: str) -> str | None:
@@ -125,17 +233,19 @@ def _site(blocks: list[Block]) -> str | None:
     return next(filter(None, names), None)
 
 
-def _sum(blocks: list[Block], name: str) -> int | None:
-    return total((whole({name: _first(block, name)}, name) for block in blocks), name)
+def _sum(blocks: list[Block], *names: str) -> int | None:
+    return total((whole({name: _first(block, name)}, name) for block in blocks for name in names), names[0])
 
 
 def _share(block: Block, vo: str) -> Record:
     project = _other(block, "project_name") or _other(block, "ProjectID")
-    return {"id": _id(block, "GLUE2ShareID"), "vo": vo, "project": project, **_read(block, SHARE)}
+    project = project or _first(block, "GLUE2CloudComputingShareProjectID") or _first(block, "Project")
+    return {"id": _id(block, "GLUE2ShareID"), "vo": vo, "project": project, **_read(block, SHARE, CLOUD_SHARE)}
 
 
 def _endpoint(block: Block) -> Record:
-    return {"id": _id(block, "GLUE2EndpointID"), "authentication": _other(block, "Authn"), **_read(block, ENDPOINT)}
+    authentication = _other(block, "Authn") or _first(block, "GLUE2EndpointAuthentication")
+    return {"id": _id(block, "GLUE2EndpointID"), "authentication": authentication, **_read(block, ENDPOINT)}
 
 
 def _image(block: Block, vos: list[str]) -> Record:
@@ -150,3 +260,32 @@ def _flavour(block: Block, vos: list[str]) -> Record:
     disk = whole({"disk": _other(block, "disk")}, "disk")
     name = _first(block, "GLUE2EntityName") or found
     return {"id": found, "name": name, "disk_gb": disk, "vos": vos, **_read(block, FLAVOUR)}
+
+
+def _cloud_image(block: Block, vos: Vos) -> Record:
+    """Read an image of GLUE 2.1, which belongs to a share."""
+    found = _id(block, "GLUE2CloudComputingImageID")
+    parts = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
+    name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingImage")
+    return {
+        "id": found,
+        "name": name,
+        "os": join(" ", *parts),
+        "vos": users,
+        **_read(block, CLOUD_IMAGE, EARLIER_IMAGE),
+    }
+
+
+def _cloud_flavour(block: Block, vos: Vos) -> Record:
+    """Read a size of GLUE 2.1, which belongs to a share."""
+    found = _id(block, "GLUE2ResourceID")
+    name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingInstanceType")
+    return {"id": found, "name": name, "vos": users, **_read(block, CLOUD_FLAVOUR, EARLIER_FLAVOUR)}
+
+
+def _users(block: Block, vos: Vos, kind: str) -> list[str]:
+    """Return the VOs of the shares that an item names, or else of the share that it lies below in the tree."""
+    key = f"{kind}CloudComputingShareForeignKey"
+    below = _in_dn(block, "GLUE2ShareID")
+    shares = block.get(key.lower()) or ([below] if below else [])
+    return sorted({vo for share in shares for vo in vos.get(share, ())})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud import cmdb, glue21, ldif
-from ams.pipeline.jobs.fields import Record, json_value
+from ams.pipeline.jobs.fields import Record, in_utf8, json_value
 
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
@@ -16,7 +16,15 @@ def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
 
 
 def described(data: bytes) -> Record:
-    """Read a description; raises `Broken` for what is none."""
+    """Read a description; raises `Broken` for what is none, or describes nothing: it would empty the site's page."""
+    found = _read(in_utf8(data))
+    lists = [found[name] for name in ("endpoints", "shares", "images", "flavours")]
+    if not any(lists) and not any(value is not None for value in found["capacity"].values()):
+        raise Broken("it describes nothing: no endpoint, share, image or size, and no capacity")
+    return found
+
+
+def _read(data: bytes) -> Record:
     start = data.lstrip()[:1]
     if start not in (b"{", b"["):
         return ldif.described(data)

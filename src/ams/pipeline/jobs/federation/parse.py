@@ -8,12 +8,13 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Record, free_text, json_object, names, needed, one_of, read, text, whole
+from ams.pipeline.jobs.fields import Record, free_text, in_utf8, json_object, names, needed, one_of, read, text, whole
 
 MASK = "***"
 _WORDS = ("secret", "password", "private_key")
@@ -36,6 +37,8 @@ def masked(value: Any) -> Any:
 
 def redacted(data: bytes) -> bytes:
     """Return a payload that can be kept: JSON is masked, of anything else all is cut from the first such word on."""
+    with suppress(Broken):
+        data = in_utf8(data)
     try:
         value = msgspec.json.decode(data)
         safe = masked(value)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
+import psycopg
 from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -26,7 +27,7 @@ from ams.storage.database.postgresql.connection import READING_SECONDS, engine_t
 from ams.storage.database.postgresql.listening import Listener
 from ams.storage.database.postgresql.patience import Passing, Patience
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
-from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
+from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection, require_sessions
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class PostgresStore:
     def __init__(self, url: str, schema: Schema, password: str, invalidations: Invalidations) -> None:
         self._schema = schema
         try:
-            to = conninfo(url, password)
+            self._to = to = conninfo(url, password)
         except ValueError as error:
             raise Unusable(f"{schema.what} is {error}") from None
         self._engine = engine_to(to, READERS + WRITERS + PUTTERS)
@@ -102,6 +103,11 @@ class PostgresStore:
         Tried once: a program that starts may wait without limit. Raises `RegistryUnavailable`; unless it `waits`, also
         when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
         """
+
+        try:
+            await require_sessions(self._to)
+        except psycopg.Error as error:
+            raise RegistryUnavailable from error
 
         def after_others(connection: Connection) -> T:
             if connection.scalar(_ENCODING) != "UTF8":
@@ -134,8 +140,13 @@ class PostgresStore:
 
         return await self._patiently(self._putters, self._run, after_others, _IN_TURN)
 
-    async def write(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> T:
-        """Run work and commit it, once, and have the other nodes invalidate what it changed."""
+    async def write(
+        self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
+    ) -> T:
+        """Run work and commit it, once, and have the other nodes invalidate what it changed.
+
+        `grows` does not matter: the server's disk is not looked at from here.
+        """
         write = Write(work, forgets, large=large)
         try:
             return await self._patiently(self._writers, self._commit, write)
@@ -159,6 +170,9 @@ class PostgresStore:
             return work(connection)
 
         return await self.write(checked, (), large=True)
+
+    async def require_room(self) -> None:
+        """Refuse nothing: the server's disk is not looked at from here."""
 
     async def listen(self) -> None:
         """Begin to hear what other nodes write."""

@@ -179,15 +179,20 @@ class SegmentCatalog:
     def directory(self, segment: Segment) -> Directory:
         """Return the directory of a segment's index file."""
         found: Directory | None = self.pages.kept((segment.sequence, "directory"))
-        if found is None:
-            raise NotLoaded((segment.sequence, "directory"), lambda: self.load_directory(segment), lambda it: it.weight)
-        return found
-
-    def load_directory(self, segment: Segment) -> Directory:
-        """Read a segment's directory, blocking; raises `IndexDamaged`."""
-        assert segment.head is not None
-        data = self._read(segment, segment.head.directory_bytes, HEAD_BYTES)
+        if found is not None:
+            return found
         head = segment.head
+        assert head is not None
+        raise NotLoaded(
+            (segment.sequence, "directory"), lambda: self._load_directory(segment, head), lambda it: it.weight
+        )
+
+    def _load_directory(self, segment: Segment, head: IndexHead) -> Directory:
+        """Read a segment's directory, blocking; raises `IndexDamaged`.
+
+        `head` is that of the event loop: the index may be made anew while this runs on a thread.
+        """
+        data = self._read(segment, head.directory_bytes, HEAD_BYTES)
         return _checked(segment, lambda: Directory(head, data))
 
     def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:

@@ -27,6 +27,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, opened
+from ams.storage.free_space import FreeSpace
 from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Control, Outcome, Packed, Work, pack
 from ams.storage.log.embedded.large import LargeAppend, is_sliced, most_bytes, room_for
 from ams.storage.log.embedded.options import LogOptions
@@ -49,15 +50,13 @@ _EMPTY = 1024 * 1024
 """Less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs about as much to commit."""
 
 
-class Space:
-    """Watches the file system of one folder."""
+class Space(FreeSpace):
+    """The free space, with the reserve and the spares, which are given up for it."""
 
     def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
-        self._files = files
+        super().__init__(files, folder, options.min_free_bytes)
         self._spares = spares
-        self._folder = folder
         self._clock = clock
-        self._min_free = options.min_free_bytes
         self._reserve_bytes = options.reserve_bytes
         self._reserve = os.path.join(folder, "reserve")
         self._empty = min(_EMPTY, options.min_free_bytes // 2)
@@ -72,14 +71,14 @@ class Space:
         return self._reserve_bytes if self._held else 0
 
     def refusal(self, size: int) -> str | None:
-        """Return why `size` more bytes are refused now; None when there is enough space."""
+        """Return why `size` more bytes are refused now; None when there is enough space. For the committer thread."""
         now = self._clock.monotonic()
         if self._believed - size < self._min_free or now - self._measured >= _TRUST_MS:
             self._believed, self._measured = self._measure(size), now
         self._believed -= size
         if self._believed >= self._min_free:
             return None
-        return f"free space is below min_free_bytes ({self._min_free})"
+        return self._too_little()
 
     def keep_reserve(self) -> None:
         """Make the reserve, or make it again, when the disk has space for it and for `min_free_bytes` beside it."""
@@ -105,6 +104,10 @@ class Space:
             self._discard()
         logger.warning("log.reserve_released", bytes=self._reserve_bytes)
         return True
+
+    def _free_for_growth(self) -> int:
+        free = super()._free_for_growth()
+        return super()._free_for_growth() if free < self._min_free and self._spares.give_up() else free
 
     def _measure(self, size: int) -> int:
         free = self._files.free_bytes(self._folder)

@@ -30,8 +30,6 @@ Little-endian, unsigned. Checksums are CRC-32.
                    (8), content hash (16); checksum (4)
     filter         of the keys, when there are any (`ams.storage.log.embedded.segment_index`)
 
-The filter came later than the rest. An index without one is as good, and who does not know of it passes it over, so
-the version is the same.
 The table is what keeps a quiet topic's ids from starting again at 0: ends outlive the segments they were reached in.
 """
 
@@ -58,9 +56,7 @@ from ams.storage.log.embedded.segment_index import (
 )
 
 INDEX_MAGIC = b"\xffAMSidx\n"
-VERSION = 2
-READABLE = (1, VERSION)
-"""Nothing changed here: it is the version of segments, whose heads a start does not read where there are indexes."""
+VERSION = 1
 HEAD_BYTES = 96
 BLOCK = 128
 KEY_BLOCK = 64
@@ -133,6 +129,8 @@ class Row(NamedTuple):
     """Number of its first block of entries."""
     keys: int = 0
     """Its keys in this segment."""
+    bytes: int = 0
+    """Of its records in this segment; 0 with entries: it was not written down."""
 
 
 class TopicExtent(NamedTuple):
@@ -190,7 +188,7 @@ def decode_head(data: bytes) -> IndexHead | None:
     magic, version, *fields = _HEAD.unpack_from(data)
     if magic != INDEX_MAGIC:
         return None
-    if version not in READABLE:
+    if version != VERSION:
         raise Unusable(f"an index of the log has format {version}, this program reads {VERSION}; upgrade it")
     return IndexHead(*fields)
 
@@ -219,14 +217,14 @@ class Directory:
     def rows(self) -> Iterator[Row]:
         """Yield every row."""
         for fields in _ROW.iter_unpack(self._data[: self.head.rows * _ROW.size]):
-            yield Row(*fields[:-1])
+            yield Row(*fields)
 
     def find(self, topic: TopicId) -> Row | None:
         """Return the row of a topic."""
         number = bisect_left(range(self.head.rows), topic, key=self._topic)
         if number == self.head.rows or self._topic(number) != topic:
             return None
-        return Row(*_ROW.unpack_from(self._data, number * _ROW.size)[:-1])
+        return Row(*_ROW.unpack_from(self._data, number * _ROW.size))
 
     def first(self, row: Row) -> Offset:
         """Return the first offset of a topic that has entries here."""
@@ -293,13 +291,6 @@ def key_in(data: bytes, hashed: bytes) -> bytes | None:
     return None
 
 
-def hashes_in(data: bytes) -> list[bytes]:
-    """Return the hashes of all keys, given all their blocks; raises `Damaged` when one is not what was written."""
-    full = KEY_BLOCK * _KEY.size + _CHECKSUM_BYTES
-    blocks = (_unchecked(data[start : start + full], "keys") for start in range(0, len(data), full))
-    return [hashed for block in blocks for hashed, _ in _KEY.iter_unpack(block)]
-
-
 def _rows_and_blocks(
     table: Sequence[Row], content: SegmentEntries, reach: Mapping[TopicId, TopicExtent]
 ) -> tuple[list[Row], list[tuple[int, int, bytes]]]:
@@ -314,6 +305,7 @@ def _rows_and_blocks(
                 entries=len(entries) if entries else 0,
                 block=len(blocks),
                 keys=content.keyed.get(row.topic, 0),
+                bytes=entries.bytes if entries else 0,
             )
         )
         if entries:
@@ -328,7 +320,7 @@ def _directory(
     positions = accumulate((len(data) for _, _, data in blocks), initial=start)
     return b"".join(
         (
-            *(_ROW.pack(*row, 0) for row in rows),
+            *(_ROW.pack(*row) for row in rows),
             to_bytes(array("Q", (first for first, _, _ in blocks))),
             to_bytes(array("Q", (time for _, time, _ in blocks))),
             to_bytes(array("Q", islice(positions, len(blocks)))),
@@ -383,12 +375,10 @@ def read_directory(files: Disk, path: str, head: IndexHead) -> Directory:
 
 
 def read_filter(files: Disk, path: str, head: IndexHead) -> KeyFilter:
-    """Return the filter of the keys in an index file, worked out when there is none in it; raises `Damaged`."""
+    """Return the filter of the keys in an index file; raises `Damaged`."""
     if not head.keys:
         return NO_KEYS
-    if head.filter_bytes:
-        return decode_filter(read_at(files, path, head.filter_bytes, head.filter_position), head.keys)
-    return make_filter(hashes_in(read_at(files, path, head.keys_bytes, head.keys_position)))
+    return decode_filter(read_at(files, path, head.filter_bytes, head.filter_position), head.keys)
 
 
 def read_at(files: Disk, path: str, size: int, position: int) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -13,6 +13,7 @@ from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
+from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.catalog import SegmentCatalog
@@ -27,7 +28,7 @@ from ams.storage.log.embedded.segment import class_of, writers
 from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.state import Keys, LogState, Part
 from ams.storage.log.embedded.topic import TopicState
-from ams.storage.log.embedded.upkeep import Upkeep
+from ams.storage.log.embedded.upkeep import Needed, Pressed, Upkeep
 
 logger = structlog.get_logger("ams.log")
 
@@ -277,9 +278,40 @@ class EmbeddedLog:
         """Return for how long copies under way have kept anything from being cut; None while there is none."""
         return self._upkeep.kept_for()
 
-    def release_reserve(self) -> bool:
-        """Give the reserve's space to others on a full disk; return whether there was some. From any thread."""
-        return self._space.release_reserve()
+    async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
+        """Return how many bytes topics take (`Log.stored`)."""
+        known = self._state.topics
+        return {topic: known[topic].stored for topic in topics if topic in known}
+
+    async def capacity(self) -> int | None:
+        """Return how many bytes all messages may take together, by the limit of the folder or the size of the disk.
+
+        None while the disk is full.
+        """
+        stored = sum(each.stored for each in self._state.topics.values())
+        return await self._upkeep.capacity(stored)
+
+    def keep_needed(self, needed: Needed, pressed: Pressed) -> None:
+        """Let nothing that is needed be cut for the size of the folder.
+
+        Segments go, the oldest first, of which nobody needs anything: while the folder is too large, and while
+        `pressed` names owners that are over their limits.
+        """
+        self._upkeep.keep_needed(needed, pressed)
+
+    @property
+    def leap(self) -> Milliseconds:
+        """How far the time of day leapt ahead, so that retention waits; 0 while it does not."""
+        return self._upkeep.retention_clock.leap
+
+    def segment_files(self) -> Sequence[str]:
+        """Return the files that hold messages now. From any thread."""
+        return [each.path for each in list(self._state.catalog) if each.length]
+
+    @property
+    def space(self) -> FreeSpace:
+        """The free space of the disk, for all others who write to it."""
+        return self._space
 
     def usage(self) -> int:
         """Return the bytes of segments, indexes, reserve, and pages that wait to be written."""
@@ -345,7 +377,7 @@ class EmbeddedLog:
     async def _aged(self, topic: TopicId) -> TopicState:
         """Return a topic, its oldest offset moved up to what retention keeps."""
         state = self._topic(topic)
-        now = self._clock.wall()
+        now = self._upkeep.retention_clock.wall()
         if now >= state.age_due:
             await self._age(state, now)
         return state

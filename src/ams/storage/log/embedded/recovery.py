@@ -25,7 +25,6 @@ from ams.storage.log.embedded.scan import ControlRecord, Damage, Scanned, TopicE
 from ams.storage.log.embedded.segment import (
     CLASSES,
     HEAD_BYTES,
-    VERSION,
     Cut,
     Open,
     RetentionClass,
@@ -263,16 +262,16 @@ class _Recovering:
     def _keep(self, segment: Segment, *, last: bool) -> bool:
         """Decide what becomes of a scanned segment: it goes on being written, is sealed, or (False) goes."""
         found = self._scanned[segment.sequence]
-        whole, version = self._check_head(segment, found)
+        whole = self._check_head(segment, found)
         if not found.records and not found.damage and not (last and whole):
             return False
-        fits = segment.length < self._options.segment_bytes and version == VERSION
+        fits = segment.length < self._options.segment_bytes
         if last and whole and fits and not found.damage and segment.sequence not in self._indexed:
             self._go_on(segment, found)
         return True
 
-    def _check_head(self, segment: Segment, found: Scanned) -> tuple[bool, int]:
-        """Return whether both copies of the header are as they were written, and the version in it.
+    def _check_head(self, segment: Segment, found: Scanned) -> bool:
+        """Return whether both copies of the header are as they were written.
 
         If they are not, it is damage but for a torn beginning.
         """
@@ -282,7 +281,7 @@ class _Recovering:
         whole = ours and head_is_whole(data)
         if not whole and found.records:
             self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
-        return whole, head.version if head is not None else VERSION
+        return whole
 
     def _go_on(self, segment: Segment, found: Scanned) -> None:
         segment.closed = False

@@ -11,7 +11,7 @@ The header is 64 bytes, written twice so that no single damaged place loses it (
 
     offset size
        0    8  magic               ff 41 4d 53 6c 6f 67 0a
-       8    1  version             2; 1 where no record has flags but bit 0, in segments of earlier versions
+       8    1  version             1
        9    1  retention class     0..4 (1h, 1d, 7d, 30d, 1y)
       10    2  0
       12    4  0
@@ -45,11 +45,7 @@ _DAY = 24 * _HOUR
 SEAL_PART = 8
 """A segment is sealed when its first record is 1/8 of its class's age old, so space is freed at most 1/8 late."""
 SEGMENT_MAGIC = b"\xffAMSlog\n"
-VERSION = 2
-READABLE = (1, VERSION)
-"""Segments of an earlier version are read and not written any more: a program that knows no other would lose what the
-new one adds, and refuses.
-"""
+VERSION = 1
 HEAD_BYTES = 128
 """Both copies of the header: records begin here."""
 _HEAD = struct.Struct("<8sBBHIQQQQQ4x")
@@ -98,7 +94,6 @@ class SegmentHead(NamedTuple):
     cut: Cut | None = None
     held: int = 0
     """How long its file was before it became this segment: up to there other bytes may be behind the records."""
-    version: int = VERSION
 
 
 def encode_head(header: SegmentHead) -> bytes:
@@ -129,10 +124,10 @@ def _decode_copy(data: bytes) -> SegmentHead | None:
     magic, version, class_code, _, _, sequence, created, cut_sequence, cut_length, held = _HEAD.unpack_from(data)
     if magic != SEGMENT_MAGIC:
         return None
-    if version not in READABLE:
+    if version != VERSION:
         raise Unusable(f"the log was written in format {version}, this program reads {VERSION}; upgrade it")
     cut = Cut(cut_sequence, cut_length) if cut_sequence else None
-    return SegmentHead(class_code, sequence, Milliseconds(created), cut, held, version)
+    return SegmentHead(class_code, sequence, Milliseconds(created), cut, held)
 
 
 def seed_of(sequence: int) -> int:

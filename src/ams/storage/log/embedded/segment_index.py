@@ -67,6 +67,11 @@ class Entries:
         return len(self.firsts)
 
     @property
+    def bytes(self) -> int:
+        """Bytes of the records."""
+        return sum(self.lengths)
+
+    @property
     def end(self) -> Offset:
         """The offset after the last record's messages."""
         return self.end_of(-1)

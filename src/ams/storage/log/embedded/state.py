@@ -49,6 +49,8 @@ class LogState:
     """By hash, the keys of appends under way: what completes when such a one has its answer; None: nobody waits."""
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)
     """Topics whose creation is under way."""
+    has_dropped: bool = False
+    """Whether topics were dropped whose segments may hold nothing else."""
     unsealed: list[Segment] = field(default_factory=list)
     """Segments that will not grow any more and have no index file yet, oldest first."""
 
@@ -108,8 +110,10 @@ class LogState:
         add = index.add
         for each in outcome.records:
             add(each.topic.id, each.first, each.time, each.messages, each.position, each.length)
+            each.topic.stored += each.length
         for topic, loaded, positions, lengths in outcome.loaded:
             index.extend(topic.id, *loaded, positions, lengths)
+            topic.stored += sum(lengths)
 
     def _answer(self, outcome: Outcome) -> None:
         """Move the ends of topics, and answer their appends."""
@@ -148,6 +152,7 @@ class LogState:
             del self.creating[topic.id]
         elif control.kind == Kind.DROP:
             self.topics.pop(topic.id, None)
+            self.has_dropped = True
             topic.wake()
         elif control.kind == Kind.RETENTION:
             topic.retention = control.retention

@@ -28,8 +28,8 @@ class TopicState:
     """What changes about a topic. `kind` and `tail` are set by the committer alone, all else on the event loop."""
 
     __slots__ = (
-        "age_due", "classes", "end", "held", "hint", "id", "kind", "leaving", "oldest", "quiet", "retention", "tail",
-        "under_way", "waiter",
+        "age_due", "classes", "end", "held", "hint", "id", "kind", "leaving", "oldest", "quiet", "retention", "stored",
+        "tail", "under_way", "waiter",
     )  # fmt: skip
 
     def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
@@ -41,6 +41,8 @@ class TopicState:
         self.tail = Tail()
         self.end = Offset(0)
         """The end readers see: never ahead of what is durable."""
+        self.stored = 0
+        """Bytes of its records in all segments."""
         self.classes = 0
         """Bit n: messages of it may be in class n."""
         self.oldest = Offset(0)

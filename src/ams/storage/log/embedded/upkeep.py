@@ -8,22 +8,24 @@ folder is larger than allowed; its file may be kept as a spare. A topic's own ag
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds, RetentionClock
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.rounds import Rounds
 from ams.storage.files import Disk, write_whole
+from ams.storage.log.base import Owner
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
 from ams.storage.log.embedded.index_file import (
+    Directory,
     IndexHead,
     Row,
     TopicExtent,
@@ -42,10 +44,38 @@ from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.state import LogState, Part
 from ams.storage.log.embedded.topic import TopicState
 
+Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]
+"""Returns the first offset of each topic that somebody still needs; of others nobody needs anything."""
 Table = Callable[[], tuple[int, list[Row]]]
 """Returns the topics alive and the last commit whose creates, drops and retentions they reflect."""
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")
+
+
+Pressed = Callable[[], Iterable[Owner]]
+
+
+def _nobody() -> Iterable[Owner]:
+    return ()
+
+
+class Share(NamedTuple):
+    """What a topic has in a segment."""
+
+    topic: TopicId
+    reach: Offset
+    """The offset after its last message there."""
+    bytes: int
+    """Of its records."""
+
+
+Index = SegmentEntries | Directory
+
+
+def _shares(index: Index) -> Iterable[Share]:
+    if isinstance(index, SegmentEntries):
+        return (Share(topic, each.end, each.bytes) for topic, each in index.topics.items())
+    return (Share(row.topic, row.reach, row.bytes) for row in index.rows() if row.entries)
 
 
 class Sealer:
@@ -127,6 +157,14 @@ class Upkeep:
         self._turn = asyncio.Lock()
         self._rebuilding = asyncio.Lock()
         self.rounds = Rounds("upkeep of the log", options.check_interval_ms / 1000, self._round)
+        self.retention_clock = RetentionClock(clock)
+        self._needed: Needed | None = None
+        self._pressed: Pressed = _nobody
+        self._uncounted = [each for each in state.catalog if each.head is not None]
+        """Segments of earlier runs whose bytes are not counted for their topics yet."""
+        for segment in state.catalog:
+            if segment.entries is not None:
+                self._count({each.topic: each.bytes for each in _shares(segment.entries)})
         self._old_tables: list[str] = []
         self._forgotten: list[Segment] = []
         """Segments that went, but for their files."""
@@ -134,6 +172,10 @@ class Upkeep:
         """Copies under way, and when they began (monotonic): until they are made no file goes."""
         self._about_to_list: set[object] = set()
         """Those of them that have not asked for the list of files yet."""
+
+    def keep_needed(self, needed: "Needed", pressed: "Pressed") -> None:
+        """Cut nothing for its size that is needed; instead make room early for those who are `pressed`."""
+        self._needed, self._pressed = needed, pressed
 
     async def _round(self) -> None:
         try:
@@ -149,11 +191,14 @@ class Upkeep:
             await self._chore(seal_all=False)
             if not self._about_to_list:
                 await self._index_sealed()
+            await self._count_earlier()
             if not self._keepers:
                 await self._unlink_forgotten()
                 await self._drop_old_table()
                 await self._cut_old()
+                await self._cut_dropped()
                 await self._cut_large()
+                await self._cut_for_pressed()
             await self._free_idle_spares()
 
     async def seal(self) -> None:
@@ -204,6 +249,15 @@ class Upkeep:
             await self._chore(seal_all=False)
             return self._state.parts()
 
+    async def capacity(self, stored: int) -> int | None:
+        """Return how many bytes messages may take together that take so many now; None while the disk is full."""
+        if self._options.max_bytes is not None:
+            return max(self._options.max_bytes - (await self._used() - stored), 0)
+        folder = self._options.data_folder or self._state.folder
+        free = await self._on_thread(lambda: self._files.free_bytes(folder))
+        room = free - self._options.min_free_bytes
+        return stored + room if room > 0 else None  # a full disk is no matter of shares: appends are refused
+
     async def look_up(self, ask: Callable[[], T]) -> T:
         """Answer a question to `SegmentCatalog`, loading what it lacks and making damaged indexes anew."""
         while True:
@@ -250,35 +304,119 @@ class Upkeep:
             await self._on_thread(lambda: self._files.unlink(self._old_tables[-1]))
             self._old_tables.pop()
 
+    async def _seal_all(self) -> None:
+        await self._chore(seal_all=True)
+        await self._index_sealed()
+
+    async def _cut(self, segment: Segment, reason: str) -> None:
+        await self._remove(segment)
+        logger.info("log.cut", file=segment.path, bytes=segment.length, reason=reason)
+
     async def _cut_old(self) -> None:
-        now = self._clock.wall()
+        was_waiting, now = self.retention_clock.leap, self.retention_clock.wall()
+        if self.retention_clock.leap and not was_waiting:
+            logger.warning("log.clock_leapt", seconds=self.retention_clock.leap // 1000)
         for segment in list(self._state.catalog):
             if segment.head is not None and segment.newest < now - segment.kind.age:
-                await self._remove(segment)
-                logger.info("log.cut", file=segment.path, bytes=segment.length, reason="age")
+                await self._cut(segment, "age")
+
+    async def _cut_dropped(self) -> None:
+        """Remove segments that hold messages of dropped topics only: else who publishes and drops fills the disk."""
+        if not self._state.has_dropped:
+            return
+        self._state.has_dropped = False
+        for segment in [each for each in self._state.catalog if each.head is not None]:
+            if not await self.look_up(partial(self._shares_of, segment)):
+                await self._cut(segment, "dropped")
 
     async def _cut_large(self) -> None:
         if self._options.max_bytes is None:
             return
         sealed_all = False
+        needed = await self._needed() if self._needed else {}
         while await self._used() > self._options.max_bytes:
-            oldest = min(
-                (each for each in self._state.catalog if each.head is not None),
-                key=lambda each: each.sequence,
-                default=None,
-            )
+            oldest = await self._oldest_unneeded(needed)
             if oldest is not None:
-                await self._remove(oldest)
-                logger.info("log.cut", file=oldest.path, bytes=oldest.length, reason="size")
+                await self._cut(oldest, "size")
             elif await self._on_thread(self._spares.give_up):
                 continue
             elif sealed_all:
                 return
             else:
                 sealed_all = True
-                await self._chore(seal_all=True)
-                await self._index_sealed()
+                await self._seal_all()
                 await self._drop_old_table()
+
+    async def _cut_for_pressed(self) -> None:
+        """Make room for owners who have nearly as much as they may have, by what of theirs nobody needs any more."""
+        if self._options.max_bytes is None or self._needed is None:
+            return
+        sealed_all = False
+        while True:
+            pressed = [each for each in self._pressed() if self._stored(each.topics) > each.limit]
+            topics = frozenset(topic for each in pressed for topic in each.topics)
+            if not topics:
+                return
+            oldest = await self._oldest_unneeded(await self._needed(), topics)
+            if oldest is not None:
+                await self._cut(oldest, "quota")
+            elif sealed_all:
+                return
+            else:
+                sealed_all = True
+                await self._seal_all()
+
+    async def _oldest_unneeded(
+        self, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None = None
+    ) -> Segment | None:
+        """Return the oldest sealed segment of which nothing is needed, and that holds something of `holding`."""
+        sealed = [each for each in self._state.catalog if each.head is not None]
+        for segment in sorted(sealed, key=lambda each: each.sequence):
+            if self._needed is None and holding is None:
+                return segment
+            index = await self.look_up(partial(self._index_of, segment))
+            if await self._on_thread(partial(self._is_unneeded, index, needed, holding)):
+                return segment
+        return None
+
+    def _is_unneeded(self, index: Index, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None) -> bool:
+        """Whether nothing of a segment is needed, and it holds something of `holding`. On the thread: may be long."""
+        holds, topics = holding is None, self._state.topics
+        for share in _shares(index):
+            state = topics.get(share.topic)
+            if state is None:
+                continue
+            if max(needed.get(share.topic, share.reach), state.oldest) < share.reach:
+                return False
+            holds = holds or share.topic in (holding or ())
+        return holds
+
+    def _index_of(self, segment: Segment) -> Index:
+        """Return the index of a segment, of which the memory holds all while its file is damaged."""
+        return segment.entries or self._state.catalog.directory(segment)
+
+    def _shares_of(self, segment: Segment) -> list[Share]:
+        """Return the shares of topics that are there."""
+        topics = self._state.topics
+        return [each for each in _shares(self._index_of(segment)) if each.topic in topics]
+
+    def _stored(self, topics: Iterable[TopicId]) -> int:
+        return sum(self._state.topics[each].stored for each in topics if each in self._state.topics)
+
+    def _count(self, sizes: Mapping[TopicId, int], sign: int = 1) -> None:
+        for topic, size in sizes.items():
+            state = self._state.topics.get(topic)
+            if state is not None:
+                state.stored = max(state.stored + sign * size, 0)
+
+    async def _count_earlier(self) -> None:
+        while self._uncounted:
+            self._count(await self._sizes(self._uncounted[0]))
+            self._uncounted.pop(0)
+
+    async def _sizes(self, segment: Segment) -> Mapping[TopicId, int]:
+        """Return how many bytes each topic has in a segment."""
+        return {each.topic: each.bytes for each in await self.look_up(partial(self._shares_of, segment))}
 
     async def _used(self) -> int:
         folder = self._options.data_folder or self._state.folder
@@ -299,8 +437,10 @@ class Upkeep:
     async def _forget_and_unlink(self, segment: Segment) -> None:
         """Remove a segment and free its space; the newest table stays until there is a newer one."""
         state = self._state
+        sizes = await self._sizes(segment)
         ends = await self._ends_of_spread(segment)
         state.catalog.remove(segment)
+        self._count(sizes, -1)
         for topic in state.topics.values():
             topic.age_due = Milliseconds(0)
         await self._move_past(ends)
@@ -316,8 +456,11 @@ class Upkeep:
             self._forgotten.pop(0)
 
     async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
-        """Return where topics with messages in several classes end in a segment."""
+        """Return where topics end in a segment if they may have older messages in others."""
         catalog, bit = self._state.catalog, 1 << segment.kind.code
+        if catalog.by_class[segment.kind.code][0] is not segment:
+            shares = await self.look_up(partial(self._shares_of, segment))
+            return {self._state.topics[each.topic]: each.reach for each in shares if each.topic in self._state.topics}
         spread = [topic for topic in self._state.topics.values() if topic.is_spread and topic.classes & bit]
         return {topic: await self.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from typing import Self
 
 import structlog
@@ -241,6 +241,15 @@ class KafkaLog:
         with self._noticing(partition):
             end = await self._reader.end(partition)
             return Totals(end, size, await self._reader.last_time(partition) if end else None)
+
+    async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
+        """Return how many bytes topics take (`Log.stored`): of all published bytes the part that is kept."""
+        found: dict[TopicId, int] = {}
+        for topic in topics:
+            with contextlib.suppress(TopicGone):
+                bounds, size = await self.bounds(topic), await self._sizes.of(topic)
+                found[topic] = size * (bounds.end - bounds.oldest) // bounds.end if bounds.end else 0
+        return found
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""

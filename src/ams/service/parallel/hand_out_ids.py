@@ -1,0 +1,352 @@
+"""Ack ids of one subscription: which ones count, and which one settled each message.
+
+An id of the newest hand-out of a message counts until its deadline. One of the previous run counts until the message is
+given again, for the time that leases of then may last at most: whoever uses it has the lease again. Ids of older runs
+count no more.
+
+With exactly-once delivery an acknowledgement by an older id is refused although the message is done: else two consumers
+would each believe that theirs counted. Mostly nothing has to be remembered for this: a message that was given by one id
+in this run was settled by that one. Only messages that have failed before, or were settled by an id of the previous
+run, are noted. A nack that was done and comes again is answered as done, as clients repeat calls without an answer.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ams.core.ack_ids import AckId, AckIds, HandOutId, NeverGiven, read_hand_out
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset
+from ams.service.parallel.lease_table import HandOut, LeaseTable
+from ams.service.parallel.message_state import Done, Failures
+from ams.storage.cursors.acks import Progress
+
+
+class RestartGrace:
+    """Leases granted by the previous run. Their ack ids stay valid for a grace period after a restart."""
+
+    def __init__(self, run: int, end: Offset, grace_until: Milliseconds, longest_until: Milliseconds) -> None:
+        """Others gave nothing at or above `end`.
+
+        Ids that were given in the run before are good until `grace_until`. The longest leases of then may last until
+        `longest_until`; it counts when exactly-once delivery is switched on before anything is given.
+        """
+        self._is_first = run == 1
+        self.end = end
+        self._topic_end = end
+        self.grace_until = grace_until
+        self._longest_until = longest_until
+        self._withheld_below = Offset(0)
+        self._withheld_until = Milliseconds(0)
+
+    def grow(self, end: Offset) -> bool:
+        """Note where the topic ends by now; return whether that is farther than was known."""
+        before, self._topic_end = self._topic_end, max(self._topic_end, end)
+        return self._topic_end > before
+
+    def may_have_given(self, offset: Offset) -> bool:
+        """Whether a message was there, so that another process may have given it that did not know of this run yet."""
+        return offset < self._topic_end
+
+    def is_out_until(self, done: Done, *, has_given: bool) -> Milliseconds:
+        """Return until when messages may be out, as far as that counts; 0: none is.
+
+        `has_given`: whether this run has given anything.
+        """
+        left = self.end - done.floor
+        if self._is_first or left <= 0 or left == done.count(done.floor, self.end):
+            return Milliseconds(0)
+        return self.grace_until if has_given else max(self.grace_until, self._longest_until)
+
+    def withhold(self, below: Offset, until: Milliseconds) -> None:
+        """Give nothing below an offset until a time, as it may be out (exactly-once)."""
+        self._withheld_below, self._withheld_until = below, until
+
+    def withhold_longest(self) -> None:
+        """Give nothing that may be out as long as the longest leases may last, and let their ids be good until then."""
+        self.grace_until = self._longest_until
+        self.withhold(self.end, self._longest_until)
+
+    def withholds_from(self, offset: Offset) -> bool:
+        """Whether some at or above an offset was withheld, perhaps no more."""
+        return offset < self._withheld_below
+
+    def withheld_until(self, offset: Offset, now: Milliseconds) -> Milliseconds | None:
+        """Return until when a message is withheld; None: it is not."""
+        return self._withheld_until if offset < self._withheld_below and now < self._withheld_until else None
+
+
+MOST_NOTED = 100_000
+"""Messages whose ids are remembered; of settled ones the newer half at least. Repeated calls come soon."""
+
+
+class FinalIds:
+    """The ids by which messages of one subscription were finished, in one run."""
+
+    def __init__(self, before: Progress, grace_until: Milliseconds) -> None:
+        """`before` is what was done before the run; leases of then last until `grace_until` at most."""
+        self._before = before
+        self._grace_until = grace_until
+        self._newer: dict[Offset, str] = {}
+        self._older: dict[Offset, str] = {}
+        self._older_until = 0
+        """Number of the newest hand-out when the last of the older ones was noted."""
+        self._unknown_until = 0
+        """Likewise of those that are forgotten: what is not noted of hand-outs up to it is not known."""
+
+    def note(self, offsets: Iterable[Offset], text: str, number: int) -> None:
+        """Note by which hand-out messages were finished, empty: by none; `number` is that of the newest there is."""
+        self._newer.update(dict.fromkeys(offsets, text))
+        if len(self._newer) >= MOST_NOTED // 2:
+            self._unknown_until, self._older_until = self._older_until, number
+            self._older, self._newer = self._newer, {}
+
+    def forget(self, offsets: Iterable[Offset]) -> None:
+        """Forget messages that are not finished after all."""
+        for offset in offsets:
+            self._newer.pop(offset, None)
+            self._older.pop(offset, None)
+
+    def forget_all(self, number: int) -> None:
+        """Know nothing of hand-outs up to a number."""
+        self._newer, self._older = {}, {}
+        self._unknown_until = self._older_until = number
+
+    def is_by(self, ack_id: AckId, given: HandOutId, now: Milliseconds) -> bool:
+        """Whether a message that is done, or is being stored as done, was finished by this id, as far as is known."""
+        offset, text = ack_id
+        if offset < self._before.floor or offset in self._before.done:
+            return now <= self._grace_until
+        noted = self._newer.get(offset, self._older.get(offset))
+        if noted is not None:
+            return noted == text
+        return given.run == self._before.run and given.attempt == 1 and given.number > self._unknown_until
+
+
+class NackIds:
+    """The ids by which messages of one subscription were given back, in one run."""
+
+    def __init__(self) -> None:
+        self._noted: OrderedDict[Offset, str] = OrderedDict()
+
+    def note(self, offsets: Iterable[Offset], text: str) -> None:
+        """Note by which hand-out messages are given back."""
+        for offset in offsets:
+            self._noted[offset] = text
+            self._noted.move_to_end(offset)
+        while len(self._noted) > MOST_NOTED:
+            self._noted.popitem(last=False)
+
+    def forget(self, offsets: Iterable[Offset]) -> None:
+        """Forget messages that are not given back after all."""
+        for offset in offsets:
+            self._noted.pop(offset, None)
+
+    def has(self, ack_id: AckId) -> bool:
+        """Whether the newest nack of a message, as far as is known, was by this id."""
+        return self._noted.get(ack_id.offset) == ack_id.hand_out
+
+
+@dataclass(slots=True)
+class Named:
+    """What some ids name."""
+
+    leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
+    from_before: dict[Offset, str] = field(default_factory=dict)
+    """Those of before the restart that are no leases again yet: the text of their hand-outs."""
+    late: list[AckId] = field(default_factory=list)
+    """Ids that count no more."""
+    never_given: list[AckId] = field(default_factory=list)
+    """Ids that never counted."""
+    finished: list[AckId] = field(default_factory=list)
+    """Ids whose messages are done, and that may say so again: for an acknowledgement they are good."""
+    unsure: dict[str, list[Offset]] = field(default_factory=dict)
+    """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
+
+
+class HandOutIds:
+    """The ids that were given."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        identity: str,
+        before: RestartGrace,
+        leases: LeaseTable,
+        done: Done,
+        failures: Failures,
+    ) -> None:
+        self._epoch, self._run = progress.epoch, progress.run
+        self._identity = identity
+        self._number = 0
+        """Of the newest hand-out."""
+        self._before = before
+        self._leases = leases
+        self._done = done
+        self._failures = failures
+        self._overtaken: set[Offset] = set()
+        """Messages of which older ids count no more though no failure says so: they were taken back unused, or an id of
+        before the restart has the lease again."""
+        self._finishers = FinalIds(progress, before.grace_until)
+        self._nacks = NackIds()
+
+    @property
+    def has_given(self) -> bool:
+        """Whether any was given in this run."""
+        return self._number > 0
+
+    def new(self, attempt: int) -> str:
+        """Return the text of the next hand-out, for the ids of its messages."""
+        self._number += 1
+        return HandOutId(attempt, self._epoch, self._run, self._number, self._identity).text
+
+    # What they name
+
+    def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> Named:
+        """Find the leases that these name; raises as `named`.
+
+        Those of before the restart are leases again then, of this holder and for as long as such leases may last. They
+        count no bytes, as it is not known here how large their messages are.
+        """
+        named = self.named(ids, now)
+        if not named.from_before:
+            return named
+        by_text: dict[str, list[Offset]] = {}
+        for offset, text in named.from_before.items():
+            self._leases.stop_waiting(offset)
+            by_text.setdefault(text, []).append(offset)
+        self._overtaken.update(named.from_before)
+        for text, offsets in by_text.items():
+            lease = HandOut(text, list(offsets), self._before.grace_until, 0, holder)
+            self._leases.lease(lease)
+            named.leases.append((lease, offsets))
+        return named
+
+    def named(self, ids: AckIds, now: Milliseconds) -> Named:
+        """Find the leases that these name, or had before the restart; changes nothing.
+
+        Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
+        topic, `InvalidInput` for one that cannot be read.
+        """
+        named = Named()
+        for text, offsets in ids.items():
+            lease = self._leases.get(offsets[0])
+            if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
+                named.leases.append((lease, list(offsets)))
+            else:
+                self._find_each(named, text, offsets, now)
+        if named.never_given:
+            raise NeverGiven(named.never_given)
+        return named
+
+    def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
+        """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
+        return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
+
+    def _find_each(self, named: Named, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
+        """Find the leases of one hand-out's messages; those of before the restart may be in several, each is one."""
+        by_lease: dict[HandOut, list[Offset]] = {}
+        for offset in dict.fromkeys(offsets):
+            lease = self._leases.get(offset)
+            if lease is None or lease.text != text:
+                if self._is_good_from_before(named, AckId(offset, text), now):
+                    named.from_before[offset] = text
+            elif now > lease.deadline:
+                named.late.append(AckId(offset, text))
+            else:
+                by_lease.setdefault(lease, []).append(offset)
+        named.leases += by_lease.items()
+
+    def _is_good_from_before(self, named: Named, ack_id: AckId, now: Milliseconds) -> bool:
+        """Whether an id that names no lease is the newest one of the run before, of a message not given again since."""
+        offset, text = ack_id
+        given = read_hand_out(text)
+        newest = self._epoch, self._run, self._number
+        if given.identity != self._identity or (given.epoch, given.run, given.number) > newest:
+            named.never_given.append(ack_id)
+            return False
+        if given.epoch != self._epoch:
+            named.late.append(ack_id)
+            return False
+        is_being_stored = offset in self._done.being_stored
+        if is_being_stored or offset in self._done:
+            if self._failures.rules.exactly_once and not self._finishers.is_by(ack_id, given, now):
+                named.late.append(ack_id)
+            elif is_being_stored:
+                named.unsure.setdefault(text, []).append(offset)
+            else:
+                named.finished.append(ack_id)
+            return False
+        scan = self._done.scan
+        if offset >= scan and (given.run == self._run or not self._before.may_have_given(offset)):
+            named.never_given.append(ack_id)
+            return False
+        is_good = (
+            given.run == self._run - 1  # an older one may have been followed by another of the same attempt
+            and offset < self._before.end  # else an owner gave it that did not know yet that it is none any more
+            and now <= self._before.grace_until
+            and given.attempt == self._failures.attempt_of(offset)
+            and not (self._failures.has_failed_out(offset) and offset < scan)  # it is being put aside
+            and offset not in self._leases
+            and offset not in self._failures.being_stored
+            and offset not in self._overtaken
+            and offset not in named.from_before
+        )
+        if not is_good:
+            named.late.append(ack_id)
+        return is_good
+
+    # What becomes of their messages
+
+    def overtake(self, offsets: Iterable[Offset]) -> None:
+        """Let no id count any more of messages that were taken back unused."""
+        self._overtaken.update(offsets)
+
+    def finish(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
+        """Note by which ids messages are finished that had several: exactly-once delivery."""
+        if not (self._failures or self._overtaken):
+            return
+        for lease, offsets in leases:
+            several = [each for each in offsets if each in self._failures or each in self._overtaken]
+            self._finishers.note(several, lease.text, self._number)
+
+    def late_of(self, named: Named) -> list[AckId]:
+        """Return the ids that count no more where something else than an acknowledgement is asked for.
+
+        With exactly-once delivery those of messages that are done are among them.
+        """
+        return [*named.late, *named.finished] if self._failures.rules.exactly_once else named.late
+
+    def has_nacked(self, ack_id: AckId) -> bool:
+        """Whether a message was given back as failed by just this id, and by none since: exactly-once delivery."""
+        return self._nacks.has(ack_id)
+
+    def nack(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
+        """Note by which ids messages are given back as failed: exactly-once delivery."""
+        for lease, offsets in leases:
+            self._nacks.note(offsets, lease.text)
+
+    def not_nacked(self, offsets: Iterable[Offset]) -> None:
+        """Forget by which ids messages were given back: they are not after all."""
+        self._nacks.forget(offsets)
+
+    def finish_by_none(self, offset: Offset) -> None:
+        """Note that a message is finished by none: exactly-once delivery."""
+        self._finishers.note([offset], "", self._number)
+
+    def not_finished(self, offsets: Iterable[Offset]) -> None:
+        """Forget by which ids messages were finished: they are not after all."""
+        self._finishers.forget(offsets)
+
+    def forget_finishers(self) -> None:
+        """Know nothing of what was finished until now."""
+        self._finishers.forget_all(self._number)
+
+    def are_done(self, offsets: Sequence[Offset]) -> None:
+        """Forget messages that are done."""
+        if self._overtaken:
+            self._overtaken.difference_update(offsets)
+
+    def retain(self, oldest: Offset) -> None:
+        """Forget messages below an offset."""
+        self._overtaken = {offset for offset in self._overtaken if offset >= oldest}

@@ -1,0 +1,111 @@
+"""Background sweeper: expires leases, sends dead letters, closes idle subscriptions."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AmsError, NotFound
+from ams.core.supervisor import Supervisor
+from ams.push.upstream import Verdict
+from ams.service.dead_letters import NOT_ACKNOWLEDGED, DeadLetters
+from ams.service.parallel.backlog import Settling
+from ams.service.parallel.expiry_timer import ExpiryTimer
+from ams.service.parallel.finding import Finder
+from ams.service.parallel.opened import Open
+from ams.service.parallel.opening import OpenSubscriptions
+from ams.service.parallel.storing import Storer
+
+IDLE = Milliseconds(600_000)
+"""A subscription that was not used for so long, and has nothing out, is not kept in memory."""
+
+logger = structlog.get_logger("ams.parallel")
+
+
+class Sweeper:
+    """Looks after the subscriptions that are open."""
+
+    def __init__(
+        self,
+        opened: OpenSubscriptions,
+        finder: Finder,
+        storer: Storer,
+        dead_letters: DeadLetters,
+        due: ExpiryTimer,
+        clock: Clock,
+    ) -> None:
+        self._opened = opened
+        self._finder = finder
+        self._storer = storer
+        self._letters = dead_letters
+        self._due = due
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self.dead_letters = 0
+        """Messages put aside, since the start."""
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Look after them in the background, until `close`."""
+        self._task = supervisor.task("leases of messages", self._keep(supervisor))
+
+    async def close(self) -> None:
+        """End the background work."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _keep(self, supervisor: Supervisor) -> None:
+        while True:
+            await self._due.wait(self._opened.all())
+            await self.look(supervisor.survive)
+
+    async def look(self, survive: Callable[[str], None]) -> None:
+        """Look after what is due now: leases that have ended, waits that are over, messages to be put aside."""
+        for opened in list(self._opened.all()):
+            try:
+                await self._look_after(opened)
+            except NotFound:  # deleted, perhaps on another node
+                self._opened.leave(opened.subscription.id)
+            except AmsError as error:
+                logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
+            except Exception:  # a defect of one must not end the looking after the others
+                survive("leases of messages")
+
+    async def _look_after(self, opened: Open) -> None:
+        if not self._opened.holds(opened.subscription.id):
+            self._opened.forget(opened.subscription.id)
+            return
+        await self._finder.retain(opened)
+        opened.wake_served()
+        await self._storer.expire(opened)
+        if opened.backlog.failures.dead:
+            await self._put_aside(opened)
+        if opened.backlog.done.has_passed:
+            await self._storer.store(opened, Settling())
+        is_idle = self._clock.monotonic() - opened.used > IDLE and not opened.waiting
+        if is_idle and not opened.backlog.out and not opened.backlog.held_back:
+            self._opened.leave(opened.subscription.id)
+
+    async def _put_aside(self, opened: Open) -> None:
+        """Put messages aside that have failed as often as they may; what cannot be put aside comes again later."""
+        backlog = opened.backlog
+        while backlog.failures.dead:
+            offset = backlog.failures.dead.pop()
+            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures.of(offset), 0)
+            try:
+                await self._letters.put(
+                    opened.subscription, opened.project, opened.topic, offset, verdict, epoch=backlog.epoch
+                )
+                await self._storer.settle(opened, backlog.put_aside(offset))
+                opened.dead_letters += 1
+                self.dead_letters += 1
+                opened.kept_because = ""
+            except AmsError as error:
+                name = opened.subscription.name
+                logger.warning("dead_letter.put_off", subscription=name, offset=offset, reason=error.message)
+                opened.kept_because = error.message
+                backlog.keep(offset, self._clock.monotonic())
+            except BaseException:
+                backlog.failures.dead.append(offset)
+                raise

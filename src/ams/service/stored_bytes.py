@@ -1,0 +1,159 @@
+"""Stored bytes of each project: what its messages take, and whether it may store more.
+
+A project may store as much as its quota says. Without one it has a fair share: as much as it leaves free of what all
+messages may take together. So a project that publishes without end is refused while there is room for the others, whose
+unread messages are never taken for it. Publishing asks no database: the numbers are in memory. They are measured anew
+every few seconds, and kept up in between by what this node publishes.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from ams.core.clock import Clock
+from ams.core.errors import RateLimited
+from ams.core.fair_share import FairShare
+from ams.core.names import Offset, ProjectId, TopicId
+from ams.core.quotas import PUBLISH_BYTES, STORED_BYTES, Limits, exceeded
+from ams.core.rounds import Rounds
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log, Owner
+from ams.storage.registry.records import Topic
+from ams.storage.registry.registry import Registry
+
+MEASURE_SECONDS = 5.0
+AGAIN_MILLISECONDS = 2_000
+"""How soon after a measurement a refusal makes another one: perhaps there is room by now."""
+PRESSED_PART = 3 / 4
+"""From this part of its limit on, room is made for a project by what nobody needs any more."""
+SECOND = 1000
+"""Milliseconds: a rate allows so much at once."""
+UNLIMITED = 2**62
+
+logger = structlog.get_logger("ams.quotas")
+
+
+class Measured(Protocol):
+    """What is asked of a log that can say how much it may hold."""
+
+    async def capacity(self) -> int | None:
+        """Return how many bytes all messages may take together; None: it refuses what is too much by itself."""
+        ...
+
+
+class StoredBytes:
+    """What is stored, by project. Used from one event loop; `start` measures first."""
+
+    def __init__(self, registry: Registry, log: Log, clock: Clock, measured: Measured | None = None) -> None:
+        """`measured` is the log if it has a capacity of its own; else a project without a quota has no limit."""
+        self._registry = registry
+        self._log = log
+        self._clock = clock
+        self._measured = measured
+        self._rules = registry.quotas.rules
+        self._share = FairShare[ProjectId](UNLIMITED)
+        self._topics: dict[TopicId, ProjectId] = {}
+        self._limits: Mapping[ProjectId, int] = {}
+        self._rates: Mapping[ProjectId, int] = {}
+        self._changed: dict[ProjectId, Limits] = {}
+        """Quotas changed since the last measurement began to read them."""
+        self._names: Mapping[ProjectId, str] = {}
+        self._debts: dict[ProjectId, int] = {}
+        """When all that was published will be earned at the project's rate (monotonic milliseconds)."""
+        self._measured_at = clock.monotonic()
+        self.rounds = Rounds("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
+
+    def used(self, project: ProjectId) -> int:
+        """Return how many bytes a project's messages take, about."""
+        return self._share.held_by(project)
+
+    def limit(self, project: ProjectId) -> int:
+        """Return how many bytes a project's messages may take now; 0: there is no limit."""
+        limit = self._limits.get(project, self._rules.defaults[STORED_BYTES])
+        if limit or self._measured is None:
+            return limit
+        return self._share.most_of(project)
+
+    def take(self, topic: Topic, size: int) -> None:
+        """Count what is about to be published.
+
+        Raises `QuotaExceeded`, and counts nothing, when the project may not store so much; `RateLimited` while it has
+        published more than its rate earns in a second.
+        """
+        project = topic.project_id
+        limit = self._limits.get(project, self._rules.defaults[STORED_BYTES])
+        rate = self._rates.get(project, self._rules.defaults[PUBLISH_BYTES])
+        if rate and self._debts.get(project, 0) - self._clock.monotonic() > SECOND:
+            raise RateLimited(exceeded(PUBLISH_BYTES, f"its limit is {rate}").message)
+        if limit:
+            if self._share.held_by(project) + size > limit:
+                raise self._refused(f"its limit is {limit}")
+            self._share.add(size, project)
+        elif not self._share.try_take(project, size):
+            raise self._refused(f"it has {self._share.held_by(project)} bytes, and leaves less free")
+        self._topics[topic.id] = project
+        if rate:
+            now = self._clock.monotonic()
+            self._debts[project] = max(self._debts.get(project, 0), now) + size * SECOND // rate
+
+    def give_back(self, topic: Topic, size: int) -> None:
+        """Count no more what was not published after all."""
+        held = self._share.held_by(topic.project_id)
+        self._share.add(-min(size, held), topic.project_id)  # it may have been measured anew meanwhile
+
+    def follow(self, project: ProjectId, own: Limits) -> None:
+        """Go by a project's own quotas, which were just changed."""
+        self._changed[project] = own
+        self._limits = {**self._limits, project: self._rules.limit(own, STORED_BYTES)}
+        self._rates = {**self._rates, project: self._rules.limit(own, PUBLISH_BYTES)}
+
+    async def measure(self) -> None:
+        """Measure all anew."""
+        self._changed = {}
+        projects = await self._registry.projects.all()
+        self._topics |= await self._registry.topics.owners()
+        # The registry may have been read before a change that was followed meanwhile.
+        quotas = {each.id: each.quotas for each in projects} | self._changed
+        self._limits = {project: self._rules.limit(own, STORED_BYTES) for project, own in quotas.items()}
+        self._rates = {project: self._rules.limit(own, PUBLISH_BYTES) for project, own in quotas.items()}
+        self._names = {each.id: each.name for each in projects}
+        now = self._clock.monotonic()
+        self._debts = {project: until for project, until in self._debts.items() if until > now}
+        capacity = None if self._measured is None else await self._measured.capacity()
+        if self._measured is None and not self._is_limited():
+            return
+        stored = await self._log.stored(self._topics)
+        self._topics = {topic: self._topics[topic] for topic in stored}
+        share = FairShare[ProjectId](UNLIMITED if capacity is None else capacity)
+        for topic, size in stored.items():
+            share.add(size, self._topics[topic])
+        self._share, self._measured_at = share, self._clock.monotonic()
+
+    def by_name(self) -> Iterable[tuple[str, int, int]]:
+        """Return name, stored bytes and limit of every project, as of the last measurement; 0: no limit."""
+        return [(name, self.used(project), self.limit(project)) for project, name in self._names.items()]
+
+    def pressed(self) -> Iterable[Owner]:
+        """Return the topics of projects that have nearly as much as they may have."""
+        topics: dict[ProjectId, list[TopicId]] = {}
+        for topic, project in self._topics.items():
+            topics.setdefault(project, []).append(topic)
+        return [Owner(own, int(self.limit(project) * PRESSED_PART)) for project, own in topics.items()]
+
+    def _is_limited(self) -> bool:
+        return bool(self._rules.defaults[STORED_BYTES]) or any(self._limits.values())
+
+    def _refused(self, why: str) -> Exception:
+        if self._clock.monotonic() - self._measured_at > AGAIN_MILLISECONDS:
+            self.rounds.soon()
+        return exceeded(STORED_BYTES, why)
+
+
+async def needed_offsets(registry: Registry, cursors: Cursors) -> Mapping[TopicId, Offset]:
+    """Return the first offset of each topic that a subscription, or a snapshot, still needs."""
+    found: dict[TopicId, Offset] = {}
+    for topic, offset in [*(await cursors.places()).values(), *await registry.snapshots.floors()]:
+        found[topic] = min(found.get(topic, offset), offset)
+    return found

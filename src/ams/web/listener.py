@@ -1,0 +1,280 @@
+"""Listener: accepts the connections of one port and counts each from accept until it is lost.
+
+A connection costs an open file from its first moment, long before there is a request, or even a TLS handshake. So the
+limits are checked at accept: how many there may be, how many may be in their handshake, and how many a client address
+may have (a fair share of what is free). Connections beyond them are refused at once. They are counted by reason, and a
+line of the log says so, once a minute at most.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+
+from ams.core.fair_share import FairShare
+from ams.core.observing import Figure
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]
+"""Makes the protocol of a connection, which must call what it is given when it has lost the connection."""
+
+PAUSE_SECONDS = 0.2
+"""How long nothing is accepted after the system gave no file."""
+REPORT_SECONDS = 60.0
+"""Between two lines of the log about refused connections."""
+MAX_LINGERING = 64
+"""Refused connections that are kept open while their clients read why. One more, and the oldest is closed."""
+LINGER_SECONDS = 1.0
+_IPV6_CLIENT_BITS = 64
+"""A client has at least so many bits of IPv6 addresses to itself, and takes any of them."""
+
+REASONS = ("connections", "address", "handshakes", "proxy", "files")
+"""Why a connection is refused: too many are open, or of its address, or in their handshake; it is not from a proxy; the
+system has no file."""
+
+logger = structlog.get_logger("ams.web")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """How much a port takes.
+
+    Attributes:
+        connections: Open at a time, those in their handshake included.
+        handshakes: TLS handshakes under way at a time. Each takes 50 to 80 kB, and several times as much while a client
+            sends a large certificate.
+        handshake_seconds: Time for one.
+        goodbye_seconds: Time for the client to close TLS.
+        unshared: Networks of proxies. Many clients come from each, so no share limits them.
+        only_from: Networks that connections must come from; empty for any.
+    """
+
+    connections: int
+    handshakes: int = 1_000
+    handshake_seconds: float = 10.0
+    goodbye_seconds: float = 30.0
+    unshared: Sequence[Network] = ()
+    only_from: Sequence[Network] = ()
+
+
+class Listener:
+    """Accepts connections on one socket, from `start` to `close`. Used from one event loop.
+
+    `name` tells the port in logs and metrics. `refusal` is sent to a plain connection that is refused; one of TLS is
+    closed without a word, as none can be read before the handshake.
+    """
+
+    def __init__(
+        self, name: str, limits: ListenerLimits, *, context: ssl.SSLContext | None = None, refusal: bytes = b""
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.refused: Counter[str] = Counter()
+        self.failed_handshakes = 0
+        self._context = context
+        self._refusal = refusal
+        self._open: FairShare[str] = FairShare(limits.connections)
+        self._in_handshake: FairShare[str] = FairShare(limits.handshakes)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._lingering: deque[socket.socket] = deque()
+        self._socket: socket.socket | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._next_report = 0.0
+
+    @property
+    def open_connections(self) -> int:
+        """How many are open now."""
+        return self._open.used
+
+    def start(self, sock: socket.socket, factory: ProtocolFactory) -> None:
+        """Accept connections of a listening socket, which stays the caller's."""
+        sock.setblocking(False)
+        self._socket, self._factory = sock, factory
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and end handshakes that are under way; open connections stay."""
+        sock, self._socket = self._socket, None
+        if sock is None:
+            return
+        if self._pause is None:
+            self._loop.remove_reader(sock.fileno())
+        else:
+            self._pause.cancel()
+        for task in self._tasks:
+            task.cancel()
+        while self._lingering:
+            self._lingering.popleft().close()
+
+    async def wait_closed(self) -> None:
+        """Return when no handshake is under way any more."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _accept(self) -> None:
+        """Accept one connection: a second try finds none nearly always, and those that are open have their turn."""
+        try:
+            sock, address = self._socket.accept()  # type: ignore[union-attr]  # there is one until `close`
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._rest(error)
+            return
+        client = client_of(address[0])
+        why = self._why_refused(client, address[0])
+        if why is None:
+            self._take(sock, client)
+        else:
+            self._refuse(sock, why, address[0])
+
+    def _rest(self, error: OSError) -> None:
+        """Accept nothing for a moment: the socket stays readable, and the loop would spin."""
+        assert self._socket is not None
+        self._note_refusal("files", reason=error.strerror)
+        self._loop.remove_reader(self._socket.fileno())
+        self._pause = self._loop.call_later(PAUSE_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        assert self._socket is not None
+        self._pause = None
+        self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _take(self, sock: socket.socket, client: str) -> None:
+        place = _Place(self._open, client)
+        if self._context is not None:
+            self._in_handshake.add(1, client)
+        task = self._loop.create_task(self._connect(sock, place))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._connected, sock, place))
+
+    def _connect(self, sock: socket.socket, place: "_Place") -> Coroutine[Any, Any, Any]:
+        factory = partial(self._factory, place.give_back)
+        if self._context is None:
+            return self._loop.connect_accepted_socket(factory, sock)
+        return self._loop.connect_accepted_socket(
+            factory,
+            sock,
+            ssl=self._context,
+            ssl_handshake_timeout=self.limits.handshake_seconds,
+            ssl_shutdown_timeout=self.limits.goodbye_seconds,
+        )
+
+    def _connected(self, sock: socket.socket, place: "_Place", task: asyncio.Task[Any]) -> None:
+        """End the count of a handshake; close the connection when it came to nothing."""
+        self._tasks.discard(task)
+        if self._context is not None:
+            self._in_handshake.give_back(place.client)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            return
+        sock.close()
+        place.give_back()
+        if self._context is not None and isinstance(error, OSError):  # as are those of TLS, and of the time it may take
+            self.failed_handshakes += 1
+            logger.debug("handshake.failed", listener=self.name, reason=str(error))
+        elif isinstance(error, Exception):
+            logger.error("connection.failed", listener=self.name, error=type(error).__name__, exc_info=error)
+
+    def _why_refused(self, client: str, address: str) -> str | None:
+        limits = self.limits
+        if limits.only_from and not _is_within(address, limits.only_from):
+            return "proxy"
+        if self._open.used >= limits.connections:
+            return "connections"
+        if self._context is not None and self._in_handshake.used >= limits.handshakes:
+            return "handshakes"
+        has_room = self._open.room(client) and (self._context is None or self._in_handshake.room(client))
+        return None if has_room or _is_within(address, limits.unshared) else "address"
+
+    def _refuse(self, sock: socket.socket, why: str, address: str) -> None:
+        self._note_refusal(why, address=address)
+        if not self._refusal or self._context is not None:
+            sock.close()
+            return
+        try:
+            sock.setblocking(False)
+            sock.send(self._refusal)
+            sock.shutdown(socket.SHUT_WR)
+        except OSError:  # the client has left
+            sock.close()
+            return
+        # Closed with a request unread, TCP would take the answer back.
+        self._lingering.append(sock)
+        if len(self._lingering) > MAX_LINGERING:
+            self._lingering.popleft().close()
+        self._loop.call_later(LINGER_SECONDS, sock.close)
+
+    def _note_refusal(self, why: str, **details: object) -> None:
+        self.refused[why] += 1
+        now = time.monotonic()
+        if now < self._next_report:
+            return
+        self._next_report = now + REPORT_SECONDS
+        logger.warning(
+            "connections.refused",
+            listener=self.name,
+            why=why,
+            **details,
+            open=self._open.used,
+            refused=self.refused.total(),
+        )
+
+
+class _Place:
+    """The place of one connection among those that may be open."""
+
+    __slots__ = ("_among", "client")
+
+    def __init__(self, among: FairShare[str], client: str) -> None:
+        self._among: FairShare[str] | None = among
+        self.client = client
+        among.add(1, client)
+
+    def give_back(self) -> None:
+        """Count the connection no more."""
+        among, self._among = self._among, None
+        if among is not None:
+            among.give_back(self.client)
+
+
+def client_of(address: str) -> str:
+    """Return what a share belongs to: an IPv4 address, or a network of IPv6."""
+    if ":" not in address:
+        return address
+    parsed = _parsed(address)
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(int(parsed) >> (parsed.max_prefixlen - _IPV6_CLIENT_BITS))
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return an address as the system gives it, one of IPv4 that was mapped into IPv6 as what it is."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return getattr(parsed, "ipv4_mapped", None) or parsed
+
+
+def _is_within(address: str, networks: Sequence[Network]) -> bool:
+    return bool(networks) and any(_parsed(address) in network for network in networks)
+
+
+def connection_gauges(prefix: str, listeners: Iterable[Listener]) -> Iterator[Figure]:
+    """Yield how many connections are open, by port."""
+    found = [({"listener": each.name}, float(each.open_connections)) for each in listeners]
+    yield Figure(f"{prefix}_connections", "Open connections, by port.", found)
+
+
+def connection_counters(prefix: str, listeners: Sequence[Listener]) -> Iterator[Figure]:
+    """Yield how many connections were refused, and how many handshakes failed, by port."""
+    refused = [({"listener": each.name, "why": why}, float(each.refused[why])) for each in listeners for why in REASONS]
+    yield Figure(f"{prefix}_connections_refused", "Connections refused at accept, by port and reason.", refused)
+    failed = [({"listener": each.name}, float(each.failed_handshakes)) for each in listeners]
+    yield Figure(f"{prefix}_handshakes_failed", "TLS handshakes that came to nothing.", failed)

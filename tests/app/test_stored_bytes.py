@@ -1,0 +1,115 @@
+"""A project's bytes are its own: who publishes without end is refused, and takes no unread messages of others."""
+
+import base64
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.app.client import Client
+from tests.support.served import served
+from tests.support.waiting import wait_until
+
+MIB = 2**20
+SETTINGS = {"max_data_bytes": 16 * MIB, "segment_bytes": MIB, "reserve_bytes": MIB}
+LARGE = base64.b64encode(bytes(200_000)).decode()
+
+pytestmark = pytest.mark.embedded("what messages may take together is the data folder's")
+
+
+class Site(Client):
+    """A client of a service with a small limit."""
+
+    def flood(self) -> httpx.Response:
+        """Publish until that is refused; return the refusal."""
+        for _ in range(1_000):
+            answer = self.publish(LARGE, project="flooder")
+            if answer.status_code != 200:
+                return answer
+        raise AssertionError("nothing was ever refused")
+
+    def pull_all(self, project: str) -> int:
+        """Pull and acknowledge all; return how many there were."""
+        found = 0
+        while got := self.pull(project=project, maxMessages="1000"):
+            found += len(got)
+            path = f"/projects/{project}/subscriptions/ts:acknowledge"
+            self.post(path, json={"ackIds": [got[-1]["ackId"]]}).raise_for_status()
+        return found
+
+    def retain(self) -> None:
+        """Let the log keep itself in order, and the quotas be measured."""
+        service = self.given.run.service
+        assert service.embedded is not None
+        self.given.carry_out(service.embedded.retain())
+        self.given.carry_out(service.stored.measure())
+
+    def used(self) -> int:
+        shown = self.get("/projects/flooder:quotas").json()["quotas"]
+        return int(next(each["used"] for each in shown if each["name"] == "storedBytes"))
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[Site]:
+    with served(folder / "data", **SETTINGS) as service, Site(service, timeout=30, trust_env=False) as site:
+        yield site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with opened(tmp_path) as site:
+        site.prepare("victim").prepare("flooder")
+        yield site
+
+
+def test_unread_messages_of_others_stay_and_the_flooder_is_told(site: Site) -> None:
+    for _ in range(100):
+        site.publish("aGk=", project="victim").raise_for_status()
+    refused = site.flood()
+    assert (refused.status_code, refused.json()["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+    assert refused.json()["error"]["message"].startswith("Quota storedBytes of the project is exceeded: it has ")
+    assert 4 * MIB < site.used() < 9 * MIB
+    for _ in range(3):
+        site.retain()
+        assert site.publish(LARGE, project="flooder").status_code == 429
+        site.publish("aGk=", project="victim").raise_for_status()
+    assert site.pull_all("victim") == 103
+    site.publish(LARGE, project="victim").raise_for_status()
+
+
+def test_after_a_restart_it_is_the_same(tmp_path: Path) -> None:
+    with opened(tmp_path) as site:
+        site.prepare("victim").prepare("flooder")
+        site.publish("aGk=", project="victim").raise_for_status()
+        site.flood()
+        before = site.used()
+    with opened(tmp_path) as site:
+        wait_until(lambda: (site.retain(), site.used())[1] > before * 0.95)
+        assert site.publish(LARGE, project="flooder").status_code == 429
+        assert site.pull_all("victim") == 1
+
+
+def test_who_reads_what_it_publishes_goes_on_for_ever(site: Site) -> None:
+    for _ in range(12):
+        for _ in range(4):
+            site.publish(LARGE, project="flooder").raise_for_status()
+        assert site.pull_all("flooder") == 4
+        site.retain()
+    assert site.used() < 9 * MIB
+
+
+def test_a_repeated_publish_is_answered_though_there_is_no_room(site: Site) -> None:
+    first = site.publish(LARGE, project="flooder", key="k").json()
+    site.flood()
+    assert site.publish(LARGE, project="flooder", key="k").json() == first
+    assert site.publish(LARGE, project="flooder", key="other").status_code == 429
+
+
+def test_messages_of_a_deleted_topic_count_no_more(site: Site) -> None:
+    site.flood()
+    site.delete("/projects/flooder/topics/t").raise_for_status()
+    site.put("/projects/flooder/topics/t").raise_for_status()
+    site.retain()
+    site.publish(LARGE, project="flooder").raise_for_status()

@@ -1,0 +1,100 @@
+"""What the cases of both kinds share: a made-up day that is published, and a job that is driven through kills."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ams.client import Client, Message, wire
+from ams.client.wire.projects import create_project
+from demo.pipeline.samples import Sample
+from demo.pipeline.samples.mishaps import Mishaps
+from tests.faults.pipeline.kills import run_through_kills
+from tests.faults.pipeline.on_cluster import Kills
+from tests.support.service import LiveService
+
+DAY = date(2024, 3, 5)
+MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
+MORE_OF_A_BATCH = 4
+"""Batches are few where nothing is killed in them."""
+SPREAD = 6.0
+"""Seconds within which a driver is killed: of its start, or of the work on a batch."""
+
+Read = list[dict[str, Any]]
+
+
+def batch_of(messages: int, kills: int) -> int:
+    return messages * (1 if kills else MORE_OF_A_BATCH)
+
+
+def publish(service: LiveService, project: str, samples: Iterable[Sample], together: int = 1) -> Read:
+    """Publish samples in their order, so many of a topic at once; return them as the service keeps them."""
+    told = list(samples)
+    topics = sorted({sample.topic for sample in told})
+    with Client(service.base_url, service.token) as client:
+        client.call(create_project(project))
+        for topic in topics:
+            client.project(project).topic(topic).create()
+        for topic, run in groupby(told, key=lambda each: each.topic):
+            messages = [Message(each.data, dict(each.attributes)) for each in run]
+            for first in range(0, len(messages), together):
+                client.project(project).topic(topic).publish(messages[first : first + together])
+        return [
+            {
+                "topic": topic,
+                "offset": each.offset,
+                "publish_time": datetime.fromisoformat(each.publish_time),
+                "data": each.payload(),
+            }
+            for topic in topics
+            for each in client.call(wire.read_topic(project, topic))
+        ]
+
+
+def drive(
+    told: Mapping[str, Any],
+    service: LiveService,
+    folder: Path,
+    *,
+    kills: int,
+    seed: int,
+    more: Kills | None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a job through kills, as `told` to `driver`; return how often it was killed at work."""
+    work = Path(told["work"])
+    return run_through_kills(
+        command_of(write_told(told, service, folder, more)),
+        kills=kills,
+        working=lambda: is_at_work(work / "checkpoint"),
+        log=work / "log",
+        spread=SPREAD,
+        seed=seed,
+        environment=environment,
+        others=more.each if more else (),
+    ).kills
+
+
+def write_told(told: Mapping[str, Any], service: LiveService, folder: Path, more: Kills | None) -> Path:
+    """Write the file that tells `driver` of a job, on the cluster of `more` if any, and return its path."""
+    source = {"endpoint": service.base_url, "token": service.token, "project": folder.name}
+    settings = dict(more.settings) if more else {"spark.sql.shuffle.partitions": "1"}
+    work = Path(told["work"])
+    work.mkdir(exist_ok=True)
+    file = work / "told.json"
+    file.write_text(json.dumps({"source": source, "settings": settings, **told}))
+    return file
+
+
+def command_of(*files: Path) -> list[str]:
+    """Return the command that runs these jobs, one after another."""
+    return [sys.executable, "-m", "tests.faults.pipeline.driver", *map(str, files)]
+
+
+def is_at_work(checkpoint: Path) -> bool:
+    """Whether a batch has begun that has not ended; a run that is started again begins with it."""
+    numbers = [{int(file.name) for file in (checkpoint / name).glob("[0-9]*")} for name in ("offsets", "commits")]
+    return numbers[0] > numbers[1]

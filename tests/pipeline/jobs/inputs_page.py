@@ -1,0 +1,44 @@
+"""The tables of `docs/reference/job-inputs.md`, which say what the jobs make of what producers send."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "job-inputs.md").read_text()
+
+
+def rows(job: str, title: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of a table, without their backticks."""
+    section = PAGE.split(f"\n## {job}\n")[1].split("\n## ")[0].split(f"\n### {title}\n")[1].split("\n### ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    for line in lines[2:]:
+        yield [re.sub(r"^`(.*)`$", r"\1", cell.strip()) for cell in line.strip("|").split("|")]
+
+
+class Input(NamedTuple):
+    """A row: what a form, such as a kind of record or of file, may say by a key, and what becomes of it."""
+
+    form: str
+    key: str
+    example: str
+    result: str
+
+
+def inputs(job: str, forms: frozenset[str]) -> list[Input]:
+    """Return the rows of the table of keys, one for each form."""
+    return [
+        Input(form, key, example, result)
+        for key, where, example, result in rows(job, "Keys")
+        for form in (sorted(forms) if where == "all" else where.split(", "))
+    ]
+
+
+def shown(value: Any) -> str:
+    """Return a value as the tables show it."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+    if isinstance(value, list):
+        return ", ".join(" ".join(map(str, each.values())) for each in value)
+    return str(value)

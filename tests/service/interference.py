@@ -1,0 +1,41 @@
+"""Engines that fail, or while whose work something else happens."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+
+@contextlib.contextmanager
+def failing(owner: object, method: str, error: type[Exception]) -> Iterator[None]:
+    """Let a method raise an error until the block ends."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, method, fail)
+        yield
+
+
+Act = Callable[[], Awaitable[object]]
+
+
+@contextlib.contextmanager
+def interrupted(owner: object, method: str, before: Act | None = None, after: Act | None = None) -> Iterator[None]:
+    """Let something happen right before or right after the next call of a method."""
+    whole = getattr(owner, method)
+    with pytest.MonkeyPatch.context() as patch:
+
+        async def call(*given: Any, **more: Any) -> Any:
+            patch.setattr(owner, method, whole)
+            if before:
+                await before()
+            found = await whole(*given, **more)
+            if after:
+                await after()
+            return found
+
+        patch.setattr(owner, method, call)
+        yield

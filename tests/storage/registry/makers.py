@@ -1,0 +1,31 @@
+"""Records that tests make in a registry, a line each."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from ams.core.names import new_topic_id, new_uuid
+from ams.storage.registry.records import Project, Schema, SchemaContent, Subscription, Topic, User
+from ams.storage.registry.registry import Registry
+
+ANY = SchemaContent("json", "{}", None)
+
+
+def new_topic(registry: Registry, project: Project, name: str = "T", *schema: str, **more: Any) -> Awaitable[Topic]:
+    return registry.topics.create(new_topic_id(), project.id, name, *schema, **more)
+
+
+def new_subscription(
+    registry: Registry, project: Project, name: str = "S", topic: str = "T", **more: Any
+) -> Awaitable[Subscription]:
+    return registry.subscriptions.create(new_uuid(), project.id, name, topic, 10, **more)
+
+
+def new_schema(registry: Registry, project: Project, name: str = "X") -> Awaitable[Schema]:
+    return registry.schemas.create(project.id, name, ANY)
+
+
+async def new_token(registry: Registry, user: User, name: str = "ci", **more: Any) -> str:
+    """Make a named token that lasts and has all rights, unless more is said; return its text."""
+    said: dict[str, Any] = {"expires_on": None, "rights": None, "created_by": None} | more
+    _, text = await registry.named_tokens.create(user.id, name, **said)
+    return text

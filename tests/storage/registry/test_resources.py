@@ -1,0 +1,265 @@
+"""Projects, topics, subscriptions and registrations: what does not show in a single answer of the API.
+
+Names, makers at the same time, access lists, pages and labels, and what goes with what is deleted.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, select
+
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, Conflict, NotFound, SubscriptionGone
+from ams.core.names import new_uuid
+from ams.core.parallel_options import ParallelOptions
+from ams.storage.registry.records import Applicant, PageRequest, Project, Registration, Snapshot, Topic, User
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.tables import topics
+from tests.storage.registry.makers import new_schema, new_subscription, new_topic
+from tests.support.administration import make_project, make_user, open_registry
+
+EVERYTHING = PageRequest()
+LABELS = {"team": "weather", "stufe": "größer", "empty": "", "quoted": '"\\\0'}
+
+MAKERS: Mapping[str, Callable[..., Awaitable[Any]]] = {
+    "Project": lambda registry, _, name: make_project(registry, name),
+    "Topic": new_topic,
+    "Subscription": new_subscription,
+    "Schema": new_schema,
+    "User": lambda registry, project, name: make_user(registry, name, {project.id: ()}),
+    "User registration": lambda registry, _, name: registry.registrations.create(Applicant(name)),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+async def test_one_of_many_parallel_makers_wins(registry: Registry, project: Project, kind: str) -> None:
+    makers = [MAKERS[kind](registry, project, "N") for _ in range(20)]
+
+    outcomes = await asyncio.gather(*makers, return_exceptions=True)
+
+    lost = [str(each) for each in outcomes if isinstance(each, AlreadyExists)]
+    assert lost == [f"{kind} already exists"] * 19
+
+
+@pytest.mark.parametrize("kind", ["Topic", "Subscription", "Schema", "User"])
+async def test_nothing_is_made_in_a_project_that_is_gone(registry: Registry, kind: str) -> None:
+    gone = Project("gone", "gone", "", 0, 0, None)
+
+    with pytest.raises(NotFound, match=r"^project doesn't exist$"):
+        await MAKERS[kind](registry, gone, "N")
+
+    assert await registry.is_empty()
+
+
+class Listed:
+    """Topics or subscriptions: what has an access list, labels and pages."""
+
+    def __init__(self, registry: Registry, project: Project, kind: str) -> None:
+        self.records: Any = registry.topics if kind == "Topic" else registry.subscriptions
+        self._make, self._registry, self._project = MAKERS[kind], registry, project
+
+    async def make(self, name: str = "N", project: Project | None = None, **more: Any) -> Any:
+        return await self._make(self._registry, project or self._project, name, **more)
+
+    async def found(self) -> Any:
+        return await self.records.find(self._project.id, "N")
+
+
+@pytest.fixture(params=["Topic", "Subscription"])
+def listed(request: pytest.FixtureRequest, registry: Registry, project: Project) -> Listed:
+    return Listed(registry, project, request.param)
+
+
+async def test_names_are_case_sensitive(project: Project, listed: Listed) -> None:
+    made = await listed.make()
+
+    assert await listed.found() == made
+    assert await listed.records.find(project.id, "n") is None
+    assert await listed.records.ids() == {made.id}
+
+
+async def test_an_access_list_is_kept_in_order_at_once(registry: Registry, project: Project, listed: Listed) -> None:
+    users = {name: await make_user(registry, name, {project.id: ()}) for name in ("a", "b", "c")}
+    await listed.make()
+    await listed.found()
+
+    await listed.records.set_access_list(project.id, "N", ["c", "a", "c"])
+    assert (await listed.found()).authorized == {users["c"].id, users["a"].id}
+    assert await listed.records.access_list(project.id, "N") == ["c", "a"]
+
+    await listed.records.set_access_list(project.id, "N", [])
+    assert (await listed.found()).authorized == set()
+
+
+async def test_pages_may_be_cut_to_those_that_list_a_user(registry: Registry, project: Project, listed: Listed) -> None:
+    user = await make_user(registry, "anna", {project.id: ()})
+    for name in ("b", "a", "c"):
+        await listed.make(name)
+    await listed.make("elsewhere", await make_project(registry, "other"))
+    await listed.records.set_access_list(project.id, "a", ["anna"])
+
+    every = await listed.records.page(project.id, EVERYTHING)
+    hers = await listed.records.page(project.id, EVERYTHING, listed=user.id)
+
+    assert ([each.name for each in every.items], every.total) == (["c", "a", "b"], 3)
+    assert ([each.name for each in hers.items], hers.total) == (["a"], 1)
+
+
+@pytest.mark.parametrize("labels", [LABELS, {}], ids=["labels", "none"])
+async def test_labels_are_those_it_was_made_with(project: Project, listed: Listed, labels: Mapping[str, str]) -> None:
+    made = await listed.make(labels=labels)
+
+    assert made.labels == labels
+    assert await listed.found() == made
+    assert (await listed.records.page(project.id, EVERYTHING)).items == (made,)
+
+
+async def test_changed_labels_count_at_once(project: Project, listed: Listed) -> None:
+    made = await listed.make(labels={"a": "1"})
+    await listed.found()
+
+    for labels in (LABELS, {}):
+        changed = await listed.records.set_labels(project.id, "N", labels)
+        assert (changed.id, changed.labels) == (made.id, labels)
+        assert await listed.found() == changed
+    assert await listed.records.set_labels(project.id, "other", {}) is None
+
+
+async def test_a_snapshot_has_labels_that_may_change(registry: Registry, topic: Topic, clock: ManualClock) -> None:
+    project, name, later = topic.project_id, "N", clock.wall() + 1000
+    made = Snapshot(project, name, topic.id, topic.name, 0, clock.wall(), later, labels={"a": "1"})
+    await registry.snapshots.create(made)
+    assert await registry.snapshots.find(project, name) == made
+
+    assert await registry.snapshots.set_labels(project, name, LABELS)
+
+    assert (await registry.snapshots.find(project, name)).labels == LABELS
+    assert [each.labels for each in (await registry.snapshots.page(project, EVERYTHING)).items] == [LABELS]
+    assert not await registry.snapshots.set_labels(project, "other", {})
+    clock.advance(1000)
+    assert not await registry.snapshots.set_labels(project, name, {}), "it has expired"
+
+
+async def test_projects_come_oldest_first(registry: Registry) -> None:
+    for name in ("B", "A", "C"):
+        await make_project(registry, name)
+
+    assert [project.name for project in await registry.projects.all()] == ["B", "A", "C"]
+
+
+async def test_deleting_takes_everything_the_project_owns(registry: Registry, topic: Topic) -> None:
+    """HTTP contract 17.3, U12."""
+    project, other = await registry.projects.find("P"), await make_project(registry, "other")
+    anna = await make_user(registry, "anna", {project.id: ("consumer",), other.id: ()})
+    await registry.topics.set_access_list(project.id, "T", ["anna"])
+    subscription, kept = await new_subscription(registry, project), await new_topic(registry, other)
+
+    owned = await registry.projects.delete(project.id)
+
+    assert owned == ([topic.id], [subscription.id])
+    assert await registry.projects.find("P") is None
+    assert await registry.topics.ids() == {kept.id}
+    assert await registry.subscriptions.ids() == set()
+    left = await registry.users.by_id(anna.id)
+    assert [entry.project for entry in left.memberships] == ["other"]
+
+
+async def test_a_project_that_is_gone_can_not_be_changed_nor_deleted(registry: Registry, project: Project) -> None:
+    await registry.projects.delete(project.id)
+
+    assert await registry.projects.update(project.id, "new", "") is None
+    assert await registry.projects.delete(project.id) is None
+
+
+async def test_a_topic_made_again_is_another_one(registry: Registry, project: Project, topic: Topic) -> None:
+    await registry.topics.find(project.id, "T")
+
+    assert await registry.topics.delete(topic)
+    assert await registry.topics.find(project.id, "T") is None
+    assert not await registry.topics.delete(topic)
+
+    new = await new_topic(registry, project)
+    assert not await registry.topics.delete(topic)
+    assert await registry.topics.find(project.id, "T") == new
+
+
+async def test_a_page_is_read_by_index_without_sorting_all_topics(tmp_path: Path) -> None:
+    def plan(connection: Connection) -> str:
+        query = select(topics).where(topics.c.project_id == "p").order_by(topics.c.number.desc())
+        text = str(query.compile(connection, compile_kwargs={"literal_binds": True}))
+        return "; ".join(row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}"))
+
+    async with open_registry(tmp_path) as registry:
+        assert await registry._database.read(plan) == "SEARCH topics USING INDEX topics_by_project (project_id=?)"
+
+
+async def test_titles_name_subscriptions_and_projects_as_they_are_now(registry: Registry, project: Project) -> None:
+    first, second, _ = [await new_subscription(registry, project, name) for name in "ABC"]
+    await registry.projects.update(project.id, "Q", "")
+
+    titles = await registry.subscriptions.titles([first.id, second.id, new_uuid()])
+
+    assert titles == {first.id: ("Q", "A"), second.id: ("Q", "B")}
+    assert await registry.subscriptions.titles([]) == {}
+
+
+async def test_a_change_of_options_that_is_refused_changes_nothing(registry: Registry, project: Project) -> None:
+    made = await new_subscription(registry, project)
+
+    def refuse(before: ParallelOptions | None) -> ParallelOptions:
+        assert before is None
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await registry.subscriptions.change_options(project.id, "S", refuse)
+    with pytest.raises(SubscriptionGone):
+        await registry.subscriptions.change_options(project.id, "other", refuse)
+    assert await registry.subscriptions.find(project.id, "S") == made
+
+
+async def test_a_deleted_subscription_is_gone_at_once(registry: Registry, project: Project) -> None:
+    made = await new_subscription(registry, project)
+    await registry.subscriptions.find(project.id, "S")
+
+    assert await registry.subscriptions.delete(project.id, "S") == made
+    assert await registry.subscriptions.find(project.id, "S") is None
+    assert await registry.subscriptions.delete(project.id, "S") is None
+
+
+async def test_a_page_of_a_topic_leaves_detached_ones_out(registry: Registry, project: Project) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        options = ParallelOptions(filter='attributes.x = "\\"detached\\":true"', detached=name == "b")
+        await new_subscription(registry, project, name, options=None if name == "c" else options)
+    await new_subscription(registry, project, "f", topic="other")
+    await new_subscription(registry, await make_project(registry, "other"), "g")
+
+    first = await registry.subscriptions.page_of_topic(project.id, "T", PageRequest(2))
+    second = await registry.subscriptions.page_of_topic(project.id, "T", PageRequest(2, first.next_token))
+
+    assert (first.items, second.items) == (("e", "d"), ("c", "a"))
+    assert (first.total, second.next_token) == (4, "")
+
+
+async def test_of_many_parallel_decisions_on_a_registration_one_counts(registry: Registry) -> None:
+    asked = await registry.registrations.create(Applicant("anna"))
+
+    accepts = [registry.registrations.accept(asked.id, None) for _ in range(20)]
+    declines = [registry.registrations.decline(asked.id, None, "no") for _ in range(20)]
+    outcomes = await asyncio.gather(*accepts, *declines)
+
+    assert sum(bool(outcome) for outcome in outcomes) == 1
+
+
+async def test_a_user_and_its_registration_are_not_made_both(registry: Registry) -> None:
+    outcomes = await asyncio.gather(
+        make_user(registry, "anna"), registry.registrations.create(Applicant("anna")), return_exceptions=True
+    )
+
+    assert isinstance(outcomes[0], User)
+    if isinstance(outcomes[1], Registration):  # it came first: then it cannot be accepted
+        with pytest.raises(AlreadyExists, match=r"^User already exists$"):
+            await registry.registrations.accept(outcomes[1].id, None)
+        assert await registry.registrations.find(outcomes[1].id) == outcomes[1]

@@ -1,0 +1,126 @@
+"""Of two changes that are meant for one version at once, one is made and the other refused, on every database."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from ams.core.errors import ChangedMeanwhile
+from ams.core.issuer import Issuer
+from ams.core.parallel_options import ParallelOptions
+from ams.core.push_config import PushConfig
+from ams.core.versions import Precondition, version_of
+from ams.storage.registry.records import Project, SchemaContent, UserDetails
+from ams.storage.registry.registry import Registry
+from tests.storage.registry.makers import new_schema, new_subscription, new_topic
+from tests.support.administration import make_project, make_user, open_registry_at
+
+ROUNDS = 5
+T, S, X, ISSUER = "T", "S", "X", "I"
+
+
+class World:
+    """A project with one of each kind, and changes of them: of `number`, meant for what `expected` says."""
+
+    def __init__(self, registry: Registry, project: Project) -> None:
+        self.registry = registry
+        self.project = project
+
+    async def fill(self) -> None:
+        for number in range(1 + 2 * ROUNDS):
+            self.user = await make_user(self.registry, f"u{number}", {self.project.id: ("publisher",)})
+        await new_topic(self.registry, self.project)
+        await new_subscription(self.registry, self.project, options=ParallelOptions())
+        await new_schema(self.registry, self.project)
+        await self.registry.issuers.create(self.issuer(0), None)
+
+    def issuer(self, number: int) -> Issuer:
+        return Issuer(name=ISSUER, url="https://i.example", audiences=(f"audience-{number}",))
+
+    async def topic(self) -> object:
+        return await self.registry.topics.find(self.project.id, T)
+
+    async def subscription(self) -> object:
+        return await self.registry.subscriptions.find(self.project.id, S)
+
+    async def schema(self) -> Any:
+        return await self.registry.schemas.find(self.project.id, X)
+
+    async def member(self) -> object:
+        return await self.registry.users.by_id(self.user.id)
+
+    async def here(self) -> object:
+        return await self.registry.projects.find(self.project.name)
+
+    async def issuer_now(self) -> object:
+        return next(each for each in await self.registry.issuers.all() if each.name == ISSUER)
+
+    async def change_schema(self, number: int, expected: Precondition) -> object:
+        content = SchemaContent("json", f'{{"title": "{number}"}}', None)
+        return await self.registry.schemas.update(await self.schema(), content=content, expected=expected)
+
+
+Change = Callable[[World, int, Precondition], Awaitable[object]]
+Read = Callable[[World], Awaitable[object]]
+
+
+def access_list(world: World) -> Awaitable[object]:
+    return world.registry.topics.access_list(world.project.id, T)
+
+
+def push_to(number: int) -> PushConfig:
+    return PushConfig("http_endpoint", endpoint=f"https://e.example/{number}")
+
+
+CHANGES: Mapping[str, tuple[Read, Change]] = {
+    "an access list": (access_list, lambda w, n, e: w.registry.topics.set_access_list(w.project.id, T, [f"u{n}"], e)),
+    "a user on an access list": (
+        access_list, lambda w, n, e: w.registry.topics.change_access_list(w.project.id, T, [f"u{n}"], [], e),
+    ),
+    "a retention": (World.topic, lambda w, n, e: w.registry.topics.set_retention(w.project.id, T, n, e)),
+    "an ack deadline": (
+        World.subscription, lambda w, n, e: w.registry.subscriptions.set_ack_deadline(w.project.id, S, 20 + n, e),
+    ),
+    "options": (
+        World.subscription, lambda w, n, e: w.registry.subscriptions.change_options(
+            w.project.id, S, lambda _: ParallelOptions(message_retention=n), e),
+    ),
+    "a push configuration": (
+        World.subscription, lambda w, n, e: w.registry.subscriptions.change_push(
+            w.project.id, S, lambda _: push_to(n), None, e),
+    ),
+    "a schema": (World.schema, World.change_schema),
+    "roles": (World.member, lambda w, n, e: w.registry.users.set_roles(w.user.id, w.project.id, [f"role-{n}"], e)),
+    "a user": (
+        World.member, lambda w, n, e: w.registry.users.update(w.user.id, UserDetails(email=f"{n}@e.example"), None, e),
+    ),
+    "a project": (
+        World.here, lambda w, n, e: w.registry.projects.update(w.project.id, w.project.name, f"text {n}", e),
+    ),
+    "an issuer": (World.issuer_now, lambda w, n, e: w.registry.issuers.update(ISSUER, w.issuer(1 + n), e)),
+}  # fmt: skip
+"""How each kind is read, and changed to something with a number, if it has the version that is expected."""
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_of_two_changes_of_one_version_one_is_made(registry: Registry, registry_url: str, what: str) -> None:
+    world = World(registry, await make_project(registry))
+    await world.fill()
+    read, change = CHANGES[what]
+    # On PostgreSQL the second is another node's; a file of SQLite is one process's.
+    is_shared = registry_url.startswith("postgresql")
+    async with open_registry_at(registry_url) if is_shared else contextlib.nullcontext(registry) as other:
+        worlds = [world, World(other, world.project)]
+        worlds[1].user = world.user
+        newest = world
+        for turn in range(ROUNDS):
+            expected = Precondition(frozenset({version_of(await read(newest))}))
+            both = [change(each, 1 + 2 * turn + place, expected) for place, each in enumerate(worlds)]
+            outcomes = await asyncio.gather(*both, return_exceptions=True)
+
+            assert sorted(isinstance(each, ChangedMeanwhile) for each in outcomes) == [False, True], outcomes
+            assert sum(isinstance(each, Exception) for each in outcomes) == 1, outcomes
+            newest = worlds[isinstance(outcomes[0], Exception)]  # it has surely heard of the change
+            assert version_of(await read(newest)) not in (expected.versions or ())

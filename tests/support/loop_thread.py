@@ -1,0 +1,51 @@
+"""An event loop in a thread of its own, for services that tests ask from outside of it."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
+
+import uvloop
+
+from tests.support.waiting import PATIENCE_SECONDS
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def on_loop_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[tuple[T, asyncio.AbstractEventLoop]]:
+    """Keep an async context open until the block ends; gives what it gives, and its loop.
+
+    What its start or its end raises is raised here.
+    """
+    started: Future[tuple[T, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    ended: Future[None] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with opened as found:
+            started.set_result((found, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                runner.run(serve())
+            except BaseException as error:
+                (ended if started.done() else started).set_exception(error)
+            else:
+                ended.set_result(None)
+
+    # A daemon: an event loop with a connection that a failed stop left open never closes.
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    found, loop, stop = started.result(PATIENCE_SECONDS)
+    try:
+        yield found, loop
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        ended.result(PATIENCE_SECONDS)
+        thread.join(PATIENCE_SECONDS)

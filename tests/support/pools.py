@@ -1,0 +1,40 @@
+"""Pools of workers for tests: one that counts what its workers did, and one whose workers do nothing."""
+
+from typing import Any
+
+from ams.workers import Pool
+from tests.support.waiting import wait_until_async
+
+
+class CountedPool(Pool):
+    """A pool of one worker that says how many tasks it has done."""
+
+    tasks = 0
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def done(self, *args: Any, **others: Any) -> Any:
+        self.tasks += 1
+        return super().done(*args, **others)
+
+
+class FailingPool(Pool):
+    """A pool none of whose workers does what it is asked."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(1)
+        self._error = error
+
+    def is_ready(self, size: int = 0) -> bool:
+        return True
+
+    def done(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+
+async def ready_pool() -> CountedPool:
+    """Return a pool whose worker has begun; the caller closes it."""
+    pool = CountedPool()
+    await wait_until_async(pool.is_ready)
+    return pool

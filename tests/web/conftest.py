@@ -1,0 +1,9 @@
+import asyncio
+from collections.abc import Callable, Mapping
+
+import uvloop
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Have each async test run in both event loops: they close files in ways of their own."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -77,7 +77,7 @@ async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch):
     assert await hangs == ("a", 1)
 
 
-async def test_a_caller_who_goes_away_harms_no_other():
+async def test_a_caller_who_goes_away_harms_no_other_and_closing_tells_those_who_wait():
     asked = Asked()
     shared = SharedRequest(asked)
     one, two = asyncio.create_task(shared("a")), asyncio.create_task(shared("a"))
@@ -86,28 +86,20 @@ async def test_a_caller_who_goes_away_harms_no_other():
     await turns()
     asked.gates[0].set_result(None)
     assert await two == ("a", 1)
+    waiting = asyncio.create_task(shared("a"))
+    await turns()
+    await shared.close()
+    with pytest.raises(LogUnavailable):
+        await waiting
 
 
-async def test_an_error_goes_to_all_who_share_it_and_to_nobody_else():
+async def test_an_error_goes_to_all_who_share_it():
     async def fails(key):
         raise ValueError(key)
 
     shared = SharedRequest(fails)
     for each in await asyncio.gather(shared("a"), shared("a"), return_exceptions=True):
         assert isinstance(each, ValueError)
-    gone = asyncio.create_task(shared("a"))
-    await asyncio.sleep(0)
-    gone.cancel()
-    await turns()
-
-
-async def test_who_waits_when_it_closes_is_told():
-    shared = SharedRequest(Asked())
-    waiting = asyncio.create_task(shared("a"))
-    await turns()
-    await shared.close()
-    with pytest.raises(LogUnavailable):
-        await waiting
 
 
 async def test_what_is_asked_for_together_is_asked_in_one_question_and_answered_each():
@@ -129,20 +121,11 @@ async def test_what_is_asked_for_together_is_asked_in_one_question_and_answered_
     assert len(asked) <= 2
 
 
-async def test_a_question_holds_no_more_than_so_many():
+async def test_an_error_of_the_question_is_that_of_all_who_asked_and_no_question_is_too_large():
     sizes = []
 
     async def ask(items):
         sizes.append(len(items))
-        return items
-
-    together = BatchedRequest(ask)
-    assert await asyncio.gather(*(together(number) for number in range(AT_ONCE + 1))) == list(range(AT_ONCE + 1))
-    assert sizes == [AT_ONCE, 1]
-
-
-async def test_an_error_of_the_question_is_that_of_all_who_asked_and_the_next_one_is_asked():
-    async def ask(items):
         if "bad" in items:
             raise LogUnavailable
         return items
@@ -150,7 +133,8 @@ async def test_an_error_of_the_question_is_that_of_all_who_asked_and_the_next_on
     together = BatchedRequest(ask)
     answers = await asyncio.gather(*(together(each) for each in ("bad", "good")), return_exceptions=True)
     assert [type(each) for each in answers] == [LogUnavailable, LogUnavailable]
-    assert await together("good") == "good"
+    assert await asyncio.gather(*(together(number) for number in range(AT_ONCE + 1))) == list(range(AT_ONCE + 1))
+    assert sizes == [2, AT_ONCE, 1]
 
 
 async def test_who_leaves_does_not_harm_the_others_and_closing_tells_those_who_wait():

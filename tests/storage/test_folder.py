@@ -1,64 +1,61 @@
+"""The data folder: who may use it, and whether it is still as it was."""
+
+import contextlib
 import errno
 import fcntl
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ams.core.errors import Unusable
+from ams.core.supervisor import Supervisor
+from ams.storage import data_check
+from ams.storage.data_check import DataCheck
 from ams.storage.files import Disk
 from ams.storage.folder import Folder, is_in_use, is_ours
 from tests.support.service import live_service
+from tests.support.waiting import wait_until_async
 
 
-def test_a_new_folder_is_made_for_the_owner_only(tmp_path: Path) -> None:
+def test_a_new_folder_is_for_the_owner_only_and_its_name_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(Disk, "sync_folder", lambda _, path: synced.append(path))
+
     folder = Folder.take(str(tmp_path / "data"))
 
     assert os.stat(folder.path).st_mode & 0o777 == 0o700
     assert is_ours(folder.path)
-    folder.release()
-
-
-def test_the_name_of_a_new_folder_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    monkeypatch.setattr(Disk, "sync_folder", lambda _, path: synced.append(path))
-
-    Folder.take(str(tmp_path / "data")).release()
-
     assert synced[0] == str(tmp_path)
-
-
-def test_a_folder_in_use_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    folder = Folder.take(str(tmp_path / "data"))
-
-    with pytest.raises(Unusable, match="in use by another process; stop it or choose another with --data"):
-        Folder.take(str(tmp_path / "data"))
     folder.release()
-    Folder.take(str(tmp_path / "data")).release()
 
 
-def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "letters.txt").write_text("dear")
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("data/letters.txt", "dear", r"holds other files \(letters.txt"),
+        ("data/ams-data", "99\n", "upgrade"),
+        ("data", "", "choose another with --data"),
+    ],
+)
+def test_what_is_no_folder_of_ours_is_refused_and_left_alone(
+    tmp_path: Path, name: str, content: str, error: str
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    before = sorted(tmp_path.rglob("*"))
 
-    with pytest.raises(Unusable, match=r"holds other files \(letters.txt"):
-        Folder.take(str(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == ["letters.txt"]
-
-
-def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ams-data").write_text("99\n")
-
-    with pytest.raises(Unusable, match="upgrade"):
-        Folder.take(str(tmp_path))
-
-
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("")
-
-    with pytest.raises(Unusable, match="choose another with --data"):
+    with pytest.raises(Unusable, match=error):
         Folder.take(str(tmp_path / "data"))
+    if name == "data/letters.txt":
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_first_start_that_was_cut_short_does_not_make_the_folder_foreign(tmp_path: Path) -> None:
@@ -70,19 +67,19 @@ def test_a_first_start_that_was_cut_short_does_not_make_the_folder_foreign(tmp_p
     assert is_ours(str(tmp_path))
 
 
-@pytest.mark.parametrize("left", ["lock removed", "lock replaced", "folder renamed"])
+@pytest.mark.parametrize("left", ["all as it was", "lock removed", "lock replaced", "folder renamed"])
 def test_a_folder_is_in_use_whatever_becomes_of_its_lock_file(tmp_path: Path, left: str) -> None:
     data = tmp_path / "data"
     folder = Folder.take(str(data))
     if left == "folder renamed":
         data = data.rename(tmp_path / "renamed")
-    else:
+    elif left != "all as it was":
         (data / "lock").unlink()
     if left == "lock replaced":
         (data / "lock").write_text("")
 
     assert is_in_use(str(data))
-    with pytest.raises(Unusable, match="in use by another process"):
+    with pytest.raises(Unusable, match="in use by another process; stop it or choose another with --data"):
         Folder.take(str(data))
     folder.release()
     assert not is_in_use(str(data))
@@ -121,3 +118,106 @@ def test_where_a_folder_cannot_be_locked_its_file_is(tmp_path: Path, monkeypatch
         Folder.take(folder.path)
     folder.release()
     assert not is_in_use(folder.path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "data"
+    made.mkdir()
+    with contextlib.closing(sqlite3.connect(made / "registry.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE users (name TEXT)")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_check, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(data_check, "LOCKED_SECONDS", 0)
+
+
+@contextlib.contextmanager
+def locked(database: Path) -> Iterator[None]:
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def check_of(folder: Path) -> DataCheck:
+    return DataCheck([str(folder)], [str(folder / "registry.db")])
+
+
+def trouble(check: DataCheck) -> str | None:
+    check.look()
+    return check.trouble
+
+
+def test_a_locked_database_is_a_trouble_until_it_is_let_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = check_of(folder)
+    assert trouble(check) is None
+
+    with locked(folder / "registry.db"):
+        assert trouble(check) == f"{folder}/registry.db is locked by another process"
+    assert trouble(check) is None
+
+    monkeypatch.setattr(data_check, "LOCKED_SECONDS", 60)
+    with locked(folder / "registry.db"):
+        assert trouble(check) is None, "it is locked for a moment only"
+
+
+def move_aside(folder: Path) -> None:
+    folder.rename(folder.parent / "before")
+    shutil.copytree(folder.parent / "before", folder)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (shutil.rmtree, ": No such file or directory"),
+        (move_aside, " was replaced while it was in use"),
+        (lambda folder: (folder / "registry.db").unlink(), "/registry.db: No such file or directory"),
+        (lambda folder: (folder / "registry.db").write_bytes(b"x" * 4096), "/registry.db: file is not a database"),
+    ],
+    ids=["a folder that is gone", "another one in its place", "a database without its file", "no database any more"],
+)
+def test_what_is_not_as_it_was_is_a_trouble(folder: Path, harm: Callable[[Path], object], said: str) -> None:
+    check = check_of(folder)
+
+    harm(folder)
+
+    files = sorted(folder.rglob("*"))
+    assert trouble(check) == f"{folder}{said}"
+    assert sorted(folder.rglob("*")) == files, "no file is made"
+
+
+def test_a_file_that_is_missing_is_a_trouble_unless_it_is_just_being_removed(folder: Path) -> None:
+    segment = folder / "1.log"
+    named = [str(segment)]
+    check = DataCheck([str(folder)], [], lambda: named)
+    segment.touch()
+    assert trouble(check) is None
+    segment.unlink()
+    assert trouble(check) is None, "it may be named no more at the next look"
+    assert trouble(check) == f"{segment}: No such file or directory"
+    named.clear()
+    assert trouble(check) is None
+
+
+def test_a_look_that_does_not_return_is_a_trouble(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = check_of(folder)
+
+    monkeypatch.setattr(data_check, "SILENT_SECONDS", 0)
+
+    assert check.trouble == "the data folder does not answer"
+
+
+async def test_while_it_runs_it_looks_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_check, "LOOK_SECONDS", 0.01)
+    check, watched = check_of(folder), Supervisor()
+
+    async with check.running(watched):
+        with locked(folder / "registry.db"):
+            await wait_until_async(lambda: check.trouble)
+        await wait_until_async(lambda: check.trouble is None)
+
+    assert watched.failure is None

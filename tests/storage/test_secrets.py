@@ -18,20 +18,16 @@ def test_a_token_of_any_length_reads_back_for_its_owner(token: str) -> None:
     assert ONE.decrypt(ONE.encrypt(token, OWNER), OWNER) == token
 
 
-def test_a_sealed_token_is_of_no_use_in_another_users_row() -> None:
+def test_a_sealed_token_is_of_no_use_in_another_users_row_nor_with_a_flipped_bit() -> None:
     sealed = ONE.encrypt("token", OWNER)
 
     with pytest.raises(Damaged):
         ONE.decrypt(sealed, "thief")
-
-
-@pytest.mark.parametrize("place", [0, 5, 12, 20, -1])
-def test_a_sealed_token_with_a_flipped_bit_is_damaged(place: int) -> None:
-    sealed = bytearray(ONE.encrypt("token", OWNER))
-    sealed[place] ^= 1
-
-    with pytest.raises(Damaged):
-        ONE.decrypt(bytes(sealed), OWNER)
+    for place in (0, 5, 12, 20, -1):
+        flipped = bytearray(sealed)
+        flipped[place] ^= 1
+        with pytest.raises(Damaged):
+            ONE.decrypt(bytes(flipped), OWNER)
 
 
 def test_another_key_neither_reads_nor_finds() -> None:
@@ -39,12 +35,6 @@ def test_another_key_neither_reads_nor_finds() -> None:
         OTHER.decrypt(ONE.encrypt("token", OWNER), OWNER)
     assert OTHER.digest("token") != ONE.digest("token")
     assert OTHER.fingerprint != ONE.fingerprint
-
-
-@given(st.text())
-def test_any_text_has_one_digest(token: str) -> None:
-    assert ONE.digest(token) == ONE.digest(token)
-    assert len(ONE.digest(token)) == 64
 
 
 def test_a_new_token_is_64_lower_case_hex_digits_and_never_the_same() -> None:
@@ -57,6 +47,7 @@ def test_a_new_token_is_64_lower_case_hex_digits_and_never_the_same() -> None:
 
 def test_a_key_file_is_made_once_for_the_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "token.key"
+    path.with_suffix(".key.new").write_text("half a ke")  # a crash left it
 
     first = key_file(str(path), create=True)
 
@@ -72,12 +63,6 @@ def test_a_lost_key_is_not_replaced_behind_the_operators_back(tmp_path: Path) ->
         key_file(str(tmp_path / "token.key"), create=False)
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_draft_left_by_a_crash_does_not_matter(tmp_path: Path) -> None:
-    (tmp_path / "token.key.new").write_text("half a ke")
-
-    assert len(key_file(str(tmp_path / "token.key"), create=True)) == 32
 
 
 @pytest.mark.parametrize("text", ["", "00", "zz" * 32, "00" * 33, "é" * 64])

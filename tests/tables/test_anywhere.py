@@ -1,24 +1,20 @@
 """What holds of a table wherever it lies: in a folder, or on S3."""
 
 import multiprocessing
-import pickle
-from collections.abc import Iterator
-from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from ams.tables import log, upkeep
 from ams.tables.errors import WrongTable
-from ams.tables.files import File
+from ams.tables.files import File, read
 from ams.tables.location import Location
 from ams.tables.snapshot import exists
 from ams.tables.table import Table
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_batches, contents, table, write
-from tests.tables.test_commit import commit_raw, race
+from tests.tables.test_table import commit_raw, race
 
 
 def test_a_batch_is_added_once_however_often_it_comes(anywhere: str) -> None:
@@ -71,17 +67,6 @@ def test_rows_are_replaced_by_partition_and_all_together_in_one_commit(anywhere:
     results.replace([])
     assert contents(anywhere) == {}
     assert [row for rows in results.snapshot(before).batches(["n"]) for row in rows["n"].to_pylist()] == [3, 1, 2]
-
-
-def test_earlier_versions_are_read_by_number_and_time(anywhere: str) -> None:
-    append(table(anywhere), 0, [(1, MONDAY)])
-    before = table(anywhere).snapshot()
-    append(table(anywhere), 1, [(2, MONDAY)])
-
-    for at in (before.version, before.time):
-        assert [row for rows in table(anywhere).snapshot(at).batches(["n"]) for row in rows["n"].to_pylist()] == [1]
-    with pytest.raises(WrongTable, match="has no version"):
-        table(anywhere).snapshot(before.time - timedelta(days=1))
 
 
 def test_new_columns_come_by_a_commit_of_their_own_first(anywhere: str) -> None:
@@ -140,17 +125,6 @@ def test_a_byte_that_changed_is_found_by_reading_or_changes_no_row(anywhere: str
     assert found > 30
 
 
-def test_vacuum_removes_what_no_version_needs(anywhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    append(table(anywhere), 0, [(1, MONDAY)])
-    orphan = write(table(anywhere), [(9, MONDAY)])[0].path
-    monkeypatch.setattr(DeltaTable, "vacuum", lambda *_, **__: [orphan])  # as if it were old
-
-    assert upkeep.vacuum(anywhere, dry_run=False) == [orphan]
-
-    assert upkeep.check(anywhere).unknown == []
-    assert contents(anywhere) == {(1, MONDAY): 1}
-
-
 def test_it_is_read_with_checkpoints_of_the_log(anywhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
     append_batches(anywhere, 5)
@@ -174,23 +148,14 @@ def test_two_runs_at_once_that_replace_days_of_their_own_both_do(anywhere: str) 
     assert contents(anywhere) == {(19, MONDAY): 1, (19, TUESDAY): 1}
 
 
-def test_tasks_write_and_read_it_by_its_address_alone(anywhere: str) -> None:
+def test_tasks_read_it_by_its_address_alone(anywhere: str) -> None:
     append(table(anywhere), 0, [(1, MONDAY)])
-    writer, files = table(anywhere), table(anywhere).snapshot().files
 
-    sent: tuple[Any, Any] = pickle.loads(pickle.dumps((writer.location, files)))
-
-    assert sent == (Location.of(anywhere), files)
-    assert list(_rows(sent)) == [(1, MONDAY)]
-
-
-def _rows(sent: tuple[Any, Any]) -> Iterator[tuple[int, date]]:
-    from ams.tables.files import read
-
-    location, files = sent
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        yield from ((row["n"], row["day"]) for row in pool.apply(_read, (read, location, files)))
+        found = pool.apply(rows_of, (table(anywhere).location, table(anywhere).snapshot().files))
+
+    assert found == [{"n": 1, "day": MONDAY}]
 
 
-def _read(read: Any, location: Location, files: Any) -> list[dict[str, Any]]:
+def rows_of(location: Location, files: list[File]) -> list[dict[str, Any]]:
     return [row for rows in read(location, files, SCHEMA) for row in rows.to_pylist()]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from ams.tables import log
 from ams.tables.errors import WrongTable
-from ams.tables.location import Location
 from ams.tables.upkeep import merge
 from tests.tables.losing import DAMAGES, Lost, Machine
-from tests.tables.making import MONDAY, SCHEMA, TUESDAY, Rows, append, append_batches, contents, table, write
+from tests.tables.making import MONDAY, TUESDAY, Rows, append, append_batches, contents, table, write
 
 BATCHES: list[Rows] = [[(1, MONDAY), (2, TUESDAY)], [(3, MONDAY)], [(4, TUESDAY), (5, MONDAY)]]
 FOREVER = 10**9
@@ -180,14 +179,6 @@ def test_a_checkpoint_with_a_note_is_removed_and_the_log_read_without_it(tmp_pat
 
     assert contents(tmp_path) == {(number, MONDAY): 1 for number in range(4)}
     assert [each.name for each in folder.glob("*checkpoint*")] == ["00000000000000000002.checkpoint.parquet"]
-
-
-def test_a_commit_of_another_program_is_whole_when_it_can_be_read(tmp_path: Path) -> None:
-    DeltaTable.create(str(tmp_path), SCHEMA)
-
-    assert Location.of(str(tmp_path)) is not None
-    assert log.recover(table(tmp_path).location) == []
-    assert log.commit_info(Location.of(str(tmp_path)), 0)["operation"] == "CREATE TABLE"
 
 
 def test_commits_say_what_they_do_and_how_many_actions_they_have(tmp_path: Path) -> None:

@@ -84,8 +84,3 @@ def test_readers_skip_files_by_their_ranges(tmp_path: Path, rows: list[dict[str,
 
     assert len(delta.file_uris(file_pruning_predicate="n >= 203")) < len(ODD) - 2
     assert pl.scan_delta(str(tmp_path)).filter(pl.col("n") == 205).collect()["n"].to_list() == [205]
-
-
-def test_earlier_versions_are_read(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    assert pl.scan_delta(str(tmp_path), version=1).collect().height == len(ODD)
-    assert len(rows) == 3 * len(ODD)

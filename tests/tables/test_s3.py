@@ -19,7 +19,7 @@ from ams.tables.location import Bucket, Location
 from tests.support import parts
 from tests.support import s3 as server
 from tests.tables.making import MONDAY, QUERY, TUESDAY, append, append_batches, contents, table, write
-from tests.tables.test_commit import commit_raw
+from tests.tables.test_table import commit_raw
 
 _TRIES = 10
 Row = tuple[int, date | None]

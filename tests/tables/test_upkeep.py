@@ -14,7 +14,7 @@ from ams.tables.files import File
 from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 from ams.tables.table import Table
-from ams.tables.upkeep import check, history, merge, restore, together, vacuum
+from ams.tables.upkeep import check, history, merge, restore, vacuum
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_batches, contents, table, write
 
 LONG_AGO = time.time() - timedelta(days=60).total_seconds()
@@ -57,12 +57,18 @@ def test_a_merge_says_that_rows_are_the_same_and_keeps_the_number_of_the_batch(r
     assert append(table(root), 3, [(3, MONDAY)])
 
 
-def test_only_the_partitions_that_are_named_are_merged(root: str) -> None:
+def test_only_the_partitions_that_are_named_are_merged_and_large_merges_in_parts(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_TOGETHER_BYTES", 1)
     append_batches(root, 2, MONDAY, TUESDAY)
 
     assert merge(root, [{"day": "2024-03-05"}]) == 2
-
     assert [file.partition["day"] for file in open_table(root).files] == ["2024-03-04", "2024-03-04", "2024-03-05"]
+
+    append(table(root), 2, [(2, MONDAY), (2, TUESDAY)])
+    assert merge(root) == 5
+    assert [done.what for done in history(root, 2)] == ["merge", "merge"]
 
 
 def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(root: str) -> None:
@@ -72,21 +78,6 @@ def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(roo
     assert merge(root, file_bytes=size) == 0
     assert merge(root, file_bytes=3 * size) == 6
     assert [file.rows for file in open_table(root).files] == [3, 3]
-
-
-def test_large_merges_are_committed_in_parts(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "_TOGETHER_BYTES", 1)
-    append_batches(root, 2, MONDAY, TUESDAY)
-
-    assert merge(root) == 4
-
-    assert [done.what for done in history(root, 2)] == ["merge", "merge"]
-
-
-def test_files_are_put_together_up_to_a_size() -> None:
-    files = [File(str(size), size, 1, {}, {}, {}, {}) for size in (3, 3, 5, 9, 1)]
-
-    assert [[file.size for file in some] for some in together(files, 8)] == [[3, 3], [5], [9], [1]]
 
 
 def test_a_merge_of_what_lacks_rows_is_refused_and_changes_nothing(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,12 +229,6 @@ def test_the_history_tells_each_commit_newest_first(root: str) -> None:
     ]
     assert began < found[-1].time <= found[0].time <= datetime.now(UTC)
     assert [each.version for each in history(root, 2)] == [3, 2]
-
-
-def test_the_history_of_another_program_is_told_in_its_words(tmp_path: Path) -> None:
-    DeltaTable.create(str(tmp_path), SCHEMA)
-
-    assert [(each.what, each.rows) for each in history(str(tmp_path))] == [("create table", 0)]
 
 
 def test_what_is_damaged_and_what_no_commit_knows_is_found(root: str) -> None:

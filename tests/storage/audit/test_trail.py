@@ -1,22 +1,31 @@
+"""The audit trail: lines of a file, which are also rows of a table, and failed logins among them."""
+
 import contextlib
 import errno
+import json
 import os
 import secrets
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from ams.core.attempts import Attempts
 from ams.core.clock import DAY, ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.supervisor import Supervisor
+from ams.storage.audit.event import AuditEvent, moment, read, written
+from ams.storage.audit.logins import ADDRESSES, EACH, FailedLogins
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import FileTrail, LineFile, events_in
+from ams.storage.audit.trail import FileTrail, LineFile, events_in, portions_from_the_end
 from ams.storage.free_space import FreeSpace
-from tests.storage.audit.events import event, kept
+from tests.storage.audit.events import NOON, event, kept
 from tests.support.waiting import wait_until_async
 
 
@@ -174,3 +183,142 @@ async def test_what_clients_write_is_cut_and_nothing_like_a_token_kept(path: str
     assert token not in line
     assert len(line) < 1000
     assert await kept(records) == list(events_in(path))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@settings(max_examples=20, deadline=None)
+@given(actor=TEXT, resource=TEXT, reason=TEXT, at=st.integers(-(10**9), 10**9), times=st.integers(1, 10**6))
+def test_what_is_written_is_one_line_and_read_back(actor: str, resource: str, reason: str, at: int, times: int) -> None:
+    one = event(at, actor=actor, resource=resource, reason=reason, times=times)
+
+    assert read(written(one)) == one
+    assert written(one).count(b"\n") == 1
+
+
+def test_times_are_those_of_rfc_3339() -> None:
+    assert b'"time":"2023-11-14T22:13:20.005Z"' in written(event(5))
+    assert moment("2023-11-14T22:13:20.005Z") == moment("2023-11-14T23:13:20.005+01:00") == NOON + 5
+    assert moment("2023-11-14") == moment("2023-11-14T00:00:00") == moment("2023-11-14T00:00:00Z")
+
+
+def test_the_file_is_for_the_owner_only_and_after_a_torn_line_the_next_one_is_whole(path: str) -> None:
+    first, second, third = event(), event(), event()
+    LineFile(path).append(first)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    with Path(path).open("ab") as file:
+        file.write(written(second)[:40])
+
+    LineFile(path).append(third)
+
+    assert list(events_in(path)) == [first, third]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"code": 10**12}, {"code": -1}, {"times": 2**31}, {"times": 0}, {"id": "x" * 37},
+        {"time": "yesterday"},
+    ],
+)  # fmt: skip
+def test_a_line_that_somebody_else_wrote_and_no_table_takes_is_passed_by(path: str, said: dict[str, object]) -> None:
+    """One of them would keep all that follow it out of the table."""
+    one = event()
+    Path(path).write_bytes(json.dumps(json.loads(written(one)) | said).encode() + b"\n" + written(one))
+
+    assert list(events_in(path)) == [one]
+
+
+def test_a_file_that_is_renamed_or_removed_is_left_to_itself(path: str) -> None:
+    lines, events = LineFile(path), [event() for _ in range(4)]
+    lines.append(events[0])
+    os.rename(path, path + ".1")
+    lines.append(events[1])
+    os.unlink(path)
+    lines.append(events[2])
+    lines.append(events[3])
+
+    assert list(events_in(path + ".1")) == events[:1]
+    assert list(events_in(path)) == events[2:]
+    seen = []
+    while found := lines.unread():
+        seen += found
+        lines.have_read()
+    assert seen == events
+
+
+@settings(max_examples=10, deadline=None)
+@given(lengths=st.lists(st.integers(0, 40_000), max_size=8))
+def test_portions_from_the_end_are_all_events(tmp_path_factory: pytest.TempPathFactory, lengths: list[int]) -> None:
+    path = str(tmp_path_factory.mktemp("audit") / "audit.jsonl")
+    lines, events = LineFile(path), [event(reason="x" * length) for length in lengths]
+    for each in events:
+        lines.append(each)
+    lines.close()
+
+    portions = list(portions_from_the_end(path))
+
+    assert [each for _, portion in reversed(portions) for each in portion] == events
+    assert [begin for begin, _ in portions][-1:] == [0][: len(portions)]
+
+
+class Kept:
+    """A trail that keeps events in memory."""
+
+    def __init__(self) -> None:
+        self.events: list[AuditEvent] = []
+
+    async def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
+
+
+@pytest.fixture
+def kept_events() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def logins(kept_events: Kept, clock: ManualClock) -> FailedLogins:
+    return FailedLogins("ams", kept_events, Attempts(0, clock), clock)
+
+
+async def fail(logins: FailedLogins, address: str, times: int = 1, actor: str = "") -> None:
+    for _ in range(times):
+        await logins.failed(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
+
+
+async def test_a20_failed_logins_are_counted_and_the_first_are_an_event_each(
+    logins: FailedLogins, kept_events: Kept
+) -> None:
+    await fail(logins, "192.0.2.1", 3)
+
+    assert logins.failures == 3
+    assert [(each.action, each.address, each.code, each.result, each.times) for each in kept_events.events] == [
+        ("login", "192.0.2.1", 401, "refused", 1)
+    ] * 3
+
+
+async def test_the_others_of_a_minute_are_one_event_of_who_it_always_was(
+    logins: FailedLogins, kept_events: Kept, clock: ManualClock
+) -> None:
+    await fail(logins, "192.0.2.1", EACH + 500, actor="CN=a")
+    assert len(kept_events.events) == EACH
+
+    clock.advance(60_000)
+    await fail(logins, "192.0.2.2", EACH)
+    for name in ("CN=b", "CN=c"):
+        await fail(logins, "192.0.2.2", actor=name)
+    await logins.close()
+
+    told = [(each.address, each.times, each.actor) for each in kept_events.events[EACH:]]
+    assert told == [("192.0.2.1", 500, "CN=a"), *[("192.0.2.2", 1, "")] * EACH, ("192.0.2.2", 2, "")]
+
+
+async def test_many_addresses_fill_neither_memory_nor_file(logins: FailedLogins, kept_events: Kept) -> None:
+    for each in range(ADDRESSES + 50):
+        await fail(logins, f"10.0.{each // 256}.{each % 256}")
+    await logins.close()
+
+    assert len(kept_events.events) == ADDRESSES + 1
+    assert (kept_events.events[-1].address, kept_events.events[-1].times) == ("", 50)

@@ -18,20 +18,15 @@ async def test_a_new_topic_is_empty(log: Log, topic: TopicId):
     assert await log.topics() == {topic}
 
 
-async def test_creating_a_topic_again_changes_nothing(log: Log, topic: TopicId):
+async def test_a_topic_created_again_or_by_many_at_once_is_there_once(log: Log):
+    topic = new_topic_id()
+    await asyncio.gather(*(log.create(topic) for _ in range(10)))
     await log.append(topic, texts("a"))
 
     await log.create(topic)
 
-    assert await log.bounds(topic) == Bounds(0, 1)
-
-
-async def test_a_topic_created_by_many_at_once_is_there_once(log: Log):
-    topic = new_topic_id()
-
-    await asyncio.gather(*(log.create(topic) for _ in range(10)))
-
     assert await log.topics() == {topic}
+    assert await log.bounds(topic) == Bounds(0, 1)
 
 
 async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, engine: Engine, topic: TopicId):
@@ -63,46 +58,27 @@ async def test_appends_at_once_get_consecutive_offsets_each(log: Log):
         assert await all_fragments(log, topic) == expected
 
 
-async def test_an_append_much_larger_than_a_record_is_whole(log: Log, topic: TopicId):
-    large = numbered(0, 500, size=1000)
+async def test_messages_and_appends_larger_than_a_record_are_whole(log: Log, topic: TopicId):
+    large, many = numbered(0, 1, size=300_000) + texts("b"), numbered(0, 500, size=1000)
 
-    answer = await log.append(topic, large)
-
-    assert (answer.first, answer.count) == (0, 500)
-    assert await all_fragments(log, topic) == fragments(large)
-
-
-async def test_one_message_larger_than_a_record_is_whole(log: Log, topic: TopicId):
-    await log.append(topic, numbered(0, 1, size=300_000) + texts("b"))
-
-    assert await all_fragments(log, topic) == fragments(numbered(0, 1, size=300_000) + texts("b"))
+    await log.append(topic, large)
     assert len(await log.read(topic, 0, max_messages=10, max_bytes=1)) == 1
+    answer = await log.append(topic, many)
+
+    assert (answer.first, answer.count) == (2, 500)
+    assert await all_fragments(log, topic) == fragments([*large, *many])
 
 
-async def test_a_read_returns_no_more_messages_than_asked_for(log: Log, topic: TopicId):
-    await log.append(topic, numbered(0, 20))
-
-    messages = await log.read(topic, 5, max_messages=7, max_bytes=10_000)
-
-    assert [each.offset for each in messages] == list(range(5, 12))
-
-
-async def test_a_read_returns_no_more_bytes_than_asked_for_but_one_message_at_least(log: Log, topic: TopicId):
+async def test_a_read_returns_no_more_than_asked_for_but_one_message_at_least(log: Log, topic: TopicId):
     await log.append(topic, numbered(0, 3))
     await log.append(topic, numbered(3, 3))
     size = len(numbered(0, 1)[0].fragment)
 
     for limit, expected in [(1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (5 * size, 5), (6 * size, 6)]:
-        messages = await log.read(topic, 0, max_messages=100, max_bytes=limit)
-        assert len(messages) == expected
-
-
-async def test_a_read_past_the_end_or_of_no_messages_is_empty(log: Log, topic: TopicId):
-    await log.append(topic, texts("a"))
-
-    assert list(await log.read(topic, 1, max_messages=10, max_bytes=1000)) == []
-    assert list(await log.read(topic, 99, max_messages=10, max_bytes=1000)) == []
-    assert list(await log.read(topic, 0, max_messages=0, max_bytes=1000)) == []
+        assert len(await log.read(topic, 0, max_messages=100, max_bytes=limit)) == expected
+    assert [each.offset for each in await log.read(topic, 2, max_messages=3, max_bytes=10_000)] == [2, 3, 4]
+    for offset, count in [(6, 10), (99, 10), (0, 0)]:
+        assert list(await log.read(topic, offset, max_messages=count, max_bytes=1000)) == []
 
 
 async def test_calls_for_an_unknown_topic_are_not_found(log: Log):
@@ -263,50 +239,30 @@ async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log):
     assert (await log.append(topic, texts("a"))).first == 0
 
 
-async def test_wait_returns_at_once_when_there_is_something(log: Log, topic: TopicId):
-    await log.append(topic, texts("a"))
+async def test_a_wait_ends_at_once_when_there_is_something_and_else_after_its_time(log: Log, topic: TopicId):
+    for seconds in (0, 0.01):
+        assert not await log.wait(topic, 0, seconds)
 
+    await log.append(topic, texts("a"))
     assert await log.wait(topic, 0, 10)
 
 
-@pytest.mark.parametrize("seconds", [0, 0.01])
-async def test_wait_ends_without_anything_after_its_time(log: Log, seconds: float, topic: TopicId):
-    assert not await log.wait(topic, 0, seconds)
-
-
-async def test_all_that_wait_are_woken_by_an_append(log: Log):
+async def test_all_that_wait_are_woken_by_the_append_they_wait_for(log: Log):
     topic, other = await new_topic(log), await new_topic(log)
-    waiting = [asyncio.ensure_future(log.wait(topic, 0, 10)) for _ in range(2000)]
+    cancelled, *waiting = (asyncio.ensure_future(log.wait(topic, 0, 600)) for _ in range(2000))
+    for_more = asyncio.ensure_future(log.wait(topic, 1, 600))
     quiet = asyncio.ensure_future(log.wait(other, 0, 0.05))
-    await asyncio.sleep(0)
-
-    await log.append(topic, texts("a"))
-
-    assert all(await asyncio.gather(*waiting))
-    assert not await quiet
-
-
-async def test_who_waits_for_more_than_was_appended_goes_on_waiting(log: Log, topic: TopicId):
-    waiting = asyncio.ensure_future(log.wait(topic, 1, 10))
-    await asyncio.sleep(0)
-
-    await log.append(topic, texts("a"))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    await log.append(topic, texts("b"))
-
-    assert await waiting
-
-
-async def test_a_cancelled_wait_does_not_end_the_others(log: Log, topic: TopicId):
-    cancelled, other = (asyncio.ensure_future(log.wait(topic, 0, 10)) for _ in range(2))
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.sleep(0)
 
     await log.append(topic, texts("a"))
+    assert all(await asyncio.gather(*waiting))
+    assert not for_more.done()
+    await log.append(topic, texts("b"))
 
-    assert await other
+    assert await for_more
+    assert not await quiet
 
 
 async def test_dropping_a_topic_ends_its_waits(log: Log, topic: TopicId):

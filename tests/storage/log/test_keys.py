@@ -1,14 +1,17 @@
-"""The promises of `ams.storage.log.base.Log` about idempotency keys and totals, for every engine."""
+"""The promises of `ams.storage.log.base.Log` about idempotency keys, ordering keys and totals, for every engine."""
 
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput, KeyReused, TopicGone
-from ams.core.messages import message
+from ams.core.messages import Message, message, ordering_key_of
 from ams.core.names import TopicId, new_topic_id
+from ams.core.runs import runs_of
 from ams.storage.log.base import Bounds, Log, Totals
-from tests.storage.log.engines import Engine, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import Embedded, Engine, all_fragments, fragments, new_topic, numbered, texts
 
 
 async def test_an_append_with_a_key_already_seen_returns_the_first_answer(log: Log, engine: Engine, topic: TopicId):
@@ -22,23 +25,22 @@ async def test_an_append_with_a_key_already_seen_returns_the_first_answer(log: L
     assert await log.bounds(topic) == Bounds(0, 3)
 
 
-async def test_a_key_with_other_content_is_refused(log: Log, topic: TopicId):
-    await log.append(topic, texts("a"), key="k")
+async def test_a_key_with_other_content_is_refused_and_the_order_of_attributes_does_not_count(log: Log, topic: TopicId):
+    first = await log.append(topic, [message("a", {"x": "1", "y": "2", "z": "3"}, "bed 4")], key="k")
 
-    for other in (texts("b"), texts("a", "a"), texts("a", "b")):
+    assert await log.append(topic, [message("a", {"z": "3", "x": "1", "y": "2"}, "bed 4")], key="k") == first
+    same = message("a", {"x": "1", "y": "2", "z": "3"}, "bed 4")
+    for other in (
+        texts("b"),
+        [same, same],
+        [message("a", {"x": "2", "y": "1", "z": "3"}, "bed 4")],
+        [message("a", {"x": "1", "y": "2"}, "bed 4")],
+        [message("a", {"x": "1", "y": "2", "z": "3"}, "bed 5")],
+        [message("a", {"x": "1", "y": "2", "z": "3"})],
+    ):
         with pytest.raises(KeyReused):
             await log.append(topic, other, key="k")
-
     assert await log.bounds(topic) == Bounds(0, 1)
-
-
-async def test_the_order_of_attributes_does_not_make_it_other_content(log: Log, topic: TopicId):
-    first = await log.append(topic, [message("a", {"x": "1", "y": "2", "z": "3"})], key="k")
-
-    assert await log.append(topic, [message("a", {"z": "3", "x": "1", "y": "2"})], key="k") == first
-    for other in ({"x": "2", "y": "1", "z": "3"}, {"x": "1", "y": "2"}, {}):
-        with pytest.raises(KeyReused):
-            await log.append(topic, [message("a", other)], key="k")
 
 
 async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log, topic: TopicId):
@@ -69,10 +71,10 @@ async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: 
     assert (answer.first, answer.count) == (0, 1)
 
 
-@pytest.mark.parametrize("key", ["", "k" * 256])
-async def test_a_key_that_is_none_is_refused_and_nothing_is_stored(log: Log, key: str, topic: TopicId):
-    with pytest.raises(InvalidInput):
-        await log.append(topic, texts("a"), key=key)
+async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, topic: TopicId):
+    for key in ("", "k" * 256):
+        with pytest.raises(InvalidInput):
+            await log.append(topic, texts("a"), key=key)
 
     assert await log.bounds(topic) == Bounds(0, 0)
 
@@ -82,12 +84,6 @@ async def test_appends_with_the_same_key_at_once_are_stored_once(log: Log, topic
 
     assert set(answers) == {answers[0]}
     assert await log.bounds(topic) == Bounds(0, 2)
-
-
-async def test_appends_with_many_keys_at_once_are_all_stored(log: Log, topic: TopicId):
-    answers = await asyncio.gather(*(log.append(topic, numbered(n, 1), key=f"ключ{n}") for n in range(200)))
-
-    assert sorted(answer.first for answer in answers) == list(range(200))
 
 
 async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(log: Log, topic: TopicId):
@@ -101,21 +97,93 @@ async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(
     assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
-async def test_totals_are_of_all_that_was_ever_published(log: Log, engine: Engine, topic: TopicId):
-    assert await log.totals(topic) == Totals(0, 0, None)
-
-    await log.append(topic, texts("a", "bcd"))
-    await engine.let_pass(5)
-    last = await log.append(topic, [message("ef", {"k": "not counted"})])
-    assert engine.is_now(last.time)
-    assert await log.totals(topic) == Totals(3, 6, last.time)
-
-
-async def test_totals_survive_a_restart(engine: Engine):
+async def test_totals_are_of_all_that_was_ever_published_and_survive_a_restart(engine: Engine):
     async with engine.opened() as log:
         topic = await new_topic(log)
-        appended = await log.append(topic, numbered(0, 500, size=1000))
-        before = await log.totals(topic)
+        assert await log.totals(topic) == Totals(0, 0, None)
+
+        await log.append(topic, texts("a", "bcd"))
+        await engine.let_pass(5)
+        last = await log.append(topic, [message("ef", {"k": "not counted"}), *numbered(0, 500, size=1000)])
+        assert engine.is_now(last.time)
+        assert await log.totals(topic) == Totals(503, 6 + 500 * 1008, last.time)
 
     async with engine.opened() as log:
-        assert await log.totals(topic) == before == Totals(500, 500 * 1008, appended.time)
+        assert await log.totals(topic) == Totals(503, 6 + 500 * 1008, last.time)
+
+
+KEYED = [
+    message("a", {}, "bed 4"),
+    message("b", {"ams:key": "x"}, 'b\u00e9d "5",'),
+    message("c"),
+    message("d", {"n": "1"}),
+]
+
+
+async def test_keys_are_read_as_they_were_appended(engine: Engine):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, KEYED)
+        await log.append(topic, texts("e"))
+        assert await all_fragments(log, topic) == fragments([*KEYED, *texts("e")])
+
+    async with engine.opened() as log:
+        messages = await log.read(topic, 0, max_messages=99, max_bytes=10_000)
+
+    assert [each.fragment for each in messages] == fragments([*KEYED, *texts("e")])
+    assert [ordering_key_of(each.fragment) for each in messages] == ["bed 4", 'b\u00e9d "5",', "", "", ""]
+    for run in runs_of(messages):
+        assert run.has_ordering_keys >= any(map(ordering_key_of, run.fragments))
+    assert not runs_of(messages)[-1].has_ordering_keys
+
+
+async def test_a_large_append_has_its_keys_in_every_record():
+    engine = Embedded(options={"group_bytes": 100_000})
+    sent = [message(each.data, {}, f"bed {number % 3}") for number, each in enumerate(numbered(0, 900, size=1000))]
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await asyncio.gather(log.append(topic, sent), log.append(await new_topic(log), texts("in between")))
+
+    async with engine.opened() as log:
+        messages = await log.read(topic, 0, max_messages=900, max_bytes=1 << 30)
+        assert [each.fragment for each in messages] == fragments(sent)
+        assert len(runs_of(messages)) > 10
+        assert all(run.has_ordering_keys for run in runs_of(messages))
+
+
+MESSAGES = st.builds(
+    message, st.just("aGk="), st.sampled_from([{}, {"a": "b"}]), st.just("") | st.sampled_from(["k", "k2", '",'])
+)
+APPENDS = st.lists(st.lists(MESSAGES, min_size=1, max_size=4), min_size=1, max_size=8)
+
+
+@given(APPENDS, st.booleans(), st.integers(300, 3000))
+def test_a_record_says_whether_it_has_ordering_keys(appends: list[list[Message]], at_once: bool, segment_bytes: int):
+    engine = Embedded(options={"segment_bytes": segment_bytes})
+
+    async def told() -> None:
+        async with engine.opened() as log:
+            topic = await new_topic(log)
+            if at_once:
+                await asyncio.gather(*(log.append(topic, each) for each in appends))
+            for each in [] if at_once else appends:
+                await log.append(topic, each)
+            await log.retain()
+        sent = [each for append in appends for each in append]
+        async with engine.opened() as log:
+            messages = await log.read(topic, 0, max_messages=99, max_bytes=1 << 20)
+            assert [each.fragment for each in messages] == fragments(sent)
+            for run in runs_of(messages):
+                assert run.has_ordering_keys == any(map(ordering_key_of, run.fragments))
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("sizes", [[10, 20, 5], [70_000, 10, 70_000]])
+async def test_reads_that_begin_within_a_record_find_the_keys(log: Log, sizes: list[int], topic: TopicId):
+    sent = [message("A" * 4 * size, {}, f"k{place}") for place, size in enumerate(sizes)]
+    await log.append(topic, sent)
+
+    for start in range(len(sizes)):
+        [read] = await log.read(topic, start, max_messages=1, max_bytes=1)
+        assert ordering_key_of(read.fragment) == f"k{start}"

@@ -1,4 +1,4 @@
-"""What `ams.storage.log.base.Log` promises of topics that come from another log, for every engine."""
+"""Topics that come from another log: the promise of `ams.storage.log.base.Log`, and loading into many segments."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -6,9 +6,12 @@ import pytest
 
 from ams.core.errors import InvalidInput
 from ams.core.messages import Stored, message
-from ams.core.names import TopicId, new_topic_id
+from ams.core.names import new_topic_id
 from ams.storage.log.base import Bounds, Log, Origin
-from tests.storage.log.engines import Engine, new_topic, numbered, texts
+from tests.storage.log.embedded.history import end
+from tests.storage.log.engines import HOUR, Embedded, Engine, all_stored, new_topic, numbered, texts
+
+DAY = 24 * HOUR
 
 
 async def batches(*batches: Sequence[Stored]) -> AsyncIterator[Sequence[Stored]]:
@@ -18,52 +21,32 @@ async def batches(*batches: Sequence[Stored]) -> AsyncIterator[Sequence[Stored]]
 
 def stored(first: int, times: Sequence[int]) -> list[Stored]:
     return [
-        Stored(offset, time, message(f"{offset:08d}", {"n": str(offset)}).fragment)
+        Stored(offset, time, message(f"{offset:08d}", {"n": str(offset)}, "k" * (offset % 2)).fragment)
         for offset, time in enumerate(times, first)
     ]
 
 
-async def everything(log: Log, topic) -> list[Stored]:
-    """Read a topic from its oldest message to its end, over its holes."""
-    bounds = await log.bounds(topic)
-    offset, found = bounds.oldest, []
-    while offset < bounds.end:
-        messages = await log.read(topic, offset, max_messages=1 + offset % 7, max_bytes=1 << 20)
-        assert messages
-        found += messages
-        offset = messages[-1].offset + 1
-    return found
-
-
-async def test_messages_keep_their_offsets_and_times(log: Log, engine: Engine):
+async def test_messages_keep_their_offsets_and_times_and_what_is_published_goes_on_where_they_end(engine: Engine):
     start = engine.clock.now - 1000
     topic = new_topic_id()
     messages = stored(1000, [start, start, start + 3, start + 3, start + 500])
+    async with engine.opened() as log:
+        await log.create(topic, label="project.topic", origin=Origin(1000, 4321))
+        await log.load(topic, batches(messages[:3], messages[3:]))
 
-    await log.create(topic, label="project.topic", origin=Origin(1000, 4321))
-    await log.load(topic, batches(messages[:3], messages[3:]))
+    async with engine.opened() as log:
+        assert await all_stored(log, topic) == messages
+        assert await log.bounds(topic) == Bounds(1000, 1005)
+        assert await log.totals(topic) == (1005, 4321, start + 500)
+        for time, offset in [(0, 1000), (start, 1000), (start + 1, 1002), (start + 3, 1002), (start + 4, 1004)]:
+            assert await log.offset_at(topic, time) == offset
+        assert await log.offset_at(topic, start + 501) is None
 
-    assert await everything(log, topic) == messages
-    assert await log.bounds(topic) == Bounds(1000, 1005)
-    assert await log.totals(topic) == (1005, 4321, start + 500)
-    for time, offset in [(0, 1000), (start, 1000), (start + 1, 1002), (start + 3, 1002), (start + 4, 1004)]:
-        assert await log.offset_at(topic, time) == offset
-    assert await log.offset_at(topic, start + 501) is None
-
-
-async def test_what_is_published_afterwards_goes_on_where_they_end(log: Log, engine: Engine):
-    start = engine.clock.now - 10
-    topic = new_topic_id()
-    await log.create(topic, origin=Origin(7, 100))
-    await log.load(topic, batches(stored(7, [start] * 3)))
-
-    appended = await log.append(topic, texts("AAAA"))
-
-    assert appended.first == 10
-    assert appended.time >= start
-    totals = await log.totals(topic)
-    assert (totals.messages, totals.bytes) == (11, 104)
-    assert [each.offset for each in await everything(log, topic)] == [7, 8, 9, 10]
+        appended = await log.append(topic, texts("AAAA"))
+        assert appended.first == 1005
+        assert appended.time >= start + 500
+        assert (await log.totals(topic))[:2] == (1006, 4325)
+        assert [each.offset for each in await all_stored(log, topic)] == list(range(1000, 1006))
 
 
 async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(log: Log, engine: Engine):
@@ -74,7 +57,7 @@ async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(
     await log.load(topic, batches(messages[:2]), count_from=3)
     await log.load(topic, batches(messages[2:]), count_from=3)
 
-    assert await everything(log, topic) == messages
+    assert await all_stored(log, topic) == messages
     assert await log.totals(topic) == (5, 16, start)
 
 
@@ -97,7 +80,7 @@ async def test_holes_stay_holes(log: Log, engine: Engine):
 
     await log.load(topic, batches(messages[:3], messages[3:]))
 
-    assert await everything(log, topic) == messages
+    assert await all_stored(log, topic) == messages
     assert (await log.bounds(topic)).end == 21
     assert (await log.append(topic, texts("a"))).first == 21
 
@@ -115,7 +98,7 @@ async def test_loading_goes_on_where_it_was_broken_off(log: Log, engine: Engine)
     await log.load(topic, batches(messages[end:]))
 
     assert end == 10
-    assert await everything(log, topic) == messages
+    assert await all_stored(log, topic) == messages
 
 
 async def test_messages_that_cannot_follow_are_refused(log: Log, engine: Engine):
@@ -130,39 +113,67 @@ async def test_messages_that_cannot_follow_are_refused(log: Log, engine: Engine)
     assert await log.bounds(topic) == Bounds(0, 2)
 
 
-async def test_messages_larger_than_a_record_and_many_small_ones_are_loaded(log: Log, engine: Engine):
+async def test_large_small_and_many_messages_with_large_attributes_are_loaded(log: Log, engine: Engine):
     topic, now = await new_topic(log), engine.clock.now
-    sent = numbered(0, 2, size=300_000) + numbered(2, 2000)
+    large = [message("", {"a": "v" * 10_000}) for _ in range(1800)]
+    sent = [*numbered(0, 2, size=300_000), *numbered(2, 2000), *large]
     messages = [Stored(offset, now, each.fragment) for offset, each in enumerate(sent)]
 
-    await log.load(topic, batches(messages[:1000], messages[1000:]))
+    await log.load(topic, batches(messages[:1000], messages[1000:2002], messages[2002:]))
 
-    assert await everything(log, topic) == messages
-
-
-async def test_messages_that_are_mostly_attributes_are_loaded(log: Log, topic: TopicId):
-    messages = [Stored(n, 1_700_000_000_000, message("", {"a": "v" * 10_000}).fragment) for n in range(1800)]
-
-    await log.load(topic, batches(messages))
-
-    assert await log.bounds(topic) == Bounds(0, 1800)
+    assert await all_stored(log, topic) == messages
 
 
-async def test_what_was_loaded_is_there_when_the_log_is_opened_again(engine: Engine):
+def in_hundreds(messages: Sequence[Stored]) -> AsyncIterator[Sequence[Stored]]:
+    return batches(*(messages[start : start + 100] for start in range(0, len(messages), 100)))
+
+
+async def test_ends_and_bytes_outlive_the_segments_they_were_loaded_into():
+    engine = Embedded(options={"segment_bytes": 20_000})
+    full, empty = new_topic_id(), new_topic_id()
     now = engine.clock.now
-    topics = [new_topic_id() for _ in range(3)]
-    messages = stored(50, range(now - 100, now))
     async with engine.opened() as log:
-        for topic in topics:
-            await log.create(topic, origin=Origin(50, 1000))
-        await log.load(topics[0], batches(messages))
-        await log.load(topics[1], batches(messages))
-        await log.append(topics[1], texts("AAAA"))
+        await log.create(empty, origin=Origin(900, 77))
+        await log.create(full, origin=Origin(100, 55))
+        await log.load(full, in_hundreds(stored(100, range(now - 2000, now))))
+        await log.retain()
+        engine.clock.advance(8 * DAY)
+        await log.retain()
+        assert await log.bounds(full) == Bounds(2100, 2100)
 
     async with engine.opened() as log:
-        assert await everything(log, topics[0]) == messages
-        assert await log.totals(topics[0]) == (150, 1000, now - 1)
-        assert (await log.totals(topics[1]))[:2] == (151, 1004)
-        assert await log.bounds(topics[2]) == Bounds(50, 50)
-        assert (await log.totals(topics[2]))[:2] == (50, 1000)
-        assert (await log.append(topics[0], texts("a"))).first == 150
+        assert await log.bounds(full) == Bounds(2100, 2100)
+        assert await log.bounds(empty) == Bounds(900, 900)
+        assert [(await log.totals(each)).bytes for each in (full, empty)] == [55, 77]
+
+
+async def test_every_message_is_found_by_offset_and_time_over_many_segments_and_after_a_crash():
+    engine = Embedded(options={"segment_bytes": 20_000})
+    topic, start = new_topic_id(), engine.clock.now - 50_000
+    messages = stored(0, [start + 7 * (offset // 3) for offset in range(3000)])
+    log = await engine.open()
+    await log.create(topic)
+    await log.load(topic, in_hundreds(messages))
+    await end(engine, log, "power loss")
+
+    async with engine.opened() as log:
+        assert await all_stored(log, topic) == messages
+        for offset in range(0, 3000, 101):
+            first = offset - offset % 3
+            assert await log.offset_at(topic, messages[offset].time) == first
+
+
+async def test_what_was_loaded_is_sealed_when_that_is_said_and_gone_at_once_past_its_age():
+    engine = Embedded()
+    topic, now = new_topic_id(), engine.clock.now
+    messages = stored(0, [now - 2 * DAY] * 100 + [now - HOUR] * 200)
+    async with engine.opened() as log:
+        await log.create(topic, DAY)
+        await log.load(topic, in_hundreds(messages[:200]))
+        await log.loaded()
+        assert engine.disk.paths(".idx")
+        await log.load(topic, in_hundreds(messages[200:]))
+
+    async with engine.opened() as log:
+        assert await log.bounds(topic) == Bounds(100, 300)
+        assert await all_stored(log, topic) == messages[100:]

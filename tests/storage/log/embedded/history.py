@@ -10,7 +10,7 @@ from ams.core.errors import AmsError, LogUnavailable, NotFound, OutcomeUnknown
 from ams.core.messages import Fragment, Message, Stored, message
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Appended
-from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from tests.storage.log.engines import HOUR, Embedded
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -250,7 +250,7 @@ REUSE: tuple[Step, ...] = (
 """Steps after which, where segments have 4000 bytes, one is written to whose file was another one, of like records."""
 
 
-async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: list[Step]) -> None:
+async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: Iterable[Step]) -> None:
     """Take steps, one after the other but for `together`, whose appends are under way at once."""
     for name, *arguments in steps:
         if name == "together":
@@ -298,15 +298,6 @@ async def reopened(engine: Embedded, log: EmbeddedLog, ending: str) -> EmbeddedL
     return await engine.open()
 
 
-async def check_again(engine: Embedded, history: History) -> None:
-    """Hold a log that was closed in order against what it was told; nothing of it is damaged or cut."""
-    assert not check(engine.folder, files=engine.disk).damage
-    async with engine.opened() as log:
-        assert not log.recovered.damage
-        assert not log.recovered.trimmed
-        await history.check(log, engine.clock.now)
-
-
 def let_time_pass(engine: Embedded, takes: Iterable[int] = ()) -> None:
     """Let time pass within syncs and questions for free space: milliseconds, one after the other; then none."""
     left = iter(takes)
@@ -315,11 +306,3 @@ def let_time_pass(engine: Embedded, takes: Iterable[int] = ()) -> None:
         engine.clock.advance(next(left, 0))
 
     engine.disk.during_sync = engine.disk.during_question = pass_time
-
-
-def at_every_change(most: int, is_over: Callable[[int], Coroutine[Any, Any, bool]]) -> None:
-    """Play a scenario that ends at the first change of the disk, then the second, until it is over before."""
-    for stop_at in range(1, most):
-        if asyncio.run(is_over(stop_at)):
-            return
-    raise AssertionError("the scenario does not end")

@@ -5,23 +5,22 @@ import errno
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from ams.core.errors import LogUnavailable
-from ams.core.names import TopicId, new_topic_id
+from ams.core.names import TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.embedded import EmbeddedLog, check
 from ams.storage.log.embedded.ahead import STEPS
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 AHEAD = 4096
 STEP = AHEAD // STEPS
 SIZE = 200
-WEEK, AN_HOUR = "/7d/", "/1h/"
 
 
 class Watched(UnreliableDisk):
@@ -43,45 +42,28 @@ def engine() -> Embedded:
     return Embedded(disk=Watched(), options={"ahead_bytes": AHEAD}, supervisor=Supervisor())
 
 
-@pytest.fixture
-async def log(engine: Embedded) -> AsyncIterator[EmbeddedLog]:
-    async with engine.opened() as log:
-        yield log
+def segment(engine: Embedded) -> bytes:
+    return engine.disk.content(engine.disk.paths(".log")[-1])
 
 
-def segment(engine: Embedded, folder: str = WEEK) -> bytes:
-    return engine.disk.content([path for path in engine.disk.paths(".log") if folder in path][-1])
-
-
-def zeros(engine: Embedded, folder: str = WEEK) -> int:
+def zeros(engine: Embedded) -> int:
     """Return how many bytes the newest segment has behind its records, which never end with a zero."""
-    content = segment(engine, folder)
-    return len(content) - len(content.rstrip(b"\0"))
+    return len(segment(engine)) - len(segment(engine).rstrip(b"\0"))
 
 
-async def publish(log: EmbeddedLog, topic: TopicId, count: int, *, start: int = 0, size: int = SIZE) -> None:
-    await append_each(log, topic, count, size, start)
+async def publish(log: EmbeddedLog, topic: TopicId, count: int, *, start: int = 0) -> None:
+    await append_each(log, topic, count, SIZE, start)
 
 
-async def publish_steadily(
-    engine: Embedded, log: EmbeddedLog, topic: TopicId, count: int, *, size: int = SIZE, folder: str = WEEK
-) -> None:
+async def publish_steadily(engine: Embedded, log: EmbeddedLog, topic: TopicId, count: int) -> None:
     """Publish so slowly that zeros are always there first."""
     for number in range(count):
-        await publish(log, topic, 1, start=number, size=size)
+        await publish(log, topic, 1, start=number)
         if number:
-            await wait_until_async(lambda: zeros(engine, folder) >= 2 * size)
-
-
-async def all_looks_are_over(engine: Embedded, log: EmbeddedLog, *, size: int = SIZE) -> None:
-    """Wait until zeros were written in another segment: one thread writes them, one segment after the other."""
-    control = new_topic_id()
-    await log.create(control, HOUR)
-    await publish_steadily(engine, log, control, 8, size=size, folder=AN_HOUR)
+            await wait_until_async(lambda: zeros(engine) >= 2 * SIZE)
 
 
 async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_and_no_more(engine, log):
-    engine.disk.make_folder("/log/1h")
     topic = await new_topic(log)
 
     for number in range(40):
@@ -92,20 +74,6 @@ async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_a
 
     await wait_until_async(lambda: zeros(engine) > AHEAD - 2 * STEP and log.usage() == len(segment(engine)))
     assert await all_fragments(log, topic) == fragments(numbered(0, 40, size=SIZE))
-
-
-@pytest.mark.parametrize(
-    ("ahead", "size", "pause"), [(AHEAD, SIZE, 11_000), (8 * 100_000, 150_000, 0)], ids=["slowly", "by large writes"]
-)
-async def test_a_segment_that_grows_slowly_or_by_large_writes_is_left_alone(engine, ahead, size, pause):
-    async with engine.opened(ahead_bytes=ahead) as log:
-        topic = await new_topic(log)
-        for number in range(20):
-            await publish(log, topic, 1, start=number, size=size)
-            engine.clock.advance(pause)
-        await all_looks_are_over(engine, log, size=ahead // STEPS // 2)
-
-        assert zeros(engine) == 0
 
 
 @pytest.mark.parametrize(
@@ -172,16 +140,6 @@ async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(e
     assert (report.messages, report.damage, report.torn) == (total, (), ())
 
 
-async def test_writes_that_overtake_it_are_left_alone_for_a_while(engine, log, topic):
-    await publish_steadily(engine, log, topic, 10)
-
-    await publish(log, topic, 1, size=2 * AHEAD)
-    await publish(log, topic, 30)  # of some 64 steps for which there are no zeros
-    await all_looks_are_over(engine, log)
-
-    assert zeros(engine) == 0
-
-
 async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(engine, capsys):
     engine.disk.before_zeros = lambda: engine.disk.fail("write", errno.ENOSPC)
     async with engine.opened() as log:
@@ -210,17 +168,6 @@ async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_f
     assert (engine.disk.failed, refused) == (1, 1)
     assert len(engine.disk.paths(".log")) == before + 1
     assert (await log.bounds(topic)).end == 19
-
-
-async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log):
-    engine.disk.before_zeros = lambda: 1 / 0
-    topic = await new_topic(log)
-
-    await publish(log, topic, 10)
-
-    await wait_until_async(lambda: engine.supervisor.survived["writing ahead in the log"])
-    assert engine.supervisor.failure is None
-    assert (await log.bounds(topic)).end == 10
 
 
 async def test_where_writing_ahead_does_not_get_on_it_holds_up_no_publish(engine, log):

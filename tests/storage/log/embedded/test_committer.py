@@ -1,17 +1,23 @@
-"""The committer: who waits together is written together, and nobody waits behind a busy topic."""
+"""The committer: what waits together is one group, small before large; a large append is stored whole or not at all."""
 
 import asyncio
 from itertools import count
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from ams.core.clock import ManualClock
+from ams.storage.log.embedded import check
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import Kind, decode_header
-from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Writer, seed_of
+from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.recovery import recover
+from ams.storage.log.embedded.segment import CLASSES, Writer
 from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.topic import Tail, TopicState
-from tests.storage.log.engines import Embedded, new_topic, numbered, texts
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered
 from tests.support.unreliable_disk import UnreliableDisk
 
 
@@ -101,24 +107,15 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
     assert state.kind == CLASSES[0]
 
 
-def test_controls_of_many_topics_share_a_sync():
+def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_after_the_other():
     told = Told(UnreliableDisk())
-    creates = [Control(Kind.CREATE, topic(number), None) for number in range(50)]
-
-    told.run(*creates)
-
-    assert [outcome.controls for outcome in told.outcomes if outcome.controls] == [creates]
-
-
-def test_controls_of_one_topic_are_done_one_after_the_other():
-    told = Told(UnreliableDisk())
-    state, other = topic(1), topic(2)
-    controls = [Control(Kind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in (state, other)]
+    states = [topic(number) for number in range(50)]
+    controls = [Control(Kind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in states]
 
     told.run(*controls)
 
-    assert [outcome.code for outcome in told.outcomes if outcome.controls] == [0, 3, 0]
-    assert state.kind == other.kind == CLASSES[0]
+    assert [(each.code, len(each.controls)) for each in told.outcomes if each.controls] == [(0, 50), (3, 50), (0, 50)]
+    assert {each.kind for each in states} == {CLASSES[0]}
 
 
 def test_topics_of_two_classes_fail_and_succeed_apart():
@@ -144,24 +141,6 @@ def test_a_defect_fails_its_group_and_not_the_committer():
     assert groups == [[good]]
 
 
-async def test_commits_are_numbered_without_repetition_over_restarts(engine: Embedded):
-    for _ in range(3):
-        async with engine.opened() as log:
-            topic = await new_topic(log)
-            await log.append(topic, texts("a"))
-            await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(5)))
-
-    (path,) = engine.disk.paths(".log")
-    content, position, commits = engine.disk.content(path), HEAD_BYTES, []
-    while position < len(content):
-        header = decode_header(content, seed_of(1), position)
-        assert header is not None
-        commits.append(header.commit)
-        position += header.size
-    assert len(commits) >= 9
-    assert commits == sorted(set(commits))
-
-
 def test_small_appends_go_before_large_ones_and_wait_for_one_of_them_at_most():
     told = Told(UnreliableDisk(), group_bytes=1000)
     large = [append(topic(number), 5000) for number in range(4)]
@@ -169,6 +148,161 @@ def test_small_appends_go_before_large_ones_and_wait_for_one_of_them_at_most():
 
     groups = told.run(*large, *small)
 
-    kinds = ["large" if group[0].fragments[0].startswith(b"x" * 5000) else "small" for group in groups]
-    assert kinds == ["small", "large", "small", "large", "large", "large"]
-    assert [len(group) for group in groups] == [2, 1, 2, 1, 1, 1]
+    assert [[each.size for each in group] for group in groups] == [[400] * 2, [5000], [400] * 2, *[[5000]] * 3]
+
+
+GROUP = 2000
+LARGE = 10 * GROUP
+
+
+def large_append(number: int) -> Append:
+    """Return an append of 20 messages to a topic of this number."""
+    large = append(topic(number), LARGE)
+    large.fragments = [b"x" * 1000] * 20
+    return large
+
+
+def told_in_between(works: list[Append | Control | Chore], first: Append) -> Told:
+    """Return a committer to which, from the second write on, each write brings one more work."""
+    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    state = {"writes": 0}
+
+    def bring() -> None:
+        state["writes"] += 1
+        if works and state["writes"] > 4:  # a segment is made, and a first slice is written
+            told.committer.submit(works.pop(0))
+
+    told.disk.during_sync = bring
+    told.run(first)
+    return told
+
+
+def order(told: Told) -> list[object]:
+    """Return what was stored, in its order: appends by the first byte of their topics, controls by their kind."""
+    found: list[object] = []
+    for outcome in told.outcomes:
+        found += [each.topic.id[0] for share in outcome.shares for each in share.appends]
+        found += [control.kind for control in outcome.controls]
+    return found
+
+
+def test_others_are_committed_between_the_slices_of_a_large_append_and_what_its_topic_is_asked_waits_for_it():
+    large = large_append(1)
+    after, other = append(large.topic, 100), topic(2)
+
+    works = [Control(Kind.OLDEST, large.topic, None), after, *(append(other, 100) for _ in range(3))]
+    told = told_in_between(works, large)
+
+    assert order(told) == [2, 2, 2, 1, Kind.OLDEST, 1]
+    assert (large.answer.first, after.answer.first) == (0, 20)
+
+
+def test_a_large_append_is_finished_first_when_a_group_does_not_fit_into_its_gap():
+    told = told_in_between([append(topic(2), 100), append(topic(3), GROUP)], large_append(1))
+
+    assert order(told) == [2, 1, 3]
+
+
+def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
+    told = told_in_between([Chore(None, seal_all=True)], large_append(1))
+
+    [stored] = [place for place, outcome in enumerate(told.outcomes) if outcome.shares]
+    [sealed] = [place for place, outcome in enumerate(told.outcomes) if outcome.closed]
+    assert stored < sealed
+    assert told.done == [None]
+
+
+def check_found(told: Told) -> None:
+    """What was answered is what a start finds, without a gap and with nothing else."""
+    ends: dict[bytes, int] = {}
+    for share in (share for outcome in told.outcomes for share in outcome.shares):
+        for each in share.appends:
+            assert each.answer.first == ends.get(each.topic.id, 0)
+            ends[each.topic.id] = each.answer.first + len(each.fragments)
+    told.disk.heal()
+    found = recover(told.disk, "/log", LogOptions())
+    assert {each: state.end for each, state in found.topics.items()} == ends
+
+
+WORKS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 4), st.sampled_from([100, 100, GROUP, LARGE])),
+        st.tuples(st.just("retention"), st.integers(1, 4), st.sampled_from([HOUR, 24 * HOUR])),
+        st.tuples(st.just("seal"), st.booleans()),
+    ),
+    max_size=12,
+)
+PASSES = st.lists(st.sampled_from([0, 50, HOUR // 8, -HOUR, -24 * HOUR, 21 * HOUR]), max_size=20)
+"""Milliseconds by which time passes within a call; below 0 and above an hour the clock is set."""
+
+
+def work_of(topics: list[TopicState], what: str, *arguments: int) -> Append | Control | Chore:
+    if what == "seal":
+        return Chore(None, seal_all=bool(arguments[0]))
+    state = topics[arguments[0]]
+    if what == "retention":
+        return Control(Kind.RETENTION, state, None, arguments[1])
+    made = append(state, arguments[1])
+    made.fragments = [b"x" * 100] * (arguments[1] // 100)
+    return made
+
+
+@settings(max_examples=200)
+@given(WORKS, PASSES, PASSES, st.none() | st.integers(4, 30))
+def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_syncs, in_questions, fails_after):
+    topics = [topic(number, kind=0) for number in range(5)]
+    left = [work_of(topics, *each) for each in works]
+    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    if fails_after is not None:
+        told.disk.fail("write", after=fails_after, where=".log")
+
+    def let_pass(milliseconds: int) -> None:
+        (told.clock.advance if 0 <= milliseconds < HOUR else told.clock.step)(milliseconds)
+
+    def during_sync() -> None:
+        let_pass(in_syncs.pop(0) if in_syncs else 50)
+        if left and told.disk.changes > 20:
+            told.committer.submit(left.pop(0))
+
+    told.disk.during_sync = during_sync
+    told.disk.during_question = lambda: let_pass(in_questions.pop(0) if in_questions else 0)
+
+    told.run(append(topics[0], 100), work_of(topics, "append", 1, LARGE))
+
+    failed = [each for outcome in told.outcomes for each in outcome.failed]
+    assert fails_after is not None or not failed
+    check_found(told)
+
+
+@pytest.mark.parametrize("after", range(2, 14))
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(call: str, after: int):
+    large, other = large_append(1), topic(2)
+    later, others = append(large.topic, 100), [append(other, 100) for _ in range(3)]
+    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    told.disk.fail(call, after=after, where=".log")
+
+    told.run(large, later, *others)
+
+    stored = [each for outcome in told.outcomes for share in outcome.shares for each in share.appends]
+    failed = [each for outcome in told.outcomes for each in outcome.failed]
+    assert {id(each) for each in (*stored, *failed)} == {id(each) for each in (large, later, *others)}
+    assert len(stored) + len(failed) == 5
+    check_found(told)
+
+
+async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again():
+    engine = Embedded(options={"segment_bytes": 100_000, "group_bytes": GROUP})
+    async with engine.opened() as log:
+        one, two = await new_topic(log), await new_topic(log)
+        sent = numbered(0, 20, size=1000)
+        await asyncio.gather(log.append(one, sent, key="k"), log.append(two, numbered(0, 1)))
+        await log.append(two, numbered(1, 1))
+        assert (await log.append(one, sent, key="k")).first == 0
+    report = check(engine.folder, files=engine.disk)
+    assert (report.damage, report.torn, report.messages) == ((), (), 22)
+    async with engine.opened() as log:
+        assert (log.recovered.trimmed, log.recovered.damage) == ((), ())
+        assert await all_fragments(log, one) == fragments(sent)
+        assert (await log.append(one, sent, key="k")).first == 0
+        assert (await log.append(one, numbered(20, 1))).first == 20

@@ -150,14 +150,6 @@ async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(engine: Embed
         assert log.recovered.damage == ()
 
 
-async def test_an_index_that_vanishes_while_the_log_is_open_is_made_anew(engine: Embedded):
-    topic = await written(engine, sealed=True)
-    async with engine.opened() as log:
-        engine.disk.unlink(engine.disk.paths(".idx")[0])
-
-        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
-
-
 async def test_an_index_is_made_anew_while_many_read_it(engine: Embedded):
     topic = await written(engine, sealed=True)
     async with engine.opened() as log:
@@ -203,26 +195,16 @@ async def test_a_folder_that_cannot_be_read_is_refused_in_one_line(engine: Embed
         await engine.open()
 
 
-async def test_an_error_of_the_disk_while_reading_is_no_damage(engine: Embedded):
-    topic = await written(engine, sealed=False)
-    async with engine.opened() as log:
-        engine.disk.fail("read", where=".log")
-        with pytest.raises(LogUnavailable):
-            await log.read(topic, 0, max_messages=1, max_bytes=1)
-
-        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
-        assert log.damaged == 0
-
-
-@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-async def test_too_many_open_files_are_no_damage_and_the_same_succeeds_later(engine: Embedded, error: int):
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_an_error_of_the_disk_is_no_damage_and_the_same_succeeds_later(engine: Embedded, error: int):
     topic = await written(engine, sealed=True)
+    call = "read" if error == errno.EIO else "open"
     async with engine.opened() as log:
         engine.disk.cold = True
-        engine.disk.fail("open", error, where=".idx")
+        engine.disk.fail("open", errno.EMFILE, where=".idx")
         with pytest.raises(LogUnavailable):
             await log.append(topic, numbered(3, 1, size=SIZE), key="3")
-        engine.disk.fail("open", error, where=".log")
+        engine.disk.fail(call, error, where=".log")
         with pytest.raises(LogUnavailable):
             await log.read(topic, 0, max_messages=1, max_bytes=1)
 
@@ -230,3 +212,72 @@ async def test_too_many_open_files_are_no_damage_and_the_same_succeeds_later(eng
         assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
         assert (await log.append(topic, numbered(3, 1, size=SIZE), key="3")).first == 3
         assert log.damaged == 0
+
+
+@pytest.fixture
+def sound() -> Embedded:
+    """A folder with sealed segments, an open one, keys, and a dropped topic."""
+    engine = Embedded(options={"segment_bytes": 3000})
+
+    async def fill() -> None:
+        async with engine.opened() as log:
+            one, dropped = await new_topic(log), await new_topic(log)
+            for number in range(10):
+                await log.append(one, numbered(number * 2, 2, size=300), key=f"{number}")
+                await log.append(dropped, texts("x" * 50))
+            await log.drop(dropped)
+            await log.retain()
+
+    asyncio.run(fill())
+    return engine
+
+
+def test_a_sound_folder_is_said_to_be_sound_with_all_that_is_in_it(sound: Embedded):
+    report = check(sound.folder, files=sound.disk)
+
+    assert not report.damage
+    assert report.torn == ()
+    assert report.messages == 30
+    assert report.segments == report.indexes + 1 == len(sound.disk.paths(".log"))
+    assert report.bytes == sum(len(sound.disk.content(path)) for path in sound.disk.paths(".log"))
+
+
+def test_a_check_changes_nothing(sound: Embedded):
+    for path in sound.disk.paths():
+        sound.disk.damage(path, len(sound.disk.content(path)) // 2)
+    before, changes = {path: sound.disk.content(path) for path in sound.disk.paths()}, sound.disk.changes
+
+    check(sound.folder, files=sound.disk)
+
+    assert {path: sound.disk.content(path) for path in sound.disk.paths()} == before
+    assert sound.disk.changes == changes
+
+
+def test_a_torn_end_is_told_and_is_no_damage(sound: Embedded):
+    path = sound.disk.paths(".log")[-1]
+    handle = sound.disk.open(path)
+    size = sound.disk.size(handle)
+    sound.disk.write(handle, b"torn", size)
+
+    report = check(sound.folder, files=sound.disk)
+
+    assert not report.damage
+    assert [(each.file, each.position, each.length) for each in report.torn] == [(path, size, 4)]
+
+
+def test_an_index_of_another_segment_is_found_out(sound: Embedded):
+    first, second = sound.disk.paths(".idx")[:2]
+    sound.disk.rename(first, second)
+
+    assert [each.file for each in check(sound.folder, files=sound.disk).damage] == [second]
+
+
+def test_a_segment_that_is_not_the_one_its_index_tells_of_is_found_out(sound: Embedded):
+    path = sound.disk.paths(".log")[0]
+    handle = sound.disk.open(path)
+    sound.disk.truncate(handle, sound.disk.size(handle) - 100)
+
+    report = check(sound.folder, files=sound.disk)
+
+    assert report.damage
+    assert path in {each.file for each in report.damage}

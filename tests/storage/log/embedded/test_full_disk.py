@@ -125,22 +125,6 @@ async def test_a_log_opens_and_serves_on_a_disk_that_is_full(engine: Embedded):
         assert (await log.append(topic, texts("b"))).first == 1
 
 
-async def test_the_reserve_of_an_earlier_run_is_not_kept_beside_a_new_one(engine: Embedded):
-    for _ in range(3):
-        async with engine.opened():
-            assert engine.disk.used_bytes("/log") == RESERVE
-
-
-async def test_a_reserve_of_an_earlier_run_is_given_back_too_when_there_was_no_room_for_another(engine: Embedded):
-    async with engine.opened():
-        pass
-    engine.disk.stranger = free(engine) - MIN_FREE - RESERVE // 2
-
-    async with engine.opened() as log:
-        assert log.space.release_reserve()
-        assert engine.disk.paths("reserve") == []
-
-
 async def test_free_space_that_cannot_be_told_refuses_appends(engine: Embedded, log: EmbeddedLog, topic: TopicId):
     engine.disk.fail("free_bytes")
     engine.clock.advance(1000)

@@ -12,7 +12,7 @@ from ams.core.runs import runs_of
 from ams.storage.files import Disk
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
-from tests.storage.log.engines import SMALL, Embedded, all_fragments, fragments
+from tests.storage.log.engines import SMALL, all_fragments, fragments
 from tests.storage.log.make_golden import (
     DROPPED,
     EMPTY,
@@ -23,9 +23,7 @@ from tests.storage.log.make_golden import (
     START,
     WEEKLY,
     YEARLY,
-    export,
     keyed,
-    make,
 )
 
 NO_RECORD = "bytes that are no record"
@@ -111,16 +109,6 @@ def test_the_golden_folder_is_sound(folder):
     assert (report.topics, report.indexes) == (6, 2)
     assert {os.path.basename(each.file) for each in report.torn} == set(TORN)
     assert contents(folder) == before
-
-
-async def test_the_folder_made_today_says_the_same(tmp_path):
-    engine: Embedded = await make()
-    export(engine, str(tmp_path / "log"))
-
-    log = await opened(tmp_path / "log")
-
-    await assert_golden(log)
-    await log.close()
 
 
 def contents(folder) -> dict[str, bytes]:

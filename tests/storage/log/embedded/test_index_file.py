@@ -1,13 +1,12 @@
-"""Index files: they say what the index in memory said, and notice damage."""
+"""Index files and key filters: they say what the index in memory said, and notice damage."""
 
-import zlib
 from functools import partial
+from hashlib import blake2b
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ams.core.errors import Damaged, Unusable
+from ams.core.errors import Damaged
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import index_file as index
 from ams.storage.log.embedded.index_file import (
@@ -17,10 +16,11 @@ from ams.storage.log.embedded.index_file import (
     decode_entries,
     decode_filter,
     decode_head,
+    encode_filter,
     encode_index,
     key_in,
 )
-from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
+from ams.storage.log.embedded.segment_index import Entries, SegmentEntries, make_filter
 
 
 def topic(number: int) -> bytes:
@@ -114,19 +114,6 @@ def test_offsets_and_times_are_found_as_in_memory(content, wanted):
         assert (number - row.block) * index.BLOCK + found.since(wanted) == entries.since(wanted)
 
 
-def test_the_first_of_many_records_of_one_time_is_found_in_the_block_before():
-    content = SegmentEntries()
-    for number in range(2 * index.BLOCK):
-        content.add(topic(1), number, 5 if number < 3 else 7, 1, 128, 100)
-    data = written(content)
-    directory = opened(data)
-    row = directory.find(topic(1))
-
-    number = directory.block_since(row, 7)
-
-    assert (number, block(directory, row, number, data).since(7)) == (row.block, 3)
-
-
 def look_up(directory: Directory, data: bytes, hashed: bytes) -> bytes | None:
     """Return what was answered to a key, as it is read from the file."""
     place = directory.key_place(hashed)
@@ -173,14 +160,6 @@ def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
     return True
 
 
-def test_an_index_of_another_version_is_refused():
-    head = bytearray(written(SegmentEntries())[:92])
-    head[8] = 3
-
-    with pytest.raises(Unusable, match="format 3"):
-        decode_head(bytes(head) + zlib.crc32(head).to_bytes(4, "little"))
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 3)), max_size=30), st.integers(0, 200))
 def test_entries_find_offsets_and_times_as_a_plain_list_does(steps, wanted):
     entries, plain, offset, time = Entries(), [], 0, 0
@@ -193,3 +172,27 @@ def test_entries_find_offsets_and_times_as_a_plain_list_does(steps, wanted):
     assert entries.at(wanted) == next((n for n, (f, c, _) in enumerate(plain) if f + c > wanted), len(plain))
     assert entries.since(wanted) == next((n for n, (_, _, t) in enumerate(plain) if t >= wanted), len(plain))
     assert entries.holds(wanted) == any(f <= wanted < f + c for f, c, _ in plain)
+
+
+def hashes(first: int, count: int) -> list[bytes]:
+    numbers = range(first, first + count)
+    return sorted(blake2b(number.to_bytes(8), digest_size=16).digest() for number in numbers)
+
+
+@given(st.sets(st.binary(min_size=16, max_size=16), max_size=300))
+@example({bytes(16), b"\xff" * 16})
+@example({bytes(8) + number.to_bytes(8) for number in range(200)})
+@example({b"\xff" * 8 + number.to_bytes(8) for number in range(200)})
+def test_every_key_that_is_there_passes_also_when_it_was_written(keys: set[bytes]) -> None:
+    made = make_filter(sorted(keys))
+
+    assert all(made.may_hold(key) for key in keys)
+    assert not keys or decode_filter(encode_filter(made), len(keys)) == made
+
+
+def test_of_new_keys_fewer_than_one_in_a_thousand_passes() -> None:
+    made = make_filter(hashes(0, 20_000))
+
+    passed = sum(made.may_hold(key) for key in hashes(10**6, 100_000))
+
+    assert 0 < passed < 100

@@ -1,4 +1,4 @@
-"""Idempotency keys: known for the window, on disk, and in memory only for the segments being written."""
+"""Idempotency keys: known for the window, on disk, and looked for in few segments."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import pytest
 
 from ams.core.errors import KeyReused
 from ams.core.names import TopicId
-from ams.storage.log.base import Bounds
+from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.embedded import EmbeddedLog
 from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
 from tests.support.waiting import PATIENCE_SECONDS
@@ -34,25 +34,17 @@ async def test_a_key_older_than_the_window_counts_as_new_also_after_a_restart(en
 
 
 async def test_without_a_window_a_key_is_known_as_long_as_its_topic_keeps_messages(engine: Embedded) -> None:
+    """Also in the class the topic was in before."""
     async with engine.opened(retention=DAY) as log:
         topic = await new_topic(log)
         first = await log.append(topic, texts("a"), key="k")
+        await log.set_retention(topic, 300 * DAY)
         engine.clock.advance(DAY)
         assert await log.append(topic, texts("a"), key="k") == first
 
         await log.set_retention(topic, HOUR)
 
         assert (await log.append(topic, texts("a"), key="k")).first == 1
-
-
-async def test_a_key_is_found_in_the_class_its_topic_was_in_before(engine: Embedded) -> None:
-    async with engine.opened(retention=DAY, idempotency_window=DAY) as log:
-        topic = await new_topic(log)
-        first = await log.append(topic, texts("a"), key="k")
-
-        await log.set_retention(topic, 300 * DAY)
-
-        assert await log.append(topic, texts("a"), key="k") == first
 
 
 async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) -> None:
@@ -72,19 +64,6 @@ async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) ->
         assert await log.bounds(topic) == Bounds(0, 400)
 
 
-async def test_keys_of_an_open_segment_count_after_a_restart(engine: Embedded) -> None:
-    async with engine.opened(segment_keys=10) as log:
-        topic = await new_topic(log)
-        for number in range(9):
-            await log.append(topic, texts("a"), key=str(number))
-
-    async with engine.opened(segment_keys=10) as log:
-        for number in range(9, 12):
-            await log.append(topic, texts("a"), key=str(number))
-
-        assert len(engine.disk.paths(".log")) == 2
-
-
 async def test_a_key_is_free_when_its_caller_leaves_while_the_topic_is_held(log: EmbeddedLog, topic: TopicId) -> None:
     async with log.held(topic):
         leaving = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
@@ -95,3 +74,39 @@ async def test_a_key_is_free_when_its_caller_leaves_while_the_topic_is_held(log:
 
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await log.append(topic, texts("b"), key="k")).first == 0
+
+
+async def fill(log: EmbeddedLog, topic: TopicId, first: int, segments: int) -> list[Appended]:
+    """Make so many segments, with three keys in each: numbers from `first` on. Return the answers."""
+    answers: list[Appended] = []
+    for start in range(first, first + 3 * segments, 3):
+        appends = (log.append(topic, texts("a"), key=str(start + number)) for number in range(3))
+        answers += await asyncio.gather(*appends)
+    await log.retain()
+    return answers
+
+
+async def test_of_very_many_segments_a_new_key_asks_hardly_one_and_a_known_key_its_own(engine: Embedded) -> None:
+    engine.disk.cold = True
+    async with engine.opened(segment_keys=2, retention=HOUR) as log:
+        topic = await new_topic(log)
+        await fill(log, topic, 0, 50)
+        engine.clock.advance(HOUR - 1000)
+        answers = await fill(log, topic, 150, 150)
+        assert len(engine.disk.paths(".log")) > 180
+
+        engine.disk.reads = 0
+        for number in range(50):
+            await log.append(topic, texts("a"), key=f"new{number}")
+        assert engine.disk.reads < 100
+        for number in (150, 400, 599):
+            assert await log.append(topic, texts("a"), key=str(number)) == answers[number - 150]
+            with pytest.raises(KeyReused):
+                await log.append(topic, texts("b"), key=str(number))
+
+        before = len(engine.disk.paths(".log"))
+        engine.clock.advance(2000)
+        await log.retain()  # takes the first segments, with their filters and keys
+        assert len(engine.disk.paths(".log")) <= before - 50
+        assert (await log.append(topic, texts("a"), key="0")).first == 650
+        assert await log.append(topic, texts("a"), key="150") == answers[0]

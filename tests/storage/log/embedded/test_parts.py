@@ -100,25 +100,22 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
         assert await all_fragments(again, topic) == fragments(numbered(0, 20, size=300))
 
 
-async def test_no_index_is_written_between_the_keeping_and_the_list(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+@pytest.mark.parametrize("listed", [True, False])
+async def test_no_index_is_written_before_the_list_or_the_end(
+    engine: Embedded, log: EmbeddedLog, topic: TopicId, listed: bool
+):
     """Who is going to ask for the list holds the registry meanwhile."""
     await log.append(topic, numbered(0, 20, size=300))
     async with log.kept() as parts:
         await log.append(topic, numbered(20, 20, size=300))
         await log.retain()
         assert engine.disk.paths(".idx") == []
+        if listed:
+            await parts()
+            await log.retain()
+            assert len(engine.disk.paths(".idx")) > 0
 
-        await parts()
-        await log.retain()
-        assert len(engine.disk.paths(".idx")) > 0
-
-
-async def test_a_copy_without_a_list_holds_up_no_index_after_it(engine: Embedded, log: EmbeddedLog, topic: TopicId):
-    await log.append(topic, numbered(0, 20, size=300))
-    async with log.kept():
-        await log.append(topic, numbered(20, 20, size=300))
     await log.retain()
-
     assert len(engine.disk.paths(".idx")) > 0
 
 

@@ -1,4 +1,8 @@
-"""Recovery, case by case; `test_power_loss` tries them all together and at random."""
+"""Recovery, case by case and at every change of the disk; `tests/faults/power_loss.py` tries all at random."""
+
+import asyncio
+import random
+import time
 
 import pytest
 
@@ -6,7 +10,7 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head
-from tests.storage.log.embedded.history import end, read_all, reopened
+from tests.storage.log.embedded.history import REUSE, History, act, end, read_all, reopened
 from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
 
 
@@ -15,11 +19,6 @@ async def one_message(engine: Embedded) -> TopicId:
         topic = await new_topic(log)
         await log.append(topic, texts("a"))
     return topic
-
-
-async def test_an_empty_folder_is_an_empty_log(log: EmbeddedLog):
-    assert await log.topics() == frozenset()
-    assert log.recovered == (0, 0, 0, (), ())
 
 
 async def test_what_was_not_synced_is_durable_before_it_is_served(engine: Embedded, log: EmbeddedLog, topic: TopicId):
@@ -64,26 +63,6 @@ async def test_a_segment_whose_header_is_torn_is_removed(engine: Embedded, size:
         assert log.recovered.damage == ()
 
 
-async def test_an_empty_segment_goes_on_being_used(engine: Embedded):
-    path = "/log/7d/0000000000000001.log"
-    async with engine.opened():
-        handle = engine.disk.open(path, create=True)
-        engine.disk.write(handle, encode_head(SegmentHead(2, 1, 0)), 0)
-
-    await one_message(engine)
-
-    assert engine.disk.paths(".log") == [path]
-    assert len(engine.disk.content(path)) > HEAD_BYTES
-
-
-async def test_an_index_that_was_being_written_is_removed(engine: Embedded):
-    await one_message(engine)
-    engine.disk.open("/log/7d/0000000000000001.idx.new", create=True)
-
-    async with engine.opened():
-        assert engine.disk.paths(".new") == []
-
-
 async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_newest():
     engine = Embedded(options={"segment_bytes": 1000})
     async with engine.opened() as log:
@@ -98,19 +77,6 @@ async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_new
         assert engine.disk.paths(".idx") == [newest]
         assert older
         assert (await log.bounds(topic)).end >= 7
-
-
-async def test_only_segments_without_an_index_are_read(engine: Embedded):
-    engine.options["segment_bytes"] = 2000
-    async with engine.opened() as log:
-        topic = await new_topic(log)
-        await append_each(log, topic, 30, 300)
-        await log.retain()
-    last = engine.disk.paths(".log")[-1]
-
-    async with engine.opened() as log:
-        assert log.recovered.segments == len(engine.disk.paths(".log")) > 4
-        assert log.recovered.scanned == len(engine.disk.content(last))
 
 
 async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine: Embedded):
@@ -180,3 +146,49 @@ async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_e
         assert log.recovered.trimmed == ()
         assert {each.file for each in log.recovered.damage} == {path, index}
         assert (await log.append(topic, texts("c"))).first == 2
+
+
+@pytest.mark.parametrize("seed", [None, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@pytest.mark.parametrize(
+    ("options", "before", "meanwhile", "then"),
+    [
+        ({"segment_bytes": 4000}, REUSE[:8], REUSE[8:], REUSE),
+        (
+            {"segment_bytes": 100_000, "group_bytes": 2000},
+            [("create", None), ("create", None), ("append", 1, [100])],
+            [
+                ("together", [(0, [900] * 9, True), (1, [50]), (0, [70], True), (1, [900] * 7)]),
+                ("append", 0, [900] * 14, True),
+            ],
+            [("create", None), ("append", 0, [900] * 5), ("append", 1, [10])],
+        ),
+    ],
+    ids=["while a segment is made of an old one", "of a large append"],
+)
+def test_power_that_fails_at_any_change_leaves_all_of_an_append_or_nothing(options, before, meanwhile, then, seed):
+    async def is_over(stop_at: int) -> bool:
+        engine, history = Embedded(options={"ahead_bytes": 0} | options), History()
+        if "group_bytes" in options:
+            engine.disk.during_sync = lambda: time.sleep(0.0002)  # others come while a slice is written
+        log = await engine.open()
+        await act(history, log, engine, before)
+        engine.disk.stop_at = engine.disk.changes + stop_at
+        for step in meanwhile:
+            small = 8 if "group_bytes" in options else 0
+            await asyncio.gather(act(history, log, engine, [step]), append_small(history, log, small))
+        await log.close()
+        over = not engine.disk.stopped
+        engine.disk.power_loss(None if seed is None else random.Random(seed + stop_at))
+        async with engine.opened() as log:
+            assert not log.recovered.damage
+            await history.check(log, engine.clock.now)
+            await act(history, log, engine, then)
+            await history.check(log, engine.clock.now)
+        return over
+
+    assert any(asyncio.run(is_over(stop_at)) for stop_at in range(1, 300))
+
+
+async def append_small(history: History, log: EmbeddedLog, count: int) -> None:
+    for number in range(count):
+        await history.append(log, number, [40 * number], number % 2 == 0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ams.storage.log.embedded.group_commit import Append, pack
 from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, Header, Kind, encode
-from ams.storage.log.embedded.scan import Scanned, Scanner, scan
+from ams.storage.log.embedded.scan import Scanned, scan
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Open, SegmentHead, encode_head, seed_of
 from ams.storage.log.embedded.topic import TopicState
 from tests.support.unreliable_disk import SECTOR, UnreliableDisk
@@ -246,17 +246,6 @@ def test_a_group_torn_over_the_records_of_another_segment_is_cut_there(groups, b
     assert found.damage == []
 
 
-def test_a_last_record_that_is_damaged_before_old_pages_is_told_as_a_torn_end():
-    pages = bytes(written([[(0, [40_000])]], sequence=SEQUENCE - 1).data)
-    segment = written([[(0, [5])], [(1, [5])]], held=len(pages))
-    segment.data[segment.starts[-1] + 20] ^= 1
-
-    found = scanned(over(pages, segment))
-
-    assert found.torn
-    assert not found.unwritten
-
-
 def test_bytes_behind_the_old_pages_are_a_torn_end():
     pages = bytes(written([[(0, [900])]], sequence=SEQUENCE - 1).data)
     segment = written([[(0, [5])]], held=len(pages))
@@ -265,29 +254,9 @@ def test_bytes_behind_the_old_pages_are_a_torn_end():
     assert not scanned(over(pages + b"torn", segment)).unwritten
 
 
-def test_a_damaged_body_still_tells_which_offsets_were_given():
-    segment = written([[(0, [5, 5])], [(1, [5])]])
-    segment.data[segment.starts[0] + 80] ^= 1
-
-    found = scanned(segment.data)
-
-    assert found.tails[TOPICS[0]].end == 2
-
-
 def test_records_larger_than_the_reading_window_are_found():
     segment = written([[(0, [5])], [(1, [9_000_000])], [(0, [5])]])
 
     found = scanned(segment.data)
 
     assert offsets(found) == expected(segment.appends)
-
-
-def test_published_bytes_the_caller_counted_already_are_not_counted_again():
-    segment = written([[(0, [5])], [(0, [5, 5])], [(1, [5])]])
-    disk = UnreliableDisk()
-    handle = disk.open(PATH, create=True)
-    disk.write(handle, segment.data, 0)
-
-    found = Scanner(disk, handle, PATH, seed_of(SEQUENCE), len(segment.data), closed=False, known={TOPICS[0]: 1}).scan()
-
-    assert (found.tails[TOPICS[0]].published, found.tails[TOPICS[1]].published) == (2, 1)

@@ -3,14 +3,13 @@
 import asyncio
 import errno
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
 from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
-from ams.storage.log.embedded.spares import MOST, Spares
+from ams.storage.log.embedded.spares import Spares
 from tests.storage.log.embedded.history import end
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, numbered
 from tests.support.unreliable_disk import UnreliableDisk
@@ -22,12 +21,6 @@ SEGMENT = 4000
 @pytest.fixture
 def engine() -> Embedded:
     return Embedded(options={"segment_bytes": SEGMENT, "retention": HOUR})
-
-
-@pytest.fixture
-async def log(engine: Embedded) -> AsyncIterator[EmbeddedLog]:
-    async with engine.opened() as log:
-        yield log
 
 
 async def busy_topic(engine: Embedded, log: EmbeddedLog, *, old: int = 3) -> TopicId:
@@ -90,19 +83,6 @@ async def test_an_orderly_stop_leaves_no_spare_and_no_page_behind_the_records(en
     assert len(engine.disk.content(reused)) < 4 * SIZE
 
 
-async def test_what_waits_to_be_written_is_used_space(engine: Embedded, log: EmbeddedLog):
-    topic = await busy_topic(engine, log, old=6)
-    await log.retain()
-    table = len(engine.disk.content(engine.disk.paths(".idx")[0]))
-    assert log.usage() == engine.disk.used_bytes("/log") - table > 6 * SIZE
-
-    await log.append(topic, numbered(7, 3, size=SIZE))
-    await log.retain()  # what is sealed has its index, and the old table is gone
-
-    assert len(engine.disk.content(engine.disk.paths(".log")[-1])) > 6 * SIZE
-    assert log.usage() == engine.disk.used_bytes("/log")
-
-
 async def test_a_class_nothing_is_written_to_gives_its_spares_back(engine: Embedded, log: EmbeddedLog):
     await busy_topic(engine, log)
     await log.retain()
@@ -128,15 +108,6 @@ async def test_spares_go_before_an_append_is_refused():
 
         assert disk.paths(".new") == []
         assert log.refusal is None
-
-
-async def test_who_asks_for_the_reserve_gets_spares_too(engine: Embedded, log: EmbeddedLog):
-    await busy_topic(engine, log)
-    await log.retain()
-
-    assert log.space.release_reserve()
-    assert engine.disk.paths(".new") == []
-    assert not log.space.release_reserve()
 
 
 async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embedded, log: EmbeddedLog):
@@ -182,27 +153,6 @@ async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power
             assert await all_fragments(log, topic) == fragments(numbered(3, 1, size=SIZE))
 
 
-async def test_a_segment_that_cannot_become_a_spare_is_removed(engine: Embedded, log: EmbeddedLog):
-    await busy_topic(engine, log)
-    before = engine.disk.paths(".log")
-    engine.disk.fail("rename", where=before[0])
-
-    await log.retain()
-
-    assert before[0] not in engine.disk.paths()
-    assert engine.disk.paths(".new") == []
-
-
-async def test_a_start_removes_spares(engine: Embedded, log: EmbeddedLog):
-    await busy_topic(engine, log)
-    await log.retain()
-    found = engine.killed()
-    assert len(found.disk.paths(".new")) == 1
-
-    async with found.opened():
-        assert found.disk.paths(".new") == []
-
-
 async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_damage(engine: Embedded, log: EmbeddedLog):
     topic = await busy_topic(engine, log)
     engine.clock.advance(-1000)  # the old ones are not too old yet
@@ -241,16 +191,6 @@ def file_of(disk: UnreliableDisk, sequence: int, length: int = 500) -> tuple[int
     path = f"/log/7d/{sequence:016d}.log"
     disk.write(disk.open(path, create=True), bytes(length), 0)
     return 2, sequence, path, length
-
-
-def test_only_a_few_files_and_bytes_are_kept():
-    disk = UnreliableDisk()
-    spares = spares_of(disk, segment_bytes=1000)
-
-    assert [spares.keep(*file_of(disk, number)) for number in range(1, MOST + 2)] == [*[True] * MOST, False]
-    assert not spares_of(disk, segment_bytes=1000).keep(*file_of(disk, 9, 2001))
-    assert not spares_of(disk, max_bytes=7999).keep(*file_of(disk, 10, 1000))
-    assert spares_of(disk, max_bytes=8000).keep(*file_of(disk, 11, 1000))
 
 
 def test_a_spare_is_for_its_class_and_for_segments_whose_checksums_begin_otherwise():

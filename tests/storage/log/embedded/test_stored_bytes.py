@@ -1,7 +1,7 @@
 """What each topic takes, and what goes for the size of the folder: nothing that somebody still needs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,25 +64,19 @@ async def test_segments_of_dropped_topics_alone_go_at_once(engine: Embedded, log
     assert (await log.bounds(b)).oldest == 0
 
 
-@dataclass
-class Needs:
-    """What subscriptions need, and who is to have less."""
+def needs_of(log: EmbeddedLog) -> SimpleNamespace:
+    """Return what subscriptions need, by topic, and the owners that are to have less; tests change it."""
+    needs = SimpleNamespace(offsets={}, owners=[])
 
-    offsets: dict[TopicId, Offset] = field(default_factory=dict)
-    owners: list[Owner] = field(default_factory=list)
+    async def needed() -> Mapping[TopicId, Offset]:
+        return needs.offsets
 
-    async def needed(self) -> Mapping[TopicId, Offset]:
-        return self.offsets
-
-
-async def opened_with(log: EmbeddedLog) -> Needs:
-    needs = Needs()
-    log.keep_needed(needs.needed, lambda: needs.owners)
+    log.keep_needed(needed, lambda: needs.owners)
     return needs
 
 
 async def test_what_somebody_needs_stays_and_newer_segments_go_that_nobody_needs(engine: Embedded, log: EmbeddedLog):
-    needs = await opened_with(log)
+    needs = needs_of(log)
     a, b = await new_topic(log), await new_topic(log)
     needs.offsets[b] = 0
     await log.append(b, texts("unread"))
@@ -102,7 +96,7 @@ async def test_what_somebody_needs_stays_and_newer_segments_go_that_nobody_needs
 
 
 async def test_room_is_made_for_who_has_nearly_too_much_by_what_of_theirs_nobody_needs(log: EmbeddedLog):
-    needs = await opened_with(log)
+    needs = needs_of(log)
     a, b = await new_topic(log), await new_topic(log)
     needs.offsets |= {a: 8, b: 0}
     await flood(log, a, 6)

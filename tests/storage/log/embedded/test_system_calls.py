@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.log.embedded import traced
-
 pytestmark = pytest.mark.strace
 
 CALLS = "openat,pwrite64,pwritev,pwritev2,fdatasync,fsync,ftruncate,rename,unlink,write"
@@ -148,7 +146,3 @@ def test_a_torn_end_is_cut_and_what_is_kept_written_again_and_synced_before_it_i
     found = between(events, "torn", "opened")
     assert [each for each in found if ONE in each] == [f"cut {ONE}", f"write {ONE}", f"sync {ONE}"]
     assert found.index(f"sync {ONE}") < found.index("sync folder 7d")
-
-
-def test_every_case_is_looked_at(request: pytest.FixtureRequest):
-    assert all(f'trace("{case}"' in request.path.read_text() for case in traced.CASES)

@@ -1,20 +1,25 @@
-"""A topic as the brokers have it, past the log."""
+"""Kafka past the log: topics and messages made and read without the engine's log."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from ams.core.names import Offset, new_topic_id
+from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe, led_according_to
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.options import KafkaOptions
-from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.partition import FIRST, Partition, partition_of
+from ams.storage.log.kafka.reader import Reader
 from ams.storage.log.kafka.records import batches
-
-
-def bare_options(servers: str, prefix: str = "none") -> KafkaOptions:
-    return KafkaOptions(servers=servers, prefix=prefix, replication=1, min_isr=1)
+from tests.support.parts import kafka_servers
 
 
 async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> list[tuple[int, list[bytes]]]:
@@ -33,7 +38,7 @@ async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> lis
 
 @contextlib.asynccontextmanager
 async def connected(servers: str) -> AsyncIterator[Connection]:
-    connection = await Connection.open(bare_options(servers))
+    connection = await Connection.open(KafkaOptions(servers=servers, prefix="none", replication=1, min_isr=1))
     try:
         yield connection
     finally:
@@ -68,3 +73,63 @@ async def settings(servers: str, partition: Partition, *names: str) -> dict[str,
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         return dict((await describe(connection, [partition.name], names, until))[partition.name])
+
+
+@contextlib.asynccontextmanager
+async def administration() -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def make(*, first: Offset = FIRST) -> Partition:
+    """Make a topic as ours are and return where it is."""
+    partition = partition_of(f"raw-{uuid.uuid4().hex[:8]}", new_topic_id(), "project.topic", first)
+    configs = {"message_timestamp_type": "LogAppendTime", "max_message_bytes": str(17 * 2**20)}
+    await make_topic(kafka_servers(), partition.name, **configs)
+    return partition
+
+
+async def delete(partition: Partition) -> None:
+    async with administration() as admin:
+        await admin.delete_topics([partition.name])
+
+
+async def delete_before(partition: Partition, offset: int) -> None:
+    """Take messages away as retention does, by the broker's offsets."""
+    async with administration() as admin:
+        await admin.delete_records({TopicPartition(partition.name, 0): RecordsToDelete(before_offset=offset)})
+
+
+@contextlib.asynccontextmanager
+async def producer(**settings: object) -> AsyncIterator[AIOKafkaProducer]:
+    made = AIOKafkaProducer(bootstrap_servers=kafka_servers(), max_request_size=17 * 2**20, **settings)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def produce(partition: Partition, values: Sequence[bytes | None], **settings: object) -> None:
+    """Store values, in their order; the last is there when this returns."""
+    async with producer(**settings) as made:
+        for value in values[:-1]:
+            await made.send(partition.name, value)
+        await made.send_and_wait(partition.name, values[-1])
+
+
+@contextlib.asynccontextmanager
+async def opened(**changes: Any) -> AsyncIterator[tuple[Connection, Reader]]:
+    """Open a connection and a reader, as one node of a service has them."""
+    given = KafkaOptions(servers=kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
+    connection = await Connection.open(given)
+    reader = Reader(connection, given, Supervisor())
+    try:
+        yield connection, reader
+    finally:
+        await reader.close()
+        await connection.close()

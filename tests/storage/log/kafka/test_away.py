@@ -5,7 +5,6 @@ import contextlib
 import socket
 
 import pytest
-import structlog
 
 from ams.core.clock import SystemClock
 from ams.core.errors import LogUnavailable
@@ -147,18 +146,3 @@ async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: 
     topic = await new_topic(log)
     assert (await log.append(topic, texts("a"))).first == 0
     await log.close()
-
-
-@pytest.mark.long
-async def test_that_kafka_went_and_came_back_is_said_once_each(broker: Brokers, log: KafkaLog):
-    [link] = broker.links("node")
-    with structlog.testing.capture_logs() as lines:
-        link.cut()
-        with pytest.raises(LogUnavailable):
-            await log.topics()
-        await asyncio.sleep(2.5)
-        link.restore()
-        await wait_until_async(lambda: any(line["event"] == "kafka.back" for line in lines))
-
-    error_text = [line["event"] for line in lines if line["event"] in ("kafka.away", "kafka.back")]
-    assert error_text == ["kafka.away", "kafka.back"]

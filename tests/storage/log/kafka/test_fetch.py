@@ -1,31 +1,36 @@
-"""Questions to leaders: the bounds of many topics, and fetch sessions."""
+"""Questions to brokers: leaders of topics, bounds of many topics, and fetch sessions."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
-from aiokafka.errors import ClusterAuthorizationFailedError
+from aiokafka.errors import (
+    KafkaConnectionError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
 from aiokafka.protocol.fetch import FetchRequest_v11
 
+from ams.core.errors import LogUnavailable
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka import fetch as together
+from ams.storage.log.kafka.connection import Leaders
 from ams.storage.log.kafka.fetch import FetchSession, bounds_of_all
 from ams.storage.log.kafka.links import ASK
-from tests.storage.log.kafka import raw
-
-pytestmark = pytest.mark.kafka
+from tests.storage.log.kafka import stored
 
 
+@pytest.mark.kafka
 async def test_the_bounds_of_many_topics_are_those_of_each(monkeypatch) -> None:
     monkeypatch.setattr(together, "AT_ONCE", 2)
-    empty, cut, moved = await raw.make(), await raw.make(), await raw.make(first=100)
+    empty, cut, moved = await stored.make(), await stored.make(), await stored.make(first=100)
     for partition in (cut, moved):
-        await raw.produce(partition, [b"a", b"b", b"c"])
-    await raw.delete_before(cut, 2)
-    gone = await raw.make()
-    await raw.delete(gone)
+        await stored.produce(partition, [b"a", b"b", b"c"])
+    await stored.delete_before(cut, 2)
+    gone = await stored.make()
+    await stored.delete(gone)
 
-    async with raw.opened() as (connection, reader):
+    async with stored.opened() as (connection, reader):
         until = asyncio.get_running_loop().time() + 8
         found = await bounds_of_all(connection, [empty, cut, moved, gone], until)
 
@@ -44,25 +49,27 @@ async def asked(connection, session, leader, wanted):
     return {name for name, parts in response.topics if parts[0][-1]}
 
 
+@pytest.mark.kafka
 async def test_only_what_changed_is_said_and_answered():
-    one, two = await raw.make(), await raw.make()
-    async with raw.opened() as (connection, _):
+    one, two = await stored.make(), await stored.make()
+    async with stored.opened() as (connection, _):
         leader = await connection.leader(one, until=float("inf"))
         session = FetchSession()
         assert await asked(connection, session, leader, {one.name: 0, two.name: 0}) == set()
-        await raw.produce(two, [b"x"])
+        await stored.produce(two, [b"x"])
         assert await asked(connection, session, leader, {one.name: 0, two.name: 0}) == {two.name}
         assert await asked(connection, session, leader, {one.name: 0, two.name: 1}) == set()
-        await raw.produce(one, [b"x"])
-        await raw.produce(two, [b"y"])
+        await stored.produce(one, [b"x"])
+        await stored.produce(two, [b"y"])
         assert await asked(connection, session, leader, {one.name: 0}) == {one.name}
         assert await asked(connection, session, leader, {two.name: 1}) == {two.name}
 
 
+@pytest.mark.kafka
 async def test_a_session_that_the_broker_has_forgotten_begins_again():
-    partition = await raw.make()
-    await raw.produce(partition, [b"x"])
-    async with raw.opened() as (connection, _):
+    partition = await stored.make()
+    await stored.produce(partition, [b"x"])
+    async with stored.opened() as (connection, _):
         leader = await connection.leader(partition, until=float("inf"))
         session = FetchSession()
         assert await asked(connection, session, leader, {partition.name: 0}) == {partition.name}
@@ -80,8 +87,82 @@ def test_a_broker_without_room_for_a_session_is_asked_about_all_each_time():
         assert session.answered(SimpleNamespace(error_code=0, session_id=0))
 
 
-def test_other_errors_go_up():
-    session = FetchSession()
-    session.request({"a": 0}, **SIZES)
-    with pytest.raises(ClusterAuthorizationFailedError):
-        session.answered(SimpleNamespace(error_code=31, session_id=0))
+UNKNOWN = 3
+
+
+class Brokers:
+    """Answer questions about topics: a leader, or an error's code below 0."""
+
+    def __init__(self, **topics):
+        self.topics = topics
+        self.questions = []
+        self.trouble = None
+
+    async def __call__(self, names):
+        self.questions.append(sorted(names))
+        await asyncio.sleep(0)
+        if self.trouble:
+            raise self.trouble
+        return SimpleNamespace(topics=[self._answer(name) for name in names])
+
+    def _answer(self, name):
+        leader = self.topics.get(name)
+        if leader is None:
+            return UNKNOWN, name, False, []
+        return 0, name, False, [(0 if leader >= 0 else 5, 0, leader, [], [])]
+
+
+async def test_topics_asked_about_together_are_asked_for_in_one_question():
+    brokers = Brokers(a=0, b=2, c=2)
+    leaders = Leaders(brokers)
+    found = await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b")))
+    assert found == [0, 2, 2, 2]
+    assert [await leaders.of(name) for name in ("a", "b")] == [0, 2]
+    assert brokers.questions == [["a", "b", "c"]]
+
+
+async def test_only_what_turned_out_to_be_wrong_is_looked_up_again():
+    brokers = Brokers(a=1, b=2, c=2)
+    leaders = Leaders(brokers)
+    for name in ("a", "b", "c"):
+        await leaders.of(name)
+    brokers.topics.update(a=3, b=3, c=3)
+    leaders.forget("a")
+    assert [await leaders.of(name) for name in ("a", "b")] == [3, 2]
+    leaders.forget_node(2)
+    assert [await leaders.of(name) for name in ("a", "b", "c")] == [3, 3, 3]
+
+
+async def test_what_is_unknown_or_without_a_leader_is_an_error_that_is_not_remembered():
+    brokers = Brokers(b=-1)
+    leaders = Leaders(brokers)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await leaders.of("a")
+    with pytest.raises(LeaderNotAvailableError):
+        await leaders.of("b")
+    brokers.topics.update(a=1, b=1)
+    assert [await leaders.of(name) for name in ("a", "b")] == [1, 1]
+
+
+async def test_when_no_broker_answers_all_who_ask_are_told():
+    brokers = Brokers(a=1)
+    brokers.trouble = KafkaConnectionError("away")
+    leaders = Leaders(brokers)
+    found = await asyncio.gather(leaders.of("a"), leaders.of("b"), return_exceptions=True)
+    assert [str(each) for each in found] == ["KafkaConnectionError: away"] * 2
+    brokers.trouble = None
+    assert await leaders.of("a") == 1
+
+
+async def test_a_caller_who_goes_away_harms_no_other_and_closing_ends_all():
+    brokers = Brokers(a=1)
+    leaders = Leaders(brokers)
+    one, two = asyncio.create_task(leaders.of("a")), asyncio.create_task(leaders.of("a"))
+    await asyncio.sleep(0)
+    one.cancel()
+    assert await two == 1
+    last = asyncio.create_task(leaders.of("z"))
+    await asyncio.sleep(0)
+    await leaders.close()
+    with pytest.raises(LogUnavailable):
+        await last

@@ -15,10 +15,10 @@ from ams.storage.log.kafka.idempotency_store import PublishedBytes
 from ams.storage.log.kafka.keys import KEY, YOUNG, find_append
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.partition import Partition
-from tests.storage.log.engines import HOUR, Kafka, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import HOUR, Kafka, new_topic, numbered, texts
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.storage.log.kafka.test_records import batch_of, signed
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -166,26 +166,6 @@ async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine
     assert await log.append(topic, texts("aaaa"), key="k") == first
 
 
-async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_the_same_key(engine: Kafka):
-    async with engine.opened(patience=2.0) as log:
-        topic = await new_topic(log)
-        await log.append(topic, numbered(0, 1))
-        settle, settling = engine.idempotency.settle, asyncio.Event()
-
-        async def slowly(*given) -> None:
-            await settling.wait()
-            await settle(*given)
-
-        engine.idempotency.settle = slowly
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            first = await log.append(topic, texts("aaaa"), key="k")
-        assert first.first == 1
-        async with log.held(topic), asyncio.timeout(PATIENCE_SECONDS):
-            callers = [log.append(topic, texts("bbbb"), key="another") for _ in range(3)]
-            answers = await asyncio.gather(*callers, return_exceptions=True)
-        assert [type(each) for each in answers] == [LogUnavailable] * 3
-
-
 async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafka, log: KafkaLog, topic: TopicId):
     """Its messages may be stored all the same."""
     async with log.held(topic):
@@ -219,15 +199,6 @@ async def test_a_key_of_an_append_that_was_surely_not_stored_is_free_at_once(eng
         assert (await log.append(topic, texts("aaaa"), key="k")).first == 0
 
 
-async def test_a_caller_that_leaves_does_not_undo_what_it_began(log: KafkaLog, topic: TopicId):
-    leaving = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
-    await asyncio.sleep(0)
-    leaving.cancel()
-
-    assert (await log.append(topic, texts("aaaa"), key="k")).first == 0
-    assert await all_fragments(log, topic) == fragments(texts("aaaa"))
-
-
 async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: Kafka):
     async with engine.opened(idempotency_window=HOUR) as log:
         topic = await new_topic(log)
@@ -236,15 +207,6 @@ async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: K
 
         assert await log.answered(topic, texts("bbbb"), "k") is None
         assert (await log.append(topic, texts("bbbb"), key="k")).first == 1
-
-
-async def test_bytes_published_are_in_the_books_when_the_log_is_closed(engine: Kafka):
-    async with engine.opened() as log, engine.opened() as second:
-        topic = await new_topic(log)
-        await asyncio.gather(log.append(topic, texts("aaaa")), second.append(topic, texts("bbbb", "cccc")))
-        assert (await log.totals(topic)).bytes in (4, 12)  # what the other counted comes within about a second
-
-    assert await engine.idempotency.bytes_of(topic) == 12
 
 
 async def test_bytes_are_counted_before_and_after_they_are_in_the_store():

@@ -35,7 +35,7 @@ async def outside_a_task(log: KafkaLog, topic, messages, key):
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_an_append_needs_no_task_and_waits_once(key: str | None):
+async def test_an_append_needs_no_task_and_waits_once_and_a_known_key_is_answered(key: str | None):
     async with Kafka().opened() as log:
         topic = await new_topic(log)
         messages = texts("aaaa", "bbbb")
@@ -43,15 +43,6 @@ async def test_an_append_needs_no_task_and_waits_once(key: str | None):
         appended, waits = await outside_a_task(log, topic, messages, key)
 
         assert (appended.first, appended.count, waits) == (0, 2, 1)
+        if key:
+            assert (await outside_a_task(log, topic, messages, key))[0] == appended
         assert await all_fragments(log, topic) == fragments(messages)
-
-
-async def test_a_key_that_is_known_is_answered_outside_a_task():
-    async with Kafka().opened() as log:
-        topic = await new_topic(log)
-        first = await log.append(topic, texts("aaaa"), key="k")
-
-        answer, _ = await outside_a_task(log, topic, texts("aaaa"), "k")
-
-        assert answer == first
-        assert (await log.bounds(topic)).end == 1

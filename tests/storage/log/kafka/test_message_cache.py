@@ -1,6 +1,5 @@
 """Messages in memory: runs without a gap, the tails of topics, and what was fetched ahead."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +8,6 @@ from ams.core.names import new_topic_id
 from ams.core.runs import Run, Runs, runs_of
 from ams.storage.log.kafka import message_cache as module
 from ams.storage.log.kafka.message_cache import (
-    LEAST_AHEAD,
     MOST_AHEAD,
     CachedRange,
     PendingRead,
@@ -120,29 +118,19 @@ async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
     assert held(cache, ONE) == [3]
 
 
-async def test_what_reaches_back_before_what_is_held_is_held_with_it():
+async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
     """Else a reader a little behind the others would have to fetch each time."""
     cache = TailCache(1 << 20)
     cache.begin(ONE, 4, 4, [])
     cache.begin(ONE, 2, 4, stored(2, 3))
     assert held(cache, ONE) == [2, 3]
-    cache.add(ONE, 4, 5, stored(4))
+    cache.add(ONE, 3, 5, stored(3, 4))
     cache.begin(ONE, 0, 3, stored(0, 1, 2))
     assert held(cache, ONE) == [0, 1, 2, 3, 4]
     assert cache.ends_at(ONE, 5)
     assert cache.bytes == 5 * MESSAGE
-
-
-async def test_what_is_there_already_is_not_added_again():
-    cache = TailCache(1 << 20)
-    cache.begin(ONE, 0, 2, stored(0, 1))
-    cache.begin(ONE, 1, 4, stored(1, 2, 3))
-    cache.add(ONE, 0, 3, stored(0, 1, 2))
-    assert held(cache, ONE) == [0, 1, 2, 3]
-    assert cache.bytes == 4 * MESSAGE
-    assert cache.has(ONE, 1, 4)
-    assert not cache.has(ONE, 1, 5)
-    assert cache.ends_at(ONE, 4)
+    assert cache.has(ONE, 1, 5)
+    assert not cache.has(ONE, 1, 6)
 
 
 async def test_topics_not_read_for_longest_go_when_memory_is_full():
@@ -169,31 +157,19 @@ async def test_one_topic_takes_no_more_than_its_share():
     assert cache.bytes == 0
 
 
-async def test_a_topic_nobody_reads_any_more_is_let_go(monkeypatch):
-    monkeypatch.setattr(module, "UNUSED_FOR", -1.0)
-    cache = TailCache(1 << 20)
-    cache.begin(ONE, 0, 1, stored(0))
-    cache.add(ONE, 1, 2, stored(1))
-    assert held(cache, ONE) is None
-    assert cache.bytes == 0
-
-
-async def test_the_number_of_topics_is_bounded(monkeypatch):
-    monkeypatch.setattr(module, "MAX_TOPICS", 2)
-    cache = TailCache(1 << 20)
-    for topic in (ONE, TWO, THREE):
-        cache.begin(topic, 0, 0, [])
-    assert held(cache, ONE) is None
-    assert held(cache, THREE) == []
-
-
-@pytest.mark.parametrize(("oldest", "left"), [(0, [0, 1]), (1, [1]), (5, [])])
-async def test_what_retention_took_is_let_go(oldest, left):
+async def test_what_retention_took_is_let_go_and_a_topic_that_nobody_reads_any_more(monkeypatch):
     cache = TailCache(1 << 20)
     cache.begin(ONE, 0, 2, stored(0, 1))
-    cache.drop_before(ONE, oldest)
-    assert held(cache, ONE) == left
-    assert cache.bytes == len(left) * MESSAGE
+    for oldest, left in ((0, [0, 1]), (1, [1]), (5, [])):
+        cache.drop_before(ONE, oldest)
+        assert held(cache, ONE) == left
+        assert cache.bytes == len(left) * MESSAGE
+
+    cache.begin(TWO, 0, 1, stored(0))
+    monkeypatch.setattr(module, "UNUSED_FOR", -1.0)
+    cache.add(TWO, 1, 2, stored(1))
+    assert held(cache, TWO) is None
+    assert cache.bytes == 0
 
 
 def run(start, end):
@@ -224,25 +200,6 @@ async def test_what_was_not_used_for_longest_goes_first():
     assert ahead.bytes == 0
 
 
-async def test_what_begins_at_the_same_place_is_replaced():
-    ahead = ReadAhead(1 << 20)
-    ahead.keep(ONE, run(0, 10))
-    ahead.keep(ONE, run(0, 5))
-    assert ahead.bytes == 5 * MESSAGE
-    assert ahead.held(ONE, 7) is None
-
-
-async def test_a_topic_is_forgotten_and_what_retention_took_is_let_go():
-    ahead = ReadAhead(1 << 20)
-    ahead.keep(ONE, run(0, 10))
-    ahead.keep(ONE, run(10, 20))
-    ahead.drop_before(ONE, 5)
-    assert ahead.held(ONE, 7) is None
-    assert ahead.held(ONE, 10)
-    ahead.forget(ONE)
-    assert ahead.bytes == 0
-
-
 async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
     ahead = ReadAhead(1 << 30)
     assert ahead.size(ONE, 0) == 0
@@ -253,25 +210,3 @@ async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
     ahead.ended(ONE, 100, 200)
     assert ahead.size(ONE, 100) == 0
     assert ahead.size(ONE, 200) == MOST_AHEAD
-
-
-async def test_many_who_read_on_share_the_memory_and_random_reads_take_none_of_it():
-    ahead = ReadAhead(32_000_000)
-    for number in range(1000):
-        ahead.ended(TWO, number, number + 5000)
-    assert ahead.size(TWO, 5000) == MOST_AHEAD
-    for number in range(200):
-        ahead.ended(ONE, 1000 * number, 1000 * number + 1)
-        ahead.ended(ONE, 1000 * number + 1, 1000 * number + 2)
-    assert ahead.size(ONE, 2) == LEAST_AHEAD
-
-
-async def test_ends_are_forgotten_in_time_and_bounded_in_number(monkeypatch):
-    ahead = ReadAhead(1 << 30)
-    monkeypatch.setattr(module, "MAX_ENDS", 2)
-    for number in range(3):
-        ahead.ended(ONE, number, 100 + number)
-    assert [bool(ahead.size(ONE, 100 + number)) for number in range(3)] == [False, True, True]
-    monkeypatch.setattr(module, "REMEMBERED_FOR", -1.0)
-    ahead.ended(ONE, 5, 105)
-    assert not ahead.size(ONE, 102)

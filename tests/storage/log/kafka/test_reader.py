@@ -2,13 +2,11 @@ import asyncio
 import contextlib
 
 import pytest
-from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.protocol.offset import OffsetRequest
 
 from ams.core.messages import message, parse
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.kafka import follow
-from tests.storage.log.kafka import raw
+from tests.storage.log.kafka import stored
 from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.kafka
@@ -21,13 +19,13 @@ ALL = {"max_messages": 10_000, "max_bytes": 16 * 2**20}
 
 @pytest.fixture
 async def node():
-    async with raw.opened() as (_, reader):
+    async with stored.opened() as (_, reader):
         yield reader
 
 
 @pytest.fixture
 async def other():
-    async with raw.opened() as (_, reader):
+    async with stored.opened() as (_, reader):
         yield reader
 
 
@@ -41,7 +39,7 @@ def offsets(messages):
 
 async def transaction(node, partition, end):
     """Store a message in a transaction, and wait for its marker: a hole, which comes a moment after its end."""
-    async with raw.producer(transactional_id=f"hole-{partition.name}") as made, made.transaction():
+    async with stored.producer(transactional_id=f"hole-{partition.name}") as made, made.transaction():
         await made.send_and_wait(partition.name, b"within")
 
     async def is_marked():
@@ -51,8 +49,8 @@ async def transaction(node, partition, end):
 
 
 async def test_what_another_node_published_a_moment_ago_is_read(node):
-    partition = await raw.make()
-    async with raw.producer() as made:
+    partition = await stored.make()
+    async with stored.producer() as made:
         for number in range(30):
             sent = await made.send_and_wait(partition.name, b"%d" % number)
             found = await node.read(partition, number, **ALL)
@@ -60,18 +58,18 @@ async def test_what_another_node_published_a_moment_ago_is_read(node):
 
 
 async def test_reads_at_the_tail_hold_what_this_node_appended(node):
-    partition = await raw.make()
+    partition = await stored.make()
     assert await node.read(partition, 0, **ALL) == []
     fragments = [message(text).fragment for text in ("QQ==", "Qg==")]
-    await raw.produce(partition, [b"A", b"B"])
+    await stored.produce(partition, [b"A", b"B"])
     node.appended(partition, Appended(0, 2, 5), fragments)
     assert [each.fragment for each in await node.read(partition, 0, max_messages=2, max_bytes=1 << 20)] == fragments
 
 
 async def test_a_read_holds_no_more_than_what_came_before_a_gap_in_memory(node):
-    partition = await raw.make()
+    partition = await stored.make()
     await node.read(partition, 0, **ALL)
-    await raw.produce(partition, [b"A", b"B", b"C"])
+    await stored.produce(partition, [b"A", b"B", b"C"])
     node.appended(partition, Appended(2, 1, 5), [message("Qw==").fragment])
     assert values(await node.read(partition, 0, **ALL)) == ["QQ==", "Qg==", "Qw=="]
 
@@ -86,51 +84,45 @@ async def read_on(node, partition, step):
 
 
 async def test_who_reads_on_and_on_and_side_by_side_gets_every_message_once(node):
-    partition = await raw.make()
-    await raw.produce(partition, [b"%06d" % number + b"x" * 500 for number in range(5000)], linger_ms=5)
+    partition = await stored.make()
+    await stored.produce(partition, [b"%06d" % number + b"x" * 500 for number in range(5000)], linger_ms=5)
     for found in await asyncio.gather(*(read_on(node, partition, step) for step in (100, 100, 100, 70, 300))):
         assert offsets(found) == list(range(5000))
         assert len({each.fragment for each in found}) == 5000
 
 
-async def test_large_reads_are_put_together_of_several_fetches(node):
-    partition = await raw.make()
-    await raw.produce(partition, [b"x" * 10_000] * 1200, linger_ms=5)
-    assert offsets(await node.read(partition, 0, **ALL)) == list(range(1200))
-
-
 async def test_a_read_below_the_oldest_begins_there(node, other):
-    partition = await raw.make()
-    await raw.produce(partition, [b"%d" % number for number in range(10)])
+    partition = await stored.make()
+    await stored.produce(partition, [b"%d" % number for number in range(10)])
     await node.read(partition, 0, max_messages=1, max_bytes=1 << 20)
-    await raw.delete_before(partition, 4)
+    await stored.delete_before(partition, 4)
     assert await node.bounds(partition) == Bounds(4, 10)
     assert offsets(await other.read(partition, 0, **ALL)) == list(range(4, 10))
-    await raw.delete_before(partition, 10)
+    await stored.delete_before(partition, 10)
     assert await other.bounds(partition) == Bounds(10, 10)
     assert await node.last_time(partition) is None
     waiting = asyncio.create_task(other.wait(partition, 3, FOR_EVER))
     await asyncio.sleep(0.3)
     assert not waiting.done()
-    await raw.produce(partition, [b"new"])
+    await stored.produce(partition, [b"new"])
     async with asyncio.timeout(PATIENCE):
         assert await waiting
 
 
 async def test_holes_are_read_over(node):
-    partition = await raw.make()
-    await raw.produce(partition, [b"before"])
+    partition = await stored.make()
+    await stored.produce(partition, [b"before"])
     await transaction(node, partition, 3)
     assert offsets(await node.read(partition, 0, **ALL)) == [0, 1]
     assert await node.read(partition, 2, **ALL) == []
     assert await node.last_time(partition) is not None
-    await raw.produce(partition, [b"after"])
+    await stored.produce(partition, [b"after"])
     assert offsets(await node.read(partition, 1, **ALL)) == [1, 3]
     assert offsets(await node.read(partition, 2, **ALL)) == [3]
 
 
 async def test_a_wait_does_not_end_for_a_hole(node):
-    partition = await raw.make()
+    partition = await stored.make()
     await transaction(node, partition, 2)
     assert await node.wait(partition, 0, PATIENCE)
     waiting = asyncio.create_task(node.wait(partition, 1, FOR_EVER))
@@ -141,18 +133,9 @@ async def test_a_wait_does_not_end_for_a_hole(node):
     assert not await node.wait(partition, 1, 0.3)
 
 
-async def test_foreign_messages_are_read(node):
-    partition = await raw.make()
-    async with raw.producer() as made:
-        await made.send_and_wait(partition.name, None, key=b"key")
-        await made.send_and_wait(partition.name, b"\xff", headers=[("h", b"\xff"), ("n", b""), ("n", b"2")])
-    found = await node.read(partition, 0, **ALL)
-    assert [each.fragment for each in found] == [message("").fragment, message("/w==", {"h": "�", "n": "2"}).fragment]
-
-
 async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_node(node):
-    partition = await raw.make()
-    async with raw.producer() as made:
+    partition = await stored.make()
+    async with stored.producer() as made:
         waiting = asyncio.create_task(node.wait(partition, 1, FOR_EVER))
         await asyncio.sleep(0.2)
         await made.send_and_wait(partition.name, b"x")
@@ -166,8 +149,8 @@ async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_
 async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch):
     """The question about the other topic is out for longer than the new waits last: they cannot be waiting for it."""
     monkeypatch.setitem(follow.WAIT_MS, follow.LONG, int(FOR_EVER * 1000))
-    quiet, busy = await raw.make(), await raw.make()
-    async with raw.opened(request_timeout=2 * FOR_EVER) as (_, node), raw.producer() as made:
+    quiet, busy = await stored.make(), await stored.make()
+    async with stored.opened(request_timeout=2 * FOR_EVER) as (_, node), stored.producer() as made:
         waiting = asyncio.create_task(node.wait(quiet, 0, FOR_EVER))
         await asyncio.sleep(0.2)
         await made.send_and_wait(busy.name, b"first")
@@ -181,8 +164,8 @@ async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypat
 
 
 async def test_a_cancelled_read_harms_no_other(node):
-    partition = await raw.make()
-    await raw.produce(partition, [b"x"])
+    partition = await stored.make()
+    await stored.produce(partition, [b"x"])
     reads = [asyncio.create_task(node.read(partition, 0, **ALL)) for _ in range(6)]
     await asyncio.sleep(0)
     for each in reads[::2]:
@@ -191,23 +174,3 @@ async def test_a_cancelled_read_harms_no_other(node):
         assert offsets(await each) == [0]
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.gather(*reads[::2])
-
-
-async def test_no_question_for_an_end_waits_behind_a_batch_that_others_fetch(monkeypatch):
-    partition = await raw.make()
-    await raw.produce(partition, [b"a", b"b"])
-    async with raw.opened() as (connection, reader):
-        lanes, send = {}, connection.send
-
-        async def noted(node, request, lane):
-            lanes.setdefault(type(request), set()).add(lane)
-            return await send(node, request, lane)
-
-        monkeypatch.setattr(connection, "send", noted)
-        await reader.read(partition, 0, max_messages=1, max_bytes=99)
-        await reader.read(partition, 1, **ALL)
-        await reader.end(partition)
-
-        assert lanes[FetchRequest]
-        assert lanes[OffsetRequest]
-        assert not lanes[FetchRequest] & lanes[OffsetRequest]

@@ -12,6 +12,7 @@ from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.partition import Partition, partition_in, partition_of
 from tests.storage.log.engines import HOUR, Kafka, all_fragments, fragments, texts
 from tests.storage.log.kafka.stored import change_topic, make_topic, settings
+from tests.storage.log.test_load import batches, stored
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 pytestmark = pytest.mark.kafka
@@ -87,16 +88,6 @@ async def test_a_topic_deleted_on_one_node_is_gone_on_another_and_its_waits_end(
             with pytest.raises(TopicGone):
                 await call
         assert not await asyncio.wait_for(waiting, PATIENCE_SECONDS)
-
-
-async def test_many_who_miss_a_topic_share_the_questions(engine: Kafka):
-    """Each is asked about for a moment: one after the other would take minutes."""
-    async with engine.opened() as log, asyncio.timeout(PATIENCE_SECONDS):
-        unknown = [new_topic_id() for _ in range(300)]
-
-        answers = await asyncio.gather(*(log.append(topic, texts("a")) for topic in unknown), return_exceptions=True)
-
-        assert {type(each) for each in answers} == {TopicGone}
 
 
 @pytest.mark.parametrize(
@@ -196,39 +187,6 @@ async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(eng
             await kept_as(engine, await partition(engine, log, topic), {"retention.ms": str(age)})
 
 
-async def test_a_publish_waits_for_no_other_topic_to_follow_a_new_default(engine: Kafka, monkeypatch):
-    async with engine.opened(retention=DAY) as log:
-        topics = [await made(log) for _ in range(3)]
-
-    async with engine.opened(retention=7 * DAY) as log:
-
-        async def never(*_) -> None:
-            await asyncio.Event().wait()
-
-        monkeypatch.setattr(log._topics, "set_age", never)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            assert (await log.append(topics[0], texts("a"))).first == 0
-
-
-async def test_topics_that_are_published_to_for_the_first_time_are_looked_at_together(engine: Kafka, monkeypatch):
-    async with engine.opened() as log:
-        topics = [await made(log) for _ in range(30)]
-
-    async with engine.opened() as log:
-        standards, looked_at = log._topics.standards, []
-        look = standards.look
-
-        async def counted(wanted, until) -> None:
-            looked_at.append(len(wanted))
-            await look(wanted, until)
-
-        monkeypatch.setattr(standards, "look", counted)
-        await log.topics()
-        await asyncio.gather(*(log.append(topic, texts("a")) for topic in topics))
-
-        assert sum(looked_at) == 30
-
-
 async def test_a_topic_that_one_list_lacks_is_not_gone_yet(engine: Kafka):
     """A broker that has just come back may not know yet what was made while it was away."""
     async with engine.opened() as log, engine.opened() as second:
@@ -251,23 +209,13 @@ async def test_a_topic_that_one_list_lacks_is_not_gone_yet(engine: Kafka):
 
 async def test_a_shorter_age_holds_for_all_messages_at_once(log: KafkaLog):
     topic = await made(log)
-    assert await log.read(topic, 0, max_messages=9, max_bytes=99) == []  # from now on its tail is in memory
-    await log.append(topic, texts("a", "b"))
-    await asyncio.sleep(1.2)
-    kept = await log.append(topic, texts("c"))
+    await log.load(topic, batches(stored(0, [SystemClock().wall() - HOUR] * 2)))
+    assert len(await log.read(topic, 0, max_messages=9, max_bytes=999)) == 2  # from now on its tail is in memory
+    await log.append(topic, texts("c"))
 
-    await log.set_retention(topic, SystemClock().wall() - kept.time + 600)
+    await log.set_retention(topic, HOUR // 2)
 
     assert [each.offset for each in await log.read(topic, 0, max_messages=9, max_bytes=99)] == [2]
     assert await log.bounds(topic) == Bounds(2, 3)
     assert await all_fragments(log, topic) == fragments(texts("c"))
     assert (await log.totals(topic)).messages == 3
-
-
-async def test_bounds_of_all_topics_are_those_of_each(log: KafkaLog):
-    topics = [await made(log) for _ in range(4)]
-    for count, topic in enumerate(topics):
-        if count:
-            await log.append(topic, texts(*"abcd"[:count]))
-
-    assert await log.all_bounds() == {topic: Bounds(0, count) for count, topic in enumerate(topics)}

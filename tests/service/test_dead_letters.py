@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.core.clock import Milliseconds, publish_time
+from ams.core.clock import publish_time
 from ams.core.errors import Conflict, TooLarge
 from ams.core.messages import Message, message, parse
-from ams.core.names import Offset, TopicId, TopicName
+from ams.core.names import TopicId, TopicName
 from ams.core.push_config import AskedPush, PushConfig, created
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import MAX_REASON, DeadLetters, NotNext
@@ -22,7 +22,7 @@ from ams.storage.registry.records import Subscription, Topic
 from tests.service.interference import interrupted
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
-DEAD = TopicName("dead")
+DEAD = "dead"
 CONFIG = created(AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic=DEAD), lambda: "secret")
 VERDICT = Verdict("Bad Request", 5, 400)
 OTHER = Verdict("connection refused", 6, 0)
@@ -44,29 +44,22 @@ async def configure(use_cases: UseCases, config: PushConfig | None) -> None:
     await use_cases.engines.registry.subscriptions.change_push(here, SUB, lambda _: config, None)
 
 
-def dead_letters(use_cases: UseCases) -> DeadLetters:
-    engines = use_cases.engines
-    return DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
-
-
 async def subscription(use_cases: UseCases) -> Subscription:
-    found = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
-    assert found is not None
-    return found
+    return await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
 
 
 async def dead_letter(use_cases: UseCases, offset: int, verdict: Verdict = VERDICT) -> None:
-    await dead_letters(use_cases).dead_letter(await subscription(use_cases), "P", Offset(offset), verdict)
+    engines = use_cases.engines
+    dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
+    await dead_letters.dead_letter(await subscription(use_cases), "P", offset, verdict)
 
 
 async def topic(use_cases: UseCases, name: TopicName = DEAD) -> Topic:
-    found = await use_cases.engines.registry.topics.find(use_cases.caller.here.id, name)
-    assert found is not None
-    return found
+    return await use_cases.engines.registry.topics.find(use_cases.caller.here.id, name)
 
 
 async def letters(use_cases: UseCases) -> Sequence[Message]:
-    found = await use_cases.engines.log.read((await topic(use_cases)).id, Offset(0), max_messages=1000, max_bytes=2**24)
+    found = await use_cases.engines.log.read((await topic(use_cases)).id, 0, max_messages=1000, max_bytes=2**24)
     return [parse(each.fragment) for each in found]
 
 
@@ -116,7 +109,7 @@ async def test_only_that_message_is_acknowledged_and_the_others_can_still_be(use
     await dead_letter(use_cases, 0)
 
     assert await standing(use_cases) == 1
-    await use_cases.engines.cursors.acknowledge((await subscription(use_cases)).id, Offset(2), Milliseconds(10_000))
+    await use_cases.engines.cursors.acknowledge((await subscription(use_cases)).id, 2, 10_000)
     assert await standing(use_cases) == 3
     await use_cases.publish(1)
     await deliverer.pull(await subscription(use_cases), 1, wait=False)
@@ -159,9 +152,7 @@ async def test_the_topic_made_anew_has_letters_of_its_own(use_cases: UseCases) -
 
 
 @pytest.mark.parametrize(("to", "told"), [(4, contextlib.nullcontext()), (0, pytest.raises(NotNext))])
-async def test_a_seek_meanwhile_wins(
-    use_cases: UseCases, to: int, told: contextlib.AbstractContextManager[object]
-) -> None:
+async def test_a_seek_meanwhile_wins(use_cases: UseCases, to: int, told: contextlib.AbstractContextManager[object]):
     await use_cases.publish(5)
 
     async def seek() -> None:

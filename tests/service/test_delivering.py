@@ -1,14 +1,12 @@
 import asyncio
-import contextlib
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import pytest
 
 from ams.core.errors import Conflict, Overloaded, SubscriptionGone
 from ams.core.held import SMALL
 from ams.core.messages import Stored
-from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
+from ams.core.names import SubscriptionId, TopicId
 from ams.service.delivering import LARGE_ANSWER, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Position
@@ -16,8 +14,6 @@ from ams.storage.registry.records import Subscription
 from tests.service.interference import interrupted
 from tests.support.use_cases import SUB, TOPIC, UseCases, pulled_later
 from tests.support.waiting import wait_until_async
-
-T = TypeVar("T")
 
 
 async def pulled(use_cases: UseCases, count: int = 100, deliverer: Deliverer | None = None) -> list[int]:
@@ -81,7 +77,7 @@ async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_o
     deliverer = use_cases.deliverer()
     engines = use_cases.engines
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, stopped=deliverer.wake)
-    other = await subscriptions.create(use_cases.caller, SubscriptionName("other"), "projects/P/topics/t")
+    other = await subscriptions.create(use_cases.caller, "other", "projects/P/topics/t")
     deleted = await deliverer.to_pull(use_cases.caller, SUB)
     waiting, others = [await waiting_pulls(deliverer, each, 3) for each in (deleted, other)]
 
@@ -109,9 +105,7 @@ def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
     assert unread.left("A") == 12 * big
 
 
-async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(
-    use_cases: UseCases,
-) -> None:
+async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(use_cases: UseCases):
     await use_cases.publish_data(3, SMALL)
     deliverer = use_cases.deliverer()
     deliverer.unread = UnreadAnswers(2 * SMALL + 1000)
@@ -156,7 +150,7 @@ async def test_a_pull_begins_where_the_cursor_stands_wherever_it_was_expected(
         asked += 1
         return await position(subscription, topic)
 
-    monkeypatch.setattr(cursors, "expected", lambda *_: Position(Offset(expected), 0, 0))
+    monkeypatch.setattr(cursors, "expected", lambda *_: Position(expected, 0, 0))
     monkeypatch.setattr(cursors, "position", counted)
 
     assert await pulled(use_cases) == [2, 3]
@@ -190,51 +184,12 @@ async def test_large_answers_that_are_due_together_are_made_in_turns_of_the_even
     assert len(set(answered_in)) == 5
 
 
-async def test_a_pull_of_what_is_in_memory_suspends_nowhere(use_cases: UseCases) -> None:
-    await use_cases.publish(5)
-    deliverer = use_cases.deliverer()
-    for _ in range(2):  # from then on it is kept
-        await pulled(use_cases, 3, deliverer)
-    subscription = driven(deliverer.to_pull(use_cases.caller, SUB))
-
-    assert len(driven(deliverer.pull(subscription, 3, wait=False, project="P"))) == 3
-
-
-async def test_an_acknowledgement_suspends_once_for_the_disk(use_cases: UseCases) -> None:
-    await use_cases.publish(5)
-    deliverer = use_cases.deliverer()
-    await pulled(use_cases, 3, deliverer)
-    acknowledging = deliverer.acknowledge(driven(deliverer.to_acknowledge(use_cases.caller, SUB)), [2])
-
-    stored = acknowledging.send(None)
-    await asyncio.wait([stored])
-    with pytest.raises(StopIteration):
-        acknowledging.send(None)
-
-
-def driven(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine does that never suspends."""
-    with contextlib.closing(work), pytest.raises(StopIteration) as ended:
-        work.send(None)
-    done: T = ended.value.value
-    return done
-
-
-async def test_of_many_subscriptions_those_with_something_to_pull_are_told(use_cases: UseCases) -> None:
-    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
-    await use_cases.publish(1)
-
-    assert await use_cases.deliverer().ready([subscription.id], 30) == {subscription.id}
-    await pulled(use_cases)
-    await use_cases.acknowledge([0])
-    assert await use_cases.deliverer().ready([subscription.id], 0) == frozenset()
-
-
 @pytest.mark.parametrize("end", ["message", "stop", "deletion"])
 async def test_who_waits_for_many_subscriptions_is_woken_by_the_first_message_a_stop_and_a_deletion(
     use_cases: UseCases, end: str
 ) -> None:
     subscription, deliverer = await use_cases.deliverer().to_pull(use_cases.caller, SUB), use_cases.deliverer()
+    assert await deliverer.ready([subscription.id], 0) == frozenset()
     waiting = asyncio.create_task(deliverer.ready([subscription.id], 60))
     await wait_until_async(lambda: deliverer.waiting == 1)
 
@@ -259,7 +214,7 @@ async def test_a_wait_that_is_over_leaves_no_task(use_cases: UseCases, how: str,
     if how == "pull":
         waiting = asyncio.ensure_future(pulled_later(deliverer, subscription, 1, 30, left))
     else:
-        waiting = asyncio.ensure_future(deliverer.ready([subscription.id], 30, left))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(deliverer.ready([subscription.id], 30, left))
     await wait_until_async(lambda: deliverer.waiting == 1)
 
     if ends == "cancelled":

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from ams.core.errors import InvalidInput, KeyReused
+from ams.core.errors import InvalidInput
 from ams.core.messages import Message, message, parse
-from ams.core.names import SchemaName, revision_id
+from ams.core.names import revision_id
 from ams.service.fitting import ENCODING, NO_REVISION_LEFT, REVISION, SCHEMA_NAME
 from ams.service.schemas import Schemas
 from ams.wire.schemas import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases
 
-X = SchemaName("X")
+X = "X"
 LONG = 40_000
 """Characters of a text that is checked by a worker."""
 
@@ -68,9 +68,7 @@ async def test_each_message_tells_the_newest_revision_that_it_keeps(use_cases: U
     assert await kept(use_cases, schemas, *messages) == [2, 3, 1, 2]
 
 
-async def test_long_messages_are_checked_by_a_worker_against_every_revision(
-    use_cases: UseCases, schemas: Schemas
-) -> None:
+async def test_long_messages_are_checked_by_a_worker_against_every_revision(use_cases: UseCases, schemas: Schemas):
     long = [sent({"b": text * LONG}) for text in "€x€"]
     assert await kept(use_cases, schemas, *long, sent({"a": ""})) == [2, 3, 2, 1]
     with pytest.raises(InvalidInput, match="^Message 1 data is not valid,b: Invalid type"):
@@ -117,23 +115,3 @@ async def test_of_many_revisions_the_newest_20_are_tried(use_cases: UseCases, sc
     assert await kept(use_cases, schemas, sent({"b": "€"})) == [2]
     with pytest.raises(InvalidInput):
         await publish(use_cases, sent({"a": "x"}))
-
-
-async def test_what_is_published_again_under_its_key_is_stored_once(use_cases: UseCases, schemas: Schemas) -> None:
-    """Also when the messages would tell a newer revision now; other messages under the key are refused."""
-    messages = [sent({"b": "x"}), sent({"a": "x"})]
-    first = await publish(use_cases, *messages, key="k")
-    await commit(use_cases, schemas, record("b"))
-    await commit(use_cases, schemas, record("a"))
-    assert await publish(use_cases, *messages, key="k") == first
-    with pytest.raises(KeyReused):
-        await publish(use_cases, messages[0], key="k")
-
-
-async def test_what_was_stored_under_its_key_before_the_schema_is_answered(
-    use_cases: UseCases, schemas: Schemas
-) -> None:
-    await use_cases.engines.topics.detach_schema(use_cases.caller, TOPIC)
-    first = await publish(use_cases, sent(1), key="k")
-    await attach(use_cases)
-    assert await publish(use_cases, sent(1), key="k") == first

@@ -1,24 +1,29 @@
+"""Figures: rates, what a route asks for them, and the history of a day through restarts, holes and changes of node."""
+
 import os
-from fractions import Fraction
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ams.access.admission import Admission
-from ams.core.clock import Milliseconds
-from ams.core.names import TopicName
+from ams.core.clock import ManualClock
+from ams.core.names import topic_id_text
+from ams.core.supervisor import Supervisor
 from ams.service import metrics
-from ams.service.metrics import NEVER, Metrics, Usage, average, rate
+from ams.service.history import KEPT, MINUTE, Asked, History, Past
+from ams.service.metrics import NEVER, Metrics, Usage, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.registry.counts import Rate
+from ams.storage.registry.history import FileHistory, Row
 from ams.wire.service import Point
-from tests.support.use_cases import SUB, TOPIC, open_use_cases
+from tests.support.administration import open_registry_at
+from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
+from tests.support.waiting import wait_until_async
 
-NOW = Milliseconds(1_700_000_000_000)
+NOW = 1_700_000_000_000
 SHOWN = "2023-11-14T22:13:20Z"
 
 
@@ -27,13 +32,13 @@ SHOWN = "2023-11-14T22:13:20Z"
     [
         (Rate(), Point(NEVER, 0.0)),
         (Rate(5, NOW), Point(SHOWN, 5.0)),
-        (Rate(5, NOW, Milliseconds(NOW - 2_000)), Point(SHOWN, 2.5)),
+        (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)),
         (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
-        (Rate(5, NOW, Milliseconds(NOW + 60_000)), Point(SHOWN, 5_000.0)),
-        (Rate(0, NOW, Milliseconds(NOW - 500)), Point(SHOWN, 0.0)),
-        (Rate(1, NOW, Milliseconds(NOW - 3_000)), Point(SHOWN, 0.333333)),
-        (Rate(1, NOW, Milliseconds(NOW - 3_000_000_000)), Point(SHOWN, 3.33333e-07)),
-        (Rate(2_000, NOW, Milliseconds(NOW - 3_000)), Point(SHOWN, 666.667)),
+        (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)),
+        (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
+        (Rate(1, NOW, NOW - 3_000), Point(SHOWN, 0.333333)),
+        (Rate(1, NOW, NOW - 3_000_000_000), Point(SHOWN, 3.33333e-07)),
+        (Rate(2_000, NOW, NOW - 3_000), Point(SHOWN, 666.667)),
     ],
     ids=[
         "never", "the first", "two seconds", "at once", "the clock was set back", "nothing", "a third",
@@ -50,7 +55,7 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
     async with open_use_cases(tmp_path) as use_cases:
         engines, caller = use_cases.engines, use_cases.caller
         for number in range(20):
-            await engines.topics.create(caller, TopicName(f"t{number}"))
+            await engines.topics.create(caller, f"t{number}")
         await use_cases.publish(1)
         await engines.counting.round()
         losses = Losses(engines.registry, engines.log, engines.cursors)
@@ -78,19 +83,6 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
             assert set(asked) <= {"BEGIN"}, "a GET writes nothing (O1)"
 
 
-@given(st.integers(0, 10**12), st.integers(1, 10**6))
-def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages: int, days: int) -> None:
-    cents = round(average(messages, days) * 100)
-
-    assert 0 <= Fraction(cents, 100) - Fraction(messages, days) < Fraction(1, 100)
-
-
-def test_shares_are_percentages() -> None:
-    assert 0 < metrics.memory_percent() < 100
-    assert 0 <= metrics.cpu_percent() <= 101 * (os.cpu_count() or 1)
-    assert metrics.host_name()
-
-
 def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise OSError
@@ -100,3 +92,185 @@ def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "sysconf", missing)
     assert metrics.memory_percent() == 0.0
+
+
+HOUR = Asked(["t"], ["s"], "hour")
+DAY = HOUR._replace(span="day")
+
+
+class Watch:
+    """A service of which only the clock goes on and the history is measured."""
+
+    def __init__(self, cases: UseCases, path: Path) -> None:
+        self.cases, self.path = cases, path
+        self.history = self.new()
+
+    def new(self) -> History:
+        engines = self.cases.engines
+        store = FileHistory(str(self.path))
+        return History(engines.registry, engines.log, engines.cursors, engines.clock, store)
+
+    async def minute(self, publish: int = 0, *, measured: bool = True) -> None:
+        if publish:
+            await self.cases.publish(publish)
+        await self.cases.engines.counting.round()
+        self.cases.engines.clock.advance(MINUTE)
+        if measured:
+            await self.history.round()
+
+    async def read(self, asked: Asked = HOUR) -> Past:
+        return await self.history.read(self.cases.caller, asked)
+
+    async def published(self, asked: Asked = HOUR) -> list[int | None]:
+        return (await self.read(asked)).topics["t"].grown(0)
+
+
+@pytest.fixture
+async def watch(tmp_path: Path) -> AsyncIterator[Watch]:
+    async with open_use_cases(tmp_path) as cases:
+        made = Watch(cases, tmp_path / "history.db")
+        await made.history.round()
+        yield made
+
+
+async def test_each_interval_says_what_was_published_in_it(watch: Watch) -> None:
+    for count in (3, 0, 2):
+        await watch.minute(count)
+
+    found = await watch.read()
+
+    assert found.topics["t"].grown(0)[-4:] == [None, 3, 0, 2]
+    assert found.project is not None
+    assert found.project.grown(0)[-3:] == [3, 0, 2]
+    assert (found.interval, len(found.ends), len(found.topics["t"].grown(0))) == (60, 60, 60)
+
+
+async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) -> None:
+    await watch.minute(3)
+    await watch.minute()
+    deliverer = watch.cases.deliverer()
+    await deliverer.pull(await deliverer.to_acknowledge(watch.cases.caller, SUB), 3, wait=False)
+    await watch.cases.acknowledge([1])
+    await watch.minute()
+
+    subscription = (await watch.read()).subscriptions["s"]
+
+    assert subscription.at_end(1)[-3:] == [3, 3, 1]
+    oldest = subscription.at_end(2)[-1]
+    assert oldest is not None
+    assert watch.cases.engines.clock.wall() - oldest == 3 * MINUTE
+
+
+async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -> None:
+    for _ in range(5):  # an interval of the day begins with what was at the end of the one before
+        await watch.minute()
+    await watch.minute(5)
+    for _ in range(130):
+        await watch.minute()
+
+    assert (await watch.read()).subscriptions["s"].at_end(1) == [5] * 60
+    day = await watch.read(DAY)
+    assert sum(each or 0 for each in day.topics["t"].grown(0)) == 5
+    assert day.subscriptions["s"].at_end(1)[-20:] == [5] * 20
+    await watch.history.close()
+    topic = await watch.cases.publisher.topic(watch.cases.caller, "t")
+    rows = await watch.history.store.read([topic_id_text(topic.id)], 0)
+    assert [len(row.data) for row in rows[1:]] == [33] * (len(rows) - 1), "a quiet topic costs a row an hour"
+    assert len(rows) > 2
+
+
+async def test_a_restart_loses_nothing_that_was_written_and_counts_nothing_twice(watch: Watch) -> None:
+    await watch.minute(3)
+    await watch.history.close()
+    await watch.minute(4, measured=False)
+    watch.history = watch.new()
+    await watch.history.round()
+    await watch.minute(2)
+
+    assert (await watch.published())[-3:] == [3, 4, 2]
+
+
+async def test_minutes_in_which_nothing_was_measured_are_unknown_and_their_messages_in_no_other(watch: Watch) -> None:
+    await watch.minute(3)
+    await watch.minute(100, measured=False)
+    await watch.minute(0)
+    await watch.minute(2)
+
+    assert (await watch.published())[-4:] == [3, None, None, 2]
+
+
+async def test_a_kill_takes_the_minutes_since_the_last_write_and_no_more(watch: Watch) -> None:
+    for count in range(1, 9):
+        await watch.minute(count)
+    watch.history = watch.new()  # nothing was closed
+
+    found = await watch.published()
+
+    written = [each for each in found if each is not None]
+    assert written == list(range(1, len(written) + 1))
+    assert len(written) >= 8 - FileHistory.write_minutes
+
+
+async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
+    await watch.minute(3)
+    topics, caller = watch.cases.engines.topics, watch.cases.caller
+    await topics.delete(caller, "t")
+    await topics.create(caller, "t")
+    await watch.minute(1)
+
+    found = await watch.read(HOUR._replace(subscriptions=[]))
+
+    assert found.topics["t"].grown(0)[-2:] == [0, 1]
+
+
+async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:
+    await watch.minute(measured=False)
+    watch.history = watch.new()
+    now = watch.cases.engines.clock.wall() // MINUTE * MINUTE
+    await watch.history.start(Supervisor())
+
+    async def is_measured() -> bool:
+        return (await watch.read()).ends[-1] == now
+
+    await wait_until_async(is_measured)
+    await watch.history.close()
+    await watch.minute(7)
+
+    assert (await watch.published())[-1] == 7
+
+
+async def test_rows_are_removed_after_a_day(watch: Watch) -> None:
+    for _ in range(KEPT // 60 + 3):
+        watch.cases.engines.clock.advance(59 * MINUTE)
+        await watch.minute()
+    first = watch.cases.engines.clock.wall() // MINUTE - KEPT
+
+    rows = await watch.history.store.read(["service"], 0)
+
+    assert rows
+    assert all(row.began >= first for row in rows)
+
+
+async def test_a_file_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"no database" * 1000)
+
+    store = FileHistory(str(path))
+    await store.write([Row("a", 1, b"x")], 0)
+
+    assert await store.read(["a"], 0) == [Row("a", 1, b"x")]
+
+
+@pytest.mark.postgres
+async def test_of_several_nodes_one_measures_and_another_takes_over(postgres_url: str) -> None:
+    clock = ManualClock()
+    async with open_registry_at(postgres_url, clock) as registry:
+        one, other = registry.history("one"), registry.history("other")
+
+        assert [await one.turn(), await other.turn(), await one.turn()] == [True, False, True]
+        await one.write([Row("a", 60, b"x"), Row("a", 0, b"old")], 0)
+        await one.write([Row("a", 60, b"xy")], 30)
+        assert await other.read(["a", "b"], 0) == [Row("a", 60, b"xy")]
+
+        clock.advance(200_000)
+        assert [await other.turn(), await one.turn()] == [True, False]

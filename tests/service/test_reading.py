@@ -4,17 +4,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ams.core.errors import NotFound
 from ams.core.messages import Stored, message
-from ams.core.names import Offset, new_topic_id
-from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, RangeRequest, _range
-from ams.storage.log.base import Bounds
+from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, RangeRequest
 from ams.storage.log.embedded import LogOptions
-from ams.storage.log.embedded.reader import INLINE_BYTES
-from ams.storage.log.embedded.record import RECORD_BYTES
 from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
 EVERYTHING = RangeRequest(None, None, 1_000_000)
@@ -56,39 +50,19 @@ async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(use
     assert max(sum(len(each.fragment) for each in piece) for piece in pieces) <= PIECE_BYTES
 
 
-def test_a_piece_is_read_without_a_thread_where_it_is_in_memory() -> None:
-    assert PIECE_BYTES + 2 * RECORD_BYTES <= INLINE_BYTES  # whole records are read: one more at either end
-
-
-@given(start=st.none() | st.integers(0, 9), stop=st.none() | st.integers(0, 20), most=st.integers(1, 12))
-def test_a_range_is_what_python_slices_say(start: int | None, stop: int | None, most: int) -> None:
-    planned = _range(new_topic_id(), RangeRequest(start, stop, most), Bounds(Offset(0), Offset(9)), 10)
-
-    assert list(range(planned.first, planned.next)) == list(range(9))[start:stop][: min(most, 10)]
-
-
-async def test_the_range_ends_where_the_topic_ended_when_it_began(use_cases: UseCases) -> None:
+@pytest.mark.parametrize("what", ["published", "taken by retention", "deleted"])
+async def test_a_range_is_of_what_was_there_when_it_began_and_still_is(use_cases: UseCases, what: str) -> None:
     await use_cases.publish(3)
     planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
+    assert planned.next == planned.end == 3
+    messages = reader(use_cases).messages(planned)
+    if what == "deleted":
+        await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+        with pytest.raises(NotFound):
+            await anext(messages)
+        return
+    if what == "taken by retention":
+        use_cases.engines.clock.advance(8 * 86_400_000)
     await use_cases.publish(3, first=3)
 
-    assert planned.next == planned.end == 3
-    assert [each.offset async for piece in reader(use_cases).messages(planned) for each in piece] == [0, 1, 2]
-
-
-async def test_what_retention_takes_while_it_is_read_is_missing_and_ends_nothing(use_cases: UseCases) -> None:
-    await use_cases.publish(3)
-    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
-    use_cases.engines.clock.advance(8 * 86_400_000)
-    await use_cases.publish(1, first=3)
-
-    assert [piece async for piece in reader(use_cases).messages(planned)] == []
-
-
-async def test_a_topic_that_goes_while_it_is_read_ends_the_reading(use_cases: UseCases) -> None:
-    await use_cases.publish(3)
-    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
-    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
-
-    with pytest.raises(NotFound):
-        await anext(reader(use_cases).messages(planned))
+    assert [each.offset async for piece in messages for each in piece] == ([0, 1, 2] if what == "published" else [])

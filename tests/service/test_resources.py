@@ -1,24 +1,24 @@
 """Projects, topics and subscriptions over the engines: what no single request shows. Their routes: contract 7 to 9."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.errors import AlreadyExists, AmsError, InvalidInput, LogUnavailable, NotFound, QuotaExceeded, Unusable
+from ams.core.errors import AlreadyExists, LogUnavailable, NotFound, QuotaExceeded, Unusable
 from ams.core.messages import message
-from ams.core.names import Offset, SchemaName, SubscriptionId, SubscriptionName, TopicId, TopicName, new_topic_id
+from ams.core.names import TopicId, new_topic_id
+from ams.core.quotas import STORED_BYTES
+from ams.service.stored_bytes import StoredBytes
 from ams.service.topics import Topics
-from ams.storage.registry.records import Schema, SchemaContent, Subscription, Topic
+from ams.storage.registry.records import Project, Subscription, Topic
 from tests.support.administration import make_project, make_user
 from tests.support.engines import Engines, open_engines
 
-T, S = TopicName("T"), SubscriptionName("S")
+T, S = "T", "S"
 REFERENCE = "projects/P/topics/T"
-X = "projects/P/schemas/X"
 
 
 async def fill_project(engines: Engines) -> tuple[Topic, Subscription]:
@@ -30,19 +30,11 @@ async def is_empty(engines: Engines) -> bool:
     return not await engines.log.topics() and not await engines.cursors.subscriptions()
 
 
-async def test_u12_a_deleted_project_leaves_nothing(engines: Engines, caller: Caller) -> None:
-    await fill_project(engines)
-
-    await engines.projects.delete(caller)
-
-    assert await is_empty(engines)
-
-
 async def test_what_cannot_be_dropped_now_keeps_nothing_else(
     engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, _ = await fill_project(engines)
-    await engines.topics.create(caller, TopicName("T2"))
+    await engines.topics.create(caller, "T2")
     drop = engines.log.drop
 
     async def fail_for_one(topic: TopicId) -> None:
@@ -61,7 +53,7 @@ async def test_a_sweep_drops_what_a_crash_left_and_nothing_else(engines: Engines
     topic, subscription = await fill_project(engines)
     orphan = new_topic_id()
     await engines.log.create(orphan)
-    await engines.cursors.create(SubscriptionId("orphan"), orphan, Offset(0))
+    await engines.cursors.create("orphan", orphan, 0)
 
     await engines.projects.sweep()
 
@@ -96,9 +88,7 @@ async def test_a_lost_registry_does_not_lose_the_messages_too(tmp_path: Path) ->
         assert (await engines.log.bounds(topic.id)).end == 1
 
 
-async def test_u11_one_of_many_parallel_makers_wins_and_one_log_and_one_cursor_stay(
-    engines: Engines, caller: Caller
-) -> None:
+async def test_u11_one_of_many_parallel_makers_wins_and_one_log_and_one_cursor_stay(engines: Engines, caller: Caller):
     topics = await asyncio.gather(*(engines.topics.create(caller, T) for _ in range(10)), return_exceptions=True)
     subscriptions = await asyncio.gather(
         *(engines.subscriptions.create(caller, S, REFERENCE) for _ in range(10)), return_exceptions=True
@@ -127,9 +117,9 @@ async def test_a_topic_and_a_subscription_beyond_a_quota_leave_nothing(engines: 
     await engines.registry.projects.change_quotas(caller.here.id, {"topics": 1, "subscriptions": 1})
 
     with pytest.raises(QuotaExceeded):
-        await engines.topics.create(caller, TopicName("T2"))
+        await engines.topics.create(caller, "T2")
     with pytest.raises(QuotaExceeded):
-        await engines.subscriptions.create(caller, SubscriptionName("S2"), REFERENCE)
+        await engines.subscriptions.create(caller, "S2", REFERENCE)
 
     assert await engines.log.topics() == {topic.id}
     assert await engines.cursors.subscriptions() == {subscription.id}
@@ -145,9 +135,7 @@ async def test_a_topic_deleted_meanwhile_leaves_no_cursor(engines: Engines, call
     assert await is_empty(engines)
 
 
-async def test_a_deleted_topic_takes_its_log_and_a_deleted_subscription_its_cursor(
-    engines: Engines, caller: Caller
-) -> None:
+async def test_u12_what_is_deleted_leaves_nothing(engines: Engines, caller: Caller) -> None:
     _, subscription = await fill_project(engines)
 
     await engines.topics.delete(caller, T)
@@ -156,12 +144,15 @@ async def test_a_deleted_topic_takes_its_log_and_a_deleted_subscription_its_curs
 
     await engines.subscriptions.delete(caller, S)
     assert await is_empty(engines)
+    await fill_project(engines)
+    await engines.projects.delete(caller)
+    assert await is_empty(engines)
 
 
 async def test_a_subscription_whose_cursor_was_lost_begins_again_at_the_oldest_message(engines: Engines) -> None:
     topic, subscription = await fill_project(engines)
     await engines.log.append(topic.id, [message("aGk=")] * 3)
-    await engines.cursors.seek(subscription.id, topic.id, Offset(3))
+    await engines.cursors.seek(subscription.id, topic.id, 3)
     await engines.cursors.drop(subscription.id)
 
     assert await engines.subscriptions.give_cursors() == 1
@@ -178,8 +169,8 @@ async def test_a_push_server_follows_topics_that_have_subscriptions(engines: Eng
         followed.append("topic" if await engines.registry.topics.find(caller.here.id, T) else "no topic")
 
     topics = Topics(engines.registry, engines.log, engines.counting, engines.retention, changed=changed)
-    await topics.create(caller, TopicName("other"))
-    await topics.delete(caller, TopicName("other"))
+    await topics.create(caller, "other")
+    await topics.delete(caller, "other")
     assert followed == []
 
     await topics.create(caller, T)
@@ -190,42 +181,27 @@ async def test_a_push_server_follows_topics_that_have_subscriptions(engines: Eng
     assert followed == ["no topic", "topic"]
 
 
-@pytest.fixture
-async def schema(engines: Engines, caller: Caller) -> Schema:
-    """A schema with two revisions."""
-    content = SchemaContent("avro", '{"type":"string"}', None)
-    made = await engines.registry.schemas.create(caller.here.id, SchemaName("X"), content)
-    changed = await engines.registry.schemas.update(made, content=content)
-    assert changed is not None
-    return changed
-
-
-async def test_documents_of_json_schema_have_one_encoding(engines: Engines, caller: Caller, schema: Schema) -> None:
-    await engines.registry.schemas.update(schema, content=SchemaContent("json", "{}", None))
-
-    with pytest.raises(InvalidInput, match=r"^A schema of type json has the encoding JSON$"):
-        await engines.topics.create(caller, T, X, encoding="BINARY")
-    await engines.topics.create(caller, T, X, encoding="JSON")
-
-
-@pytest.mark.parametrize(
-    ("use", "error", "text"),
-    [
-        ({"encoding": "XML"}, InvalidInput, r"^The encoding of a schema is one of JSON, BINARY$"),
-        ({"first_revision": 3}, NotFound, r"^Schema revision doesn't exist$"),
-        ({"last_revision": 0}, NotFound, r"^Schema revision doesn't exist$"),
-        ({"first_revision": 2, "last_revision": 1}, InvalidInput, r"^The first revision of a schema is newer"),
-    ],
-)
-async def test_a_bad_use_of_a_schema_changes_nothing(
-    engines: Engines, caller: Caller, schema: Schema, use: Mapping[str, Any], error: type[AmsError], text: str
+async def test_a_quota_changed_during_a_measurement_holds_at_once(
+    engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(error, match=text):
-        await engines.topics.create(caller, T, X, **use)
-    assert await is_empty(engines)
-    made = await engines.topics.create(caller, T)
+    """The measurement has read the old quota, and ends after the new one is followed."""
+    project, projects = caller.project.id, engines.registry.projects
+    stored = StoredBytes(engines.registry, engines.log, engines.clock)
+    await projects.change_quotas(project, {STORED_BYTES: 60})
+    await stored.measure()
+    read, go_on, all_of = asyncio.Event(), asyncio.Event(), projects.all
 
-    with pytest.raises(error, match=text):
-        await engines.topics.attach_schema(caller, T, X, **use)
+    async def slow() -> Sequence[Project]:
+        found = await all_of()
+        read.set()
+        await go_on.wait()
+        return found
 
-    assert await engines.topics.show(caller, T) == made
+    monkeypatch.setattr(projects, "all", slow)
+    measuring = asyncio.create_task(stored.measure())
+    await read.wait()
+    stored.follow(project, {STORED_BYTES: 0})
+    go_on.set()
+    await measuring
+
+    assert stored.limit(project) == 0

@@ -1,28 +1,28 @@
-"""Retention: registry and log agree, whatever happens between them."""
+"""What goes by itself: messages by retention, subscriptions that nobody uses, and snapshots whose time is over."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.clock import Milliseconds
+from ams.core.clock import DAY
 from ams.core.errors import LogUnavailable
-from ams.core.names import Offset, TopicId, TopicName
+from ams.core.names import TopicId, TopicName
+from ams.core.parallel_options import ParallelOptions
+from ams.service.expiring import ACTOR, MARGIN, Expiry
 from ams.service.retention import Losses, LossTotal, Retention
+from ams.storage.audit.event import AuditEvent
 from ams.storage.log.base import Bounds
-from ams.storage.registry.records import Subscription
+from ams.storage.registry.records import Snapshot, Subscription
 from tests.service.interference import failing
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
-T = TopicName("T")
-
-
-@pytest.fixture
-def retention(engines: Engines) -> Retention:
-    return engines.retention
+T = "T"
 
 
 async def kept(engines: Engines, name: TopicName = T) -> int | None:
@@ -30,36 +30,34 @@ async def kept(engines: Engines, name: TopicName = T) -> int | None:
     return await engines.log.retention(topic.id)
 
 
-async def test_a_topic_follows_its_project_though_that_was_renamed(
-    engines: Engines, caller: Caller, retention: Retention
-) -> None:
+async def test_a_topic_follows_its_project_though_that_was_renamed(engines: Engines, caller: Caller) -> None:
     """`caller` was admitted under the old name, which another project has by now."""
-    await retention.of_project(caller, 3600)
+    await engines.retention.of_project(caller, 3600)
     await engines.topics.create(caller, T)
-    await retention.of_topic(caller, T, 60)
+    await engines.retention.of_topic(caller, T, 60)
     await engines.projects.update(caller, name="Q")
     await make_project(engines.registry)
 
-    made = await engines.topics.create(caller, TopicName("new"))
-    topic = await retention.of_topic(caller, T, 0)
+    made = await engines.topics.create(caller, "new")
+    topic = await engines.retention.of_topic(caller, T, 0)
 
     assert await engines.log.retention(topic.id) == 3_600_000
     assert await engines.log.retention(made.id) == 3_600_000
 
 
 async def test_topics_made_while_their_project_changes_again_and_again_keep_what_the_registry_says(
-    engines: Engines, caller: Caller, retention: Retention
+    engines: Engines, caller: Caller
 ) -> None:
     async def change() -> None:
         for seconds in range(1, 15):
-            await retention.of_project(caller, seconds)
+            await engines.retention.of_project(caller, seconds)
 
     async def create(maker: int) -> None:
         for number in range(10):
-            name = TopicName(f"t{maker}-{number}")
+            name = f"t{maker}-{number}"
             await engines.topics.create(caller, name)
             if number % 3 == 0:
-                await retention.of_topic(caller, name, 0 if number % 2 else 100)
+                await engines.retention.of_topic(caller, name, 0 if number % 2 else 100)
 
     await asyncio.gather(change(), *(create(maker) for maker in range(4)))
 
@@ -72,26 +70,24 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
         await make_project(engines.registry)
         caller = await engines.caller()
         for name in ("own", "heir", "right"):
-            await engines.topics.create(caller, TopicName(name))
-        await engines.registry.topics.set_retention(caller.here.id, TopicName("own"), Milliseconds(60_000))
-        await engines.registry.projects.set_retention(caller.here.id, Milliseconds(90_000))
+            await engines.topics.create(caller, name)
+        await engines.registry.topics.set_retention(caller.here.id, "own", 60_000)
+        await engines.registry.projects.set_retention(caller.here.id, 90_000)
 
     async with open_engines(tmp_path) as engines:
         retention = Retention(engines.registry, engines.log)
         assert await retention.settle() == 3
-        assert await kept(engines, TopicName("own")) == 60_000
-        assert await kept(engines, TopicName("heir")) == 90_000
+        assert await kept(engines, "own") == 60_000
+        assert await kept(engines, "heir") == 90_000
         assert await retention.settle() == 0
 
 
-async def test_a_log_that_cannot_write_is_told_and_trying_again_helps(
-    engines: Engines, caller: Caller, retention: Retention
-) -> None:
+async def test_a_log_that_cannot_write_is_told_and_trying_again_helps(engines: Engines, caller: Caller) -> None:
     await engines.topics.create(caller, T)
 
     with failing(engines.log, "set_retention", LogUnavailable), pytest.raises(LogUnavailable):
-        await retention.of_topic(caller, T, 60)
-    await retention.of_topic(caller, T, 60)
+        await engines.retention.of_topic(caller, T, 60)
+    await engines.retention.of_topic(caller, T, 60)
 
     assert await kept(engines) == 60_000
 
@@ -178,10 +174,110 @@ async def test_a_loss_is_told_once_also_when_a_broker_that_kept_more_leads_for_a
     assert await total(use_cases, known) == 3
 
     async def of_another_broker() -> dict[TopicId, Bounds]:
-        return {topic: each._replace(oldest=Offset(1)) for topic, each in (await bounds()).items()}
+        return {topic: each._replace(oldest=1) for topic, each in (await bounds()).items()}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(use_cases.engines.log, "all_bounds", of_another_broker)
         assert await total(use_cases, known) == 3
 
     assert await total(use_cases, known) == await total(use_cases) == 3
+
+
+TTL = DAY
+MOMENT = 1000
+
+
+class Site:
+    """A service that looks for what has expired when a test says so."""
+
+    def __init__(self, engines: Engines) -> None:
+        self.engines = engines
+        self.events: list[AuditEvent] = []
+        self.started_again()
+
+    def started_again(self) -> None:
+        """Forget what was noted in memory alone."""
+        engines = self.engines
+        engines.counts.pulled.clear()
+        engines.counts.acknowledged.clear()
+        self.expiry = Expiry(engines.registry, engines.counts, engines.subscriptions, self, engines.clock)
+
+    async def record(self, event: AuditEvent) -> None:
+        """Keep an event, as the audit trail does."""
+        self.events.append(event)
+
+    async def made(self, **options: Any) -> Subscription:
+        await make_project(self.engines.registry)
+        self.caller = await self.engines.caller()
+        await self.engines.topics.create(self.caller, TOPIC)
+        return await self.engines.subscriptions.create(
+            self.caller, SUB, "projects/P/topics/t", options=ParallelOptions(**options)
+        )
+
+    async def after(self, milliseconds: int) -> bool:
+        """Look after a time; return whether the subscription is there."""
+        self.engines.clock.advance(milliseconds)
+        await self.expiry.round()
+        return await self.engines.registry.subscriptions.find(self.caller.here.id, SUB) is not None
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with open_engines(tmp_path) as engines:
+        yield Site(engines)
+
+
+async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Site) -> None:
+    made = await site.made(expiration_ttl=TTL)
+
+    assert await site.after(TTL + MARGIN)
+    assert not await site.after(MOMENT)
+    assert made.id not in await site.engines.cursors.subscriptions()
+    [event] = site.events
+    assert (event.actor, event.action, event.resource) == (ACTOR, "subscriptions:delete", "/projects/P/subscriptions/s")
+
+
+@pytest.mark.parametrize("use", ["pull", "acknowledgement", "request", "on another node"])
+async def test_a_use_lets_it_stay_also_after_a_restart(site: Site, use: str) -> None:
+    made = await site.made(expiration_ttl=TTL)
+    assert await site.after(TTL)
+    if use == "pull":
+        site.engines.counts.note_pull(made.id)
+    elif use == "acknowledgement":
+        site.engines.counts.note_acknowledgement(made.id)
+    elif use == "request":
+        site.expiry.note(made.id)
+    else:
+        await site.engines.registry.subscriptions.note_uses({made.id: site.engines.clock.wall()})
+    await site.expiry.round()
+    site.started_again()
+
+    assert await site.after(TTL + MARGIN)
+    assert not await site.after(MOMENT)
+
+
+async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(site: Site) -> None:
+    made = await site.made(expiration_ttl=TTL)
+    site.engines.clock.advance(30 * DAY)
+    site.started_again()
+
+    assert await site.after(MOMENT)
+    assert await site.after(MARGIN - 2 * MOMENT)
+    site.engines.counts.note_pull(made.id)
+    assert await site.after(2 * MOMENT)
+
+
+async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(site: Site) -> None:
+    await site.made()
+    assert await site.after(400 * DAY)
+    registry, clock, project = site.engines.registry, site.engines.clock, site.caller.here.id
+    topic = await registry.topics.find(project, TOPIC)
+    until = clock.wall() + MOMENT
+    made = Snapshot(project, "N", topic.id, TOPIC, 0, clock.wall(), until)
+    assert await registry.snapshots.create(made)
+    clock.advance(MOMENT)
+    assert await registry.snapshots.delete_expired() == 1
+    assert await registry.snapshots.create(made)
+    await site.expiry.round()
+
+    assert await registry.snapshots.delete_expired() == 0

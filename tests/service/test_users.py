@@ -1,23 +1,35 @@
-"""Users and members: what no single request shows. Their routes: contract 5 and 7.1; what 17.3 says of U3."""
+"""Users, members, named tokens, bindings and issuers: what no single request shows; and what 17.3 says of U3.
+
+Their routes: contract 5 and 7.1, docs/reference/tokens.md.
+"""
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from ams.access.admission import Admission, Caller
-from ams.access.permissions import SELF
+from ams.access.permissions import SELF, SERVICE_ADMIN
 from ams.core.clock import ManualClock
-from ams.core.errors import InvalidInput, NotAllowed
-from ams.core.names import ProjectName, TokenName, UserName
-from ams.service.members import Members
-from ams.service.tokens import LATEST
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, RegistryUnavailable
+from ams.core.issuer import Issuer
+from ams.identity.keys import Keys
+from ams.outgoing.client import HttpClient
+from ams.outgoing.guard import Guard
+from ams.service import tokens as tokens_module
+from ams.service.issuers import Bindings, Issuers
+from ams.service.tokens import LATEST, Tokens, TokenUses
 from ams.service.users import Users, first_admin
-from ams.storage.registry.records import Grant, Membership, UserDetails
+from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.support.administration import administrator, admitted, make_project, make_user
+from tests.support.administration import administrator, admitted, make_user, service
 
-ANNA, NOTHING = UserName("anna"), UserDetails()
+ANNA, NOTHING = "anna", UserDetails()
 
 
 @pytest.fixture
@@ -33,9 +45,7 @@ async def root(registry: Registry) -> Caller:
 async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Users, registry: Registry) -> None:
     """A roles file may let users do it; the token that it shows outlives a named one that expires."""
     anna = await make_user(registry, ANNA)
-    _, text = await registry.named_tokens.create(
-        anna.id, TokenName("ci"), expires_on=LATEST, rights=None, created_by=anna.id
-    )
+    _, text = await registry.named_tokens.create(anna.id, "ci", expires_on=LATEST, rights=None, created_by=anna.id)
     admission = Admission(registry, permissions={"users:refreshToken": frozenset({SELF})})
 
     with pytest.raises(NotAllowed):
@@ -44,27 +54,7 @@ async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Us
     assert (await users.refresh_token(by_own, ANNA)).token not in (None, anna.token)
 
 
-async def test_an_update_of_a_member_replaces_its_roles_here_and_nowhere_else(
-    registry: Registry, clock: ManualClock
-) -> None:
-    here, elsewhere = await make_project(registry), await make_project(registry, "other")
-    boss = await make_user(registry, "boss", {here.id: ("project_admin",)})
-    await make_user(registry, ANNA, {elsewhere.id: ("consumer",), here.id: ("consumer",)})
-    clock.advance(4_000)
-
-    grants = [Grant("other", ("publisher",)), Grant("P", ("publisher",))]
-    updated = await Members(registry).update(await admitted(registry, "projects:addUser", boss, "P"), ANNA, grants)
-
-    assert updated.memberships == (Membership(ProjectName("P"), ("publisher",)),)
-    assert updated.modified_on == updated.created_on + 4_000
-    known = await registry.users.by_name(ANNA)
-    assert known is not None
-    assert {entry.project: entry.roles for entry in known.memberships} == {"other": ("consumer",), "P": ("publisher",)}
-
-
-async def test_of_services_that_start_together_one_makes_the_first_admin_and_only_it_keeps_a_token(
-    registry: Registry,
-) -> None:
+async def test_of_services_that_start_together_one_makes_the_first_admin_and_only_it_keeps_a_token(registry: Registry):
     kept: list[list[str]] = [[], [], []]
 
     made = await asyncio.gather(*(first_admin(registry, each.append, each.clear) for each in kept))
@@ -92,7 +82,7 @@ async def test_the_last_administrator_may_go_but_that_is_said(users: Users, regi
     demoted = UserDetails(service_roles=("metrics_viewer",))
 
     with capture_logs() as said:
-        await users.delete(root, UserName("root"))
+        await users.delete(root, "root")
         await users.update(root, other.name, UserDetails(email="o@site.example"))
         assert said == []
         await users.update(root, other.name, demoted)
@@ -119,18 +109,16 @@ async def test_17_3_u3_only_a_service_admin_gives_service_roles(users: Users, he
 
     for role in ("service_admin", "helpdesk"):
         with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
-            await users.create(helpdesk, UserName("evil"), UserDetails(service_roles=(role,)))
+            await users.create(helpdesk, "evil", UserDetails(service_roles=(role,)))
         with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
             await users.update(helpdesk, ANNA, UserDetails(service_roles=(role,)))
 
-    assert (await users.create(helpdesk, UserName("bert"), NOTHING)).token is not None
+    assert (await users.create(helpdesk, "bert", NOTHING)).token is not None
     assert (await users.refresh_token(helpdesk, ANNA)).token is not None
 
 
-async def test_17_3_u3_nobody_takes_over_a_user_with_service_roles(
-    users: Users, helpdesk: Caller, root: Caller
-) -> None:
-    for name in (UserName("root"), UserName("desk")):
+async def test_17_3_u3_nobody_takes_over_a_user_with_service_roles(users: Users, helpdesk: Caller, root: Caller):
+    for name in ("root", "desk"):
         before = await users.show(root, name)
         for attempt in (
             users.update(helpdesk, name, UserDetails(email="x@site.example")),
@@ -141,3 +129,248 @@ async def test_17_3_u3_nobody_takes_over_a_user_with_service_roles(
                 await attempt
         assert await users.show(root, name) == before
         assert (await users.show(helpdesk, name)).token is None
+
+
+CI = "ci"
+
+
+@pytest.fixture
+def tokens(registry: Registry, clock: ManualClock) -> Tokens:
+    return Tokens(registry, clock)
+
+
+@pytest.fixture
+async def anna(registry: Registry) -> User:
+    return await make_user(registry, "anna")
+
+
+@pytest.mark.usefixtures("anna")
+async def test_who_is_no_administrator_manages_no_token_of_one(tokens: Tokens, registry: Registry) -> None:
+    """A roles file may let others manage tokens (17.3, U3)."""
+    await make_user(registry, "root", None, "service_admin")
+    helper = await make_user(registry, "helper", None, "admin_viewer")
+    table = {"tokens:create": frozenset({"admin_viewer"})}
+    caller = await Admission(registry, permissions=table).admit("tokens:create", helper.token, None, {"user": "root"})
+
+    assert (await tokens.create(caller, ANNA, CI))[0].user == ANNA
+    with pytest.raises(NotAllowed):
+        await tokens.create(caller, "root", CI)
+    assert (await tokens.create(caller, "helper", CI))[0].user == "helper"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"expires_on": LATEST + 1}, "The token would expire after the year 9999.*"),
+        *(
+            ({"wanted": [(action, "*")]}, f"invalid action: {action}")
+            for action in ("tokens:create", "users:refreshToken")
+        ),
+    ],
+)
+@pytest.mark.usefixtures("anna")
+async def test_what_cannot_be_is_refused(tokens: Tokens, registry: Registry, wanted: Any, told: str) -> None:
+
+    with pytest.raises(InvalidInput, match=f"^{told}$"):
+        await tokens.create(await service(registry), ANNA, CI, **wanted)
+    assert (await tokens.create(await service(registry), ANNA, CI, expires_on=LATEST))[0].expires_on == LATEST
+
+
+async def test_a_user_has_so_many_tokens(
+    tokens: Tokens, registry: Registry, anna: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens_module, "MOST", 2)
+    caller = await service(registry)
+    for name in ("a", "b"):
+        await tokens.create(caller, ANNA, name)
+
+    with pytest.raises(Conflict, match=r"^A user has at most 2 named tokens"):
+        await tokens.create(caller, ANNA, "c")
+
+
+async def test_a_use_that_cannot_be_written_is_written_later_and_a_newer_one_is_not_lost() -> None:
+    written, is_away = [], True
+
+    async def note_uses(noted: Mapping[str, int]) -> None:
+        if is_away:
+            uses.note("t", 5)
+            raise RegistryUnavailable
+        written.append(dict(noted))
+
+    uses = TokenUses(SimpleNamespace(note_uses=note_uses))
+    uses.note("t", 1)
+    uses.note("other", 1)
+    with pytest.raises(RegistryUnavailable):
+        await uses.flush()
+    is_away = False
+
+    await uses.flush()
+
+    assert written == [{"t": 5, "other": 1}]
+
+
+WORK, URL = "work", "https://issuer.example/realm"
+
+
+@pytest.fixture
+async def bindings(registry: Registry, anna: User) -> Bindings:
+    return Bindings(registry)
+
+
+async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
+    bindings: Bindings, tokens: Tokens, registry: Registry, anna: User
+) -> None:
+    """Another node may have given the name away since the user was let in as the one the path names."""
+    admission, path = Admission(registry), {"user": ANNA}
+    lister = await admission.admit("bindings:list", anna.token, None, path)
+    maker = await admission.admit("tokens:create", anna.token, None, path)
+    assert list(await bindings.list(lister, ANNA)) == []
+    await registry.users.update(anna.id, UserDetails(name="hanna"), None)
+    await make_user(registry, ANNA)
+
+    for call in (bindings.list(lister, ANNA), tokens.create(maker, ANNA, CI)):
+        with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+            await call
+
+
+@pytest.mark.parametrize(
+    ("name", "issuer", "subject"),
+    [
+        ("a b", URL, "4711"),
+        *(("work", url, "4711") for url in ("", "issuer.example", "ftp://issuer.example", URL + "/a b")),
+        *(("work", URL, subject) for subject in ("", "4" * 256, "47\n11", "\ud800")),
+    ],
+)
+async def test_what_can_be_no_identity_is_refused(
+    bindings: Bindings, root: Caller, name: str, issuer: str, subject: str
+) -> None:
+    with pytest.raises(InvalidInput):
+        await bindings.create(root, ANNA, name, issuer, subject)
+    assert (await bindings.create(root, ANNA, WORK, URL, "4" * 255)).subject == "4" * 255
+
+
+async def test_nobody_becomes_a_service_admin_by_a_binding_who_is_none(
+    bindings: Bindings, root: Caller, registry: Registry
+) -> None:
+    boss = await make_user(registry, "boss", None, SERVICE_ADMIN)
+    lesser = replace(root, full_view=False)
+
+    with pytest.raises(NotAllowed):
+        await bindings.create(lesser, boss.name, WORK, URL, "4711")
+    await bindings.create(root, boss.name, WORK, URL, "4711")
+    with pytest.raises(NotAllowed):
+        await bindings.delete(lesser, boss.name, WORK)
+
+
+async def test_users_and_bindings_that_are_not_there_are_not_found(bindings: Bindings, root: Caller) -> None:
+    nobody = "nobody"
+    for call in (
+        bindings.list(root, nobody),
+        bindings.create(root, nobody, WORK, URL, "4711"),
+        bindings.delete(root, nobody, WORK),
+    ):
+        with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+            await call
+    with pytest.raises(NotFound, match=r"^Binding doesn't exist$"):
+        await bindings.delete(root, ANNA, WORK)
+
+
+EGI = Issuer("egi", "https://aai.egi.eu/auth/realms/egi", audiences=("ams",))
+SITE = Issuer("site", "https://site.example", clients=("app",))
+OPAQUE = replace(SITE, introspect="opaque", client_id="ams", client_secret="a secret")
+
+
+@pytest.fixture
+async def keys(tmp_path: Path) -> AsyncIterator[Keys]:
+    keys = Keys(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
+    yield keys
+    await keys.close()
+
+
+@pytest.fixture
+def issuers(registry: Registry, keys: Keys) -> Issuers:
+    return Issuers(registry, [EGI], keys)
+
+
+async def test_those_of_the_settings_come_first_and_are_told_apart(issuers: Issuers, root: Caller) -> None:
+    await issuers.create(root, SITE)
+
+    assert [(each.issuer, each.source) for each in await issuers.list()] == [(EGI, "settings"), (SITE, "registry")]
+    assert (await issuers.show(SITE.name)).keys == (None, (), "")
+    assert await issuers.by_url(SITE.url) == SITE
+    assert await issuers.by_url(EGI.url) == EGI
+    assert await issuers.by_url(SITE.url + "/") is None
+
+
+async def test_those_of_the_settings_are_changed_nowhere_else(issuers: Issuers, root: Caller) -> None:
+    with pytest.raises(Conflict, match=r"^Issuer egi is one of the service's settings"):
+        await issuers.update(root, replace(EGI, audiences=("other",)))
+    with pytest.raises(Conflict):
+        await issuers.delete(root, EGI.name)
+    with pytest.raises(AlreadyExists):
+        await issuers.create(root, replace(SITE, name=EGI.name))
+    with pytest.raises(AlreadyExists):
+        await issuers.create(root, replace(SITE, url=EGI.url))
+
+
+async def test_a_change_replaces_all_but_a_secret_that_is_kept(issuers: Issuers, root: Caller) -> None:
+    await issuers.create(root, OPAQUE)
+
+    await issuers.update(root, replace(OPAQUE, client_secret="***", client_id="ams2"))
+    assert await issuers.by_url(SITE.url) == replace(OPAQUE, client_id="ams2")
+
+    await issuers.update(root, SITE)
+    assert await issuers.by_url(SITE.url) == SITE
+
+    await issuers.delete(root, SITE.name)
+    assert await issuers.by_url(SITE.url) is None
+    for call in (issuers.update(root, SITE), issuers.delete(root, SITE.name), issuers.show(SITE.name)):
+        with pytest.raises(NotFound, match=r"^Issuer doesn't exist$"):
+            await call
+
+
+async def test_keys_of_one_that_was_changed_or_removed_are_kept_no_more(issuers: Issuers, root: Caller, tmp_path: Path):
+    kept = tmp_path / "issuers" / "site.json"
+    kept.parent.mkdir()
+    await issuers.create(root, SITE)
+
+    for change in (issuers.update(root, SITE), issuers.delete(root, SITE.name)):
+        kept.touch()
+        await change
+        assert not kept.exists()
+
+
+async def test_one_issuer_takes_tokens_that_say_nothing(issuers: Issuers, root: Caller) -> None:
+    assert await issuers.of_opaque() is None
+    await issuers.create(root, OPAQUE)
+    another = replace(OPAQUE, name="another", url="https://another.example")
+
+    with pytest.raises(Conflict, match=r"^Issuer site is asked about tokens already"):
+        await issuers.create(root, another)
+    await issuers.create(root, replace(another, introspect="never"))
+    with pytest.raises(Conflict):
+        await issuers.update(root, another)
+
+    assert await issuers.of_opaque() == OPAQUE
+
+
+async def test_whom_to_believe_is_for_service_admins_alone(issuers: Issuers, root: Caller) -> None:
+    lesser = replace(root, full_view=False)
+    await issuers.create(root, SITE)
+
+    for call in (issuers.create(lesser, OPAQUE), issuers.update(lesser, SITE), issuers.delete(lesser, SITE.name)):
+        with pytest.raises(NotAllowed):
+            await call
+
+
+async def test_one_that_the_settings_come_to_name_counts_no_more(
+    issuers: Issuers, root: Caller, registry: Registry, keys: Keys
+) -> None:
+    await issuers.create(root, SITE)
+    later = Issuers(registry, [EGI, replace(SITE, name="elsewhere")], keys)
+
+    assert [each.issuer.name for each in await later.list()] == ["egi", "elsewhere"]
+    with pytest.raises(NotFound):
+        await later.show(SITE.name)
+    await later.delete(root, SITE.name)
+    assert list(await registry.issuers.all()) == []

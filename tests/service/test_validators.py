@@ -58,7 +58,6 @@ def test_attributes_are_checked_too() -> None:
 
 
 def test_what_is_not_done_in_no_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time that many messages took counts for those which are checked one by one."""
     looks = iter(range(1000))
     monkeypatch.setattr("time.thread_time", lambda: next(looks) * 0.003)
     monkeypatch.setattr("time.perf_counter", lambda: next(looks) * 0.003)

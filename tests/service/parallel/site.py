@@ -1,15 +1,14 @@
 """A parallel subscription over the real log and the real cursors, and what consumers do with it."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from ams.core.ack_ids import AckId
-from ams.core.clock import Milliseconds
 from ams.core.errors import OwnedElsewhere
 from ams.core.messages import attributes_of, message
-from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName, TopicName
+from ams.core.names import Offset, SubscriptionId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
@@ -18,28 +17,21 @@ from ams.service.parallel.opened import Open
 from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription, Topic
-from tests.service.parallel.backlogs import grouped
 from tests.support.administration import make_project
 from tests.support.engines import Engines
 
-P = ProjectName("P")
-TOPIC, LETTERS, SUB = TopicName("t"), TopicName("letters"), SubscriptionName("s")
+P = "P"
+TOPIC, LETTERS, SUB = "t", "letters", "s"
 LATE = 10_200
 """Milliseconds: more than the default deadline, by a little more than leases are looked at together."""
-WAITS = RetryPolicy(Milliseconds(2000), Milliseconds(8000))
+WAITS = RetryPolicy(2000, 8000)
 DIES = DeadLetterPolicy("letters", 5)
-
-
-class Owned(Protocol):
-    """A subscription that one of several nodes owns."""
-
-    owner: int
 
 
 class NodeOwnership:
     """Ownership of a node as it believes, which may be wrong; who claims is told who has it."""
 
-    def __init__(self, owned: Owned, number: int) -> None:
+    def __init__(self, owned: Any, number: int) -> None:
         self.owned, self.number, self.believes = owned, number, False
         self.released: list[str] = []
         self.closed = False
@@ -104,14 +96,10 @@ class Site:
 
     async def opened(self) -> Open:
         """Return it as this process works on it."""
-        opened = self.working.opened.get((await self.subscription()).id)
-        assert opened is not None
-        return opened
+        return self.working.opened.get((await self.subscription()).id)
 
     async def topic(self, name: TopicName = TOPIC) -> Topic:
-        found = await self.engines.registry.topics.find(self.caller.here.id, name)
-        assert found is not None
-        return found
+        return await self.engines.registry.topics.find(self.caller.here.id, name)
 
     async def publish(self, *numbers: int, key: Callable[[int], str] = lambda _: "", topic: TopicName = TOPIC) -> None:
         """Publish messages, each with its number as an attribute."""
@@ -132,7 +120,7 @@ class Site:
         await self.working.settler.acknowledge(await self.subscription(), P, grouped(ids))
 
     async def nack(self, ids: Sequence[AckId], wait: int | None = None) -> None:
-        waits = None if wait is None else Milliseconds(wait)
+        waits = None if wait is None else wait
         await self.working.settler.nack(await self.subscription(), P, grouped(ids), waits)
 
     async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
@@ -153,7 +141,7 @@ class Site:
     async def letters(self) -> list[dict[str, str]]:
         """Return the attributes of what was put aside."""
         letters = await self.topic(LETTERS)
-        stored = await self.engines.log.read(letters.id, Offset(0), max_messages=100, max_bytes=2**20)
+        stored = await self.engines.log.read(letters.id, 0, max_messages=100, max_bytes=2**20)
         return [dict(attributes_of(each.fragment)) for each in stored]
 
 
@@ -171,6 +159,14 @@ def before_the_next_lease(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awa
 
 def _raise(_: str) -> None:
     raise  # the exception at hand
+
+
+def grouped(ids: Sequence[AckId]) -> dict[str, list[Offset]]:
+    """Return ids by their hand-outs, as requests name them."""
+    found: dict[str, list[Offset]] = {}
+    for each in ids:
+        found.setdefault(each.hand_out, []).append(each.offset)
+    return found
 
 
 def offsets(ids: Sequence[AckId]) -> list[int]:

@@ -1,20 +1,74 @@
-"""The backlog of a parallel subscription, against a naive model that keeps a state for each message."""
+"""The backlog of a parallel subscription, against a naive model that keeps a state for each message, and its ids.
+
+Of ids: those of this run and of the run before, those that finished a message, and those that failed.
+"""
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyroaring import BitMap64
 
-from ams.core.ack_ids import AckId
-from ams.core.clock import Milliseconds
+from ams.core.ack_ids import AckId, AckIds, HandOutId
+from ams.core.errors import InvalidInput
 from ams.core.names import Offset
-from ams.service.parallel import shares
-from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.message_state import Done
+from ams.service.parallel import hand_out_ids, shares
+from ams.service.parallel.backlog import KEPT, Backlog, Settling
+from ams.service.parallel.hand_out_ids import FinalIds, NackIds
+from ams.service.parallel.message_state import Done, Rules
 from ams.storage.cursors.acks import Progress
-from tests.service.parallel.backlogs import DEADLINE, GRACE, RULES, grouped
+from tests.service.parallel.site import grouped
+
+DEADLINE = 1000
+"""Milliseconds of a lease."""
+RULES = Rules(200, 3000)
+GRACE = 2000
+"""Until when ids of the run before are good."""
+X = "1.1.2.1.abcdef"
+"""A hand-out of the run before."""
+NOW = 1
+
+
+def after_a_restart(rules: Rules = RULES) -> Backlog:
+    """Return a subscription of four messages, in its third run, that may all be out by now."""
+    progress = Progress(0, 1, 3, BitMap64(), {}, None)
+    return Backlog(progress, "abcdef", rules, end=4, grace_until=GRACE)
+
+
+def exactly_once() -> Backlog:
+    """Return a subscription of messages that were never given, with exactly-once delivery."""
+    progress = Progress(0, 1, 3, BitMap64(), {}, None)
+    rules = RULES._replace(exactly_once=True)
+    return Backlog(progress, "abcdef", rules, end=0, grace_until=0)
+
+
+def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
+    """Give messages, whatever was said of them; return their ids."""
+    given = list(offsets)
+    backlog.done.scanned(max(offsets) + 1)
+    text = backlog.give(list(given), backlog.failures.attempt_of(given[0]), 10, now + DEADLINE, "somebody")
+    return {text: given}
+
+
+def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
+    """Let what is to be stored be on disk."""
+    backlog.stored(settling, now)
+    return settling
+
+
+def looked_at(backlog: Backlog, key: str = "", now: int = NOW) -> list[Offset]:
+    """Look at all that was not seen yet; return what may be given."""
+    here = backlog.undone(backlog.scan, 4)
+    found = [each for each in here if backlog.may_give(each, key, now)]
+    backlog.done.scanned(4)
+    return found
+
+
+def ids_of(text: str, *numbers: int) -> AckIds:
+    return {text: list(numbers)}
+
 
 seldom = st.sampled_from([False, False, False, True])
 
@@ -83,19 +137,19 @@ class Walk(RuleBasedStateMachine):
         self.run_number += 1
         floor = self._floor()
         progress = Progress(
-            Offset(floor),
+            floor,
             self.epoch,
             self.run_number,
             BitMap64([each for each in self.done if each >= floor]),
-            {Offset(each): count for each, count in self.failures.items() if each not in self.done and each >= floor},
+            {each: count for each, count in self.failures.items() if each not in self.done and each >= floor},
             None,
         )
         rules = RULES._replace(exactly_once=self.exactly_once)
         self.grace_until = max(self.farthest, self.now) if self.exactly_once else self.now + GRACE
-        until = Milliseconds(self.grace_until)
-        self.backlog = Backlog(progress, "abcdef", rules, end=Offset(self.end), grace_until=until)
+        until = self.grace_until
+        self.backlog = Backlog(progress, "abcdef", rules, end=self.end, grace_until=until)
         if self.exactly_once:
-            self.backlog.restart_grace.withhold(Offset(self.end), until)
+            self.backlog.restart_grace.withhold(self.end, until)
         else:
             self.reserved = {}
         self.open, self.found = [], []
@@ -113,7 +167,7 @@ class Walk(RuleBasedStateMachine):
         """Give what is ready again, and behind it what was not seen yet; a slow one gives it later."""
         offsets = self.backlog.again(most)
         if len(offsets) < most and shares.may_scan(self.backlog, "somebody"):
-            begin, end = self.backlog.scan, Offset(min(self.backlog.scan + most - len(offsets), self.end))
+            begin, end = self.backlog.scan, min(self.backlog.scan + most - len(offsets), self.end)
             offsets += self._new(begin, end)
             self.backlog.done.scanned(max(begin, end))
         self.found = sorted(offsets)
@@ -122,8 +176,8 @@ class Walk(RuleBasedStateMachine):
 
     def _new(self, begin: Offset, end: Offset) -> list[Offset]:
         if begin < end and not self.keyed and self.backlog.may_give_all(begin, end):
-            return [Offset(each) for each in range(begin, end)]
-        now = Milliseconds(self.now)
+            return list(range(begin, end))
+        now = self.now
         return [e for e in self.backlog.undone(begin, end) if self.backlog.may_give(e, key_of(e, self.keyed), now)]
 
     @precondition(lambda self: self.found)
@@ -143,7 +197,7 @@ class Walk(RuleBasedStateMachine):
             by_attempt.setdefault(self.backlog.failures.attempt_of(offset), []).append(offset)
         for attempt, group in by_attempt.items():
             deadline = self.now + DEADLINE
-            text = self.backlog.give(list(group), attempt, 10 * len(group), Milliseconds(deadline), "somebody")
+            text = self.backlog.give(list(group), attempt, 10 * len(group), deadline, "somebody")
             for offset in group:
                 assert offset not in self.done, "what is done came again"
                 assert offset >= self.floor_by_retention
@@ -174,7 +228,7 @@ class Walk(RuleBasedStateMachine):
     def acknowledge(self, data: st.DataObject, fails: bool, later: bool) -> None:
         ids = self._some(data)
         good = self._good(ids)
-        settling = self.backlog.acknowledge(grouped(ids), Milliseconds(self.now))
+        settling = self.backlog.acknowledge(grouped(ids), self.now)
         assert sorted(settling.done) == sorted(each.offset for each in good)
         if self.exactly_once:
             self._check_repeated(ids, settling)
@@ -195,8 +249,8 @@ class Walk(RuleBasedStateMachine):
     def nack(self, data: st.DataObject, fails: bool, later: bool, waits: int | None) -> None:
         ids = self._some(data)
         good = self._good(ids)
-        wait = None if waits is None else Milliseconds(waits)
-        settling = self.backlog.nack(grouped(ids), Milliseconds(self.now), wait)
+        wait = None if waits is None else waits
+        settling = self.backlog.nack(grouped(ids), self.now, wait)
         assert sorted(settling.failures) == sorted(each.offset for each in good)
         if self.exactly_once:
             self._check_nacked(ids, good, settling)
@@ -218,7 +272,7 @@ class Walk(RuleBasedStateMachine):
         out = [g for g in self.given if g.text in self.heirs.get(g.offset, ()) or self.newest.get(g.offset) is g]
         some = st.sampled_from(out or self.given) | st.sampled_from(self.given)
         chosen = data.draw(st.lists(some, min_size=1, max_size=5))
-        return [AckId(Offset(each.offset), each.text) for each in chosen]
+        return [AckId(each.offset, each.text) for each in chosen]
 
     def _good(self, ids: list[AckId]) -> list[Given]:
         """Return what the ids name that count; those of the run before are leases again then."""
@@ -265,7 +319,7 @@ class Walk(RuleBasedStateMachine):
             self.failures[offset] = count
             self._end(offset)
             self.hand_outs.pop(offset, None)
-        self.backlog.stored(settling, Milliseconds(self.now))
+        self.backlog.stored(settling, self.now)
 
     def _end(self, offset: int) -> None:
         self.newest[offset].deadline = -1
@@ -280,7 +334,7 @@ class Walk(RuleBasedStateMachine):
     @rule(by=st.integers(1, 400) | st.integers(1, 2500), fails=seldom, later=seldom)
     def time_goes_by(self, by: int, fails: bool, later: bool) -> None:
         self.now += by
-        settling = self.backlog.expire(Milliseconds(self.now))
+        settling = self.backlog.expire(self.now)
         assert all(self.newest[each].deadline < self.now for each in settling.failures), "a lease ended too soon"
         self._finish(settling, fails, later)
 
@@ -290,7 +344,7 @@ class Walk(RuleBasedStateMachine):
         ids = self._some(data)
         deadline = self.now + seconds * 1000
         good = self._good(ids)
-        late = self.backlog.extend(grouped(ids), Milliseconds(deadline), Milliseconds(self.now))
+        late = self.backlog.extend(grouped(ids), deadline, self.now)
         self._check_late(ids, good, late)
         self._check_extended(ids, late)
         for each in good:
@@ -317,7 +371,7 @@ class Walk(RuleBasedStateMachine):
         """Let some of what was ever given be given again at once, as nobody has worked on it."""
         ids = self._some(data)
         good = self._good(ids)
-        self._check_late(ids, good, self.backlog.release(grouped(ids), Milliseconds(self.now)))
+        self._check_late(ids, good, self.backlog.release(grouped(ids), self.now))
         for each in good:
             self._end(each.offset)
 
@@ -327,7 +381,7 @@ class Walk(RuleBasedStateMachine):
         floor = self._floor()
         expected = len([each for each in range(floor, oldest) if each not in self.done])
         acknowledging = {offset for each in self.open for offset in each.done}
-        lost = self.backlog.retain(Offset(oldest))
+        lost = self.backlog.retain(oldest)
         assert lost == expected or acknowledging
         self.floor_by_retention = max(self.floor_by_retention, oldest)
 
@@ -336,7 +390,7 @@ class Walk(RuleBasedStateMachine):
         if self.run_number == 0:
             return
         assert self.backlog.floor == self._floor()
-        assert {each for each in range(self.end) if Offset(each) in self.backlog.done} >= self.done
+        assert {each for each in range(self.end) if each in self.backlog.done} >= self.done
         assert self.backlog.done.above == len([each for each in self.done if each >= self._floor()])
         live = sum(self.backlog.leases.holders.values())
         assert live == len(self.backlog.leases)
@@ -350,13 +404,13 @@ class Walk(RuleBasedStateMachine):
         self.finish_pull(fails=False)
         for _ in range(4 * self.end + 20):
             self.now += 4000
-            settling = self.backlog.expire(Milliseconds(self.now))
+            settling = self.backlog.expire(self.now)
             self._finish(settling, fails=False, later=False)
             before = len(self.given)
             self.pull(50, slow=False)
             news = self.given[before:]
-            ids = [AckId(Offset(each.offset), each.text) for each in news]
-            self._finish(self.backlog.acknowledge(grouped(ids), Milliseconds(self.now)), fails=False, later=False)
+            ids = [AckId(each.offset, each.text) for each in news]
+            self._finish(self.backlog.acknowledge(grouped(ids), self.now), fails=False, later=False)
         assert self._floor() == self.end
 
 
@@ -365,12 +419,12 @@ TestWalk = Walk.TestCase
 
 
 END = 40
-FROM_FLOOR = Progress(Offset(3), 0, 1, BitMap64([5, 7]), {})
+FROM_FLOOR = Progress(3, 0, 1, BitMap64([5, 7]), {})
 
 
 def spans() -> st.SearchStrategy[list[Offset]]:
     """Return offsets that are done together."""
-    return st.sets(st.integers(3, END - 1), min_size=1, max_size=8).map(lambda some: [*map(Offset, some)])
+    return st.sets(st.integers(3, END - 1), min_size=1, max_size=8).map(lambda some: [*some])
 
 
 @given(st.lists(spans(), max_size=12), st.integers(0, END))
@@ -381,28 +435,190 @@ def test_what_is_done_is_known_and_the_floor_is_the_first_that_is_not(added: lis
         done.add(new)
         model.update(new)
     if oldest > done.floor:
-        done.raise_floor(Offset(oldest))
+        done.raise_floor(oldest)
         model.update(range(oldest))
 
     floor = next(each for each in range(END + 1) if each not in model)
     assert done.floor == floor
-    assert [each for each in range(END) if Offset(each) in done] == sorted(model)
+    assert [each for each in range(END) if each in done] == sorted(model)
     assert done.above == len(model) - floor
-    assert done.count_from(Offset(max(floor, 20))) == len([each for each in model if each >= max(floor, 20)])
+    assert done.count_from(max(floor, 20)) == len([each for each in model if each >= max(floor, 20)])
     assert done.scan == floor
 
 
 def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met() -> None:
     done = Done(FROM_FLOOR)
-    done.pass_over(Offset(8), Offset(10))
-    done.pass_over(Offset(10), Offset(11))
-    done.pass_over(Offset(20), Offset(21))
+    done.pass_over(8, 10)
+    done.pass_over(10, 11)
+    done.pass_over(20, 21)
     passed = done.take_passed()
 
     assert passed == [(8, 11), (20, 21)]
-    assert Offset(10) in done
+    assert 10 in done
     assert not done.has_passed
-    done.pass_over(Offset(3), Offset(5))
+    done.pass_over(3, 5)
     done.passed_again(passed)
     assert done.floor == 6
     assert done.take_passed() == [*passed, (3, 5)]
+
+
+def test_an_id_of_a_message_that_another_one_is_about_to_finish_waits_for_that_or_is_late() -> None:
+    backlog = exactly_once()
+    first = give(backlog, 0, 0)
+    store(backlog, backlog.nack(first, NOW, 0))
+    second = give(backlog, 1, *backlog.again(1))
+    storing = backlog.acknowledge(second, NOW)
+
+    assert backlog.acknowledge(second, NOW).unsure == second
+    assert len(backlog.acknowledge(first, NOW).late) == 1
+    backlog.not_stored(storing)
+    assert backlog.acknowledge(second, NOW).done == [0]
+
+
+def test_an_id_that_an_owner_gave_of_a_message_published_since_it_was_overtaken_is_late() -> None:
+    backlog = after_a_restart()
+    given = {"1.1.2.9.abcdef": [3, 4, 7]}
+    with pytest.raises(InvalidInput, match="Invalid ack id"):
+        backlog.acknowledge(given, NOW)
+    assert backlog.restart_grace.grow(8)
+    assert not backlog.restart_grace.grow(8)
+    settling = backlog.acknowledge(given, NOW)
+
+    assert settling.done == [3]
+    assert [each.offset for each in settling.late] == [4, 7]
+    with pytest.raises(InvalidInput, match="Invalid ack id"):
+        backlog.acknowledge({"1.1.3.0.abcdef": [4]}, NOW)
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_nack_is_a_failure_that_is_stored_and_waits(is_seen: bool) -> None:
+    backlog = after_a_restart()
+    if is_seen:
+        backlog.restart_grace.withhold(4, GRACE)
+        looked_at(backlog)
+    settling = backlog.nack(ids_of(X, 1), NOW, 5 * GRACE)
+    assert settling.failures == {1: 1}
+    backlog.stored(settling, NOW)
+    assert 1 not in looked_at(backlog)
+    backlog.expire(2 * GRACE)
+    assert 1 not in backlog.again(4)
+
+    backlog.expire(5 * GRACE + 100)
+    assert backlog.again(4) == [1]
+    assert backlog.failures.attempt_of(1) == 2
+
+
+def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> None:
+    backlog = after_a_restart()
+    backlog.give_back(looked_at(backlog))  # as its consumer could not get it
+    store(backlog, backlog.nack(ids_of(X, 1), NOW, 500))
+
+    assert backlog.taken_of([0, 1]) == {1}
+    assert backlog.again(4) == [0, 2, 3]
+
+
+def test_a_nack_of_the_last_attempt_puts_a_message_aside_once() -> None:
+    backlog = after_a_restart(RULES._replace(most_attempts=1))
+    store(backlog, backlog.nack(ids_of(X, 1), NOW))
+    assert backlog.failures.dead == []
+    assert looked_at(backlog) == [0, 2, 3]
+
+    assert backlog.failures.dead == [1]
+
+
+def test_what_the_dead_letter_topic_has_was_finished_by_nobody() -> None:
+    backlog = exactly_once()
+    backlog.go_by(backlog.failures.rules._replace(most_attempts=1))
+    ids = give(backlog, 0, 0)
+    store(backlog, backlog.nack(ids, NOW))
+    store(backlog, backlog.put_aside(backlog.failures.dead.pop()))
+
+    assert len(backlog.acknowledge(ids, NOW).late) == 1
+
+
+def test_what_was_finished_before_exactly_once_delivery_began_is_known_to_nobody() -> None:
+    backlog = exactly_once()
+    backlog.go_by(RULES)
+    ids = give(backlog, 0, 0)
+    store(backlog, backlog.acknowledge(ids, NOW))
+    backlog.go_by(RULES._replace(exactly_once=True))
+    later = give(backlog, 1, 1)
+    store(backlog, backlog.acknowledge(later, NOW))
+
+    assert len(backlog.acknowledge(ids, NOW).late) == 1
+    assert not backlog.acknowledge(later, NOW).late
+
+
+def test_what_was_finished_before_a_restart_is_believed_while_leases_of_then_may_last() -> None:
+    progress = Progress(2, 1, 3, BitMap64([3]), {}, None)
+    rules = RULES._replace(exactly_once=True)
+    backlog = Backlog(progress, "abcdef", rules, end=4, grace_until=GRACE)
+    ids = {"1.1.2.7.abcdef": [1, 3]}
+
+    assert not backlog.acknowledge(ids, GRACE).late
+    assert len(backlog.acknowledge(ids, GRACE + 1).late) == 2
+
+
+def test_only_the_newer_finishers_are_remembered_and_older_ids_are_refused_then() -> None:
+    known = FinalIds(Progress(0, 1, 3, BitMap64(), {}, None), 0)
+    half = hand_out_ids.MOST_NOTED // 2
+
+    def is_by(offset: int, number: int, attempt: int = 1) -> bool:
+        given = HandOutId(attempt, 1, 3, number, "abcdef")
+        return known.is_by(AckId(offset, given.text), given, 0)
+
+    def note(begin: int, number: int) -> None:
+        text = HandOutId(2, 1, 3, number, "abcdef").text
+        known.note(range(begin, begin + half), text, number)
+
+    note(0, 10)
+    assert is_by(0, 10, attempt=2)
+    assert not is_by(0, 5)
+    note(half, 20)
+    assert not is_by(0, 5), "it is not known any more"
+    assert is_by(half, 20, attempt=2)
+    assert is_by(10 * half, 11), "given and finished once"
+
+
+def test_only_those_that_were_given_back_last_are_remembered() -> None:
+    noted, most = NackIds(), hand_out_ids.MOST_NOTED
+    noted.note(range(most), "a")
+    noted.note([0], "b")
+    noted.note([most], "a")
+
+    assert noted.has(AckId(0, "b"))
+    assert not noted.has(AckId(0, "a"))
+    assert not noted.has(AckId(1, "a"))
+    assert noted.has(AckId(2, "a"))
+
+
+def failed_out() -> Backlog:
+    """Return a subscription whose message 0 has failed as often as it may."""
+    backlog = exactly_once()
+    backlog.go_by(RULES._replace(most_attempts=1))
+    store(backlog, backlog.nack(give(backlog, 0, 0), NOW))
+    return backlog
+
+
+def test_a_message_that_cannot_be_put_aside_is_given_again_after_a_while() -> None:
+    backlog = failed_out()
+    backlog.keep(backlog.failures.dead.pop(), NOW)
+
+    backlog.expire(KEPT)
+    assert not backlog.again(1)
+    backlog.expire(KEPT + 100)
+    assert backlog.again(1) == [0]
+    assert backlog.failures.attempt_of(0) == 2
+
+
+def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_not_be_stored() -> None:
+    backlog = failed_out()
+    offset = backlog.failures.dead.pop()
+    backlog.not_stored(backlog.put_aside(offset))
+    backlog.keep(offset, NOW)
+    backlog.expire(KEPT + 100)
+
+    assert not backlog.is_again_ready
+    assert backlog.failures.dead == [0]
+    store(backlog, backlog.put_aside(backlog.failures.dead.pop()), KEPT)
+    assert backlog.floor == 1

@@ -10,7 +10,6 @@ import pytest
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.service.parallel import shares
-from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.finding import LOOKS_FOR, SLICE
 from ams.service.parallel.shares import MAX_OUT
 from ams.service.parallel.watching import findings
@@ -19,9 +18,7 @@ from tests.service.parallel.site import LATE, P, Site, offsets, with_options
 from tests.support.waiting import wait_until_async
 
 
-async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_consumer_that_never_comes_back_leaves_others_their_share(site: Site, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 8)
     assert MAX_OUT > 8
     await site.publish(*range(20))
@@ -46,7 +43,7 @@ async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_th
     await site.publish(0, 1, 2, 3)
     await site.nack(await site.pull(1))
     topic = await site.topic()
-    size = len((await site.engines.log.read(topic.id, Offset(0), max_messages=1, max_bytes=1))[0].fragment)
+    size = len((await site.engines.log.read(topic.id, 0, max_messages=1, max_bytes=1))[0].fragment)
 
     pulls = [await site.offsets(9, max_bytes=most) for most in (2 * size - 1, size, 1)]
 
@@ -86,19 +83,6 @@ async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(si
         assert await site.offsets() == [0, 1]
 
 
-async def test_what_cannot_be_read_for_a_moment_comes_again_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    await site.publish(0, 1)
-    await site.nack(await site.pull())
-    with monkeypatch.context() as empty:
-        empty.setattr(site.engines.log, "read", _nothing)
-        assert await site.pull() == []
-    assert await site.offsets() == [0, 1]
-
-
-async def _nothing(*_: object, **__: object) -> Sequence[object]:
-    return ()
-
-
 async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: Site) -> None:
     await site.publish(0)
     identity = (await site.subscription()).id
@@ -112,7 +96,6 @@ async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by
 
     for change in (lambda: site.publish(1), lambda: site.nack(pulled)):
         coming = site.working.puller.coming(identity, 60, holder="one")
-        assert coming is not None
         waiting = asyncio.create_task(coming)
         await asyncio.sleep(0)
         await change()
@@ -161,14 +144,6 @@ async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) ->
     assert await site.offsets(1) == [2 * SLICE - 1]
 
 
-@ONLY_LAST
-async def test_a_larger_read_gives_no_more_bytes_than_asked_for_and_what_is_left_is_the_next(site: Site) -> None:
-    await site.publish(*range(50), 9999, 99990, 99991)
-
-    assert await site.offsets(10, max_bytes=1) == [50]
-    assert await site.offsets() == [51, 52]
-
-
 # Waiting for something to pull
 
 
@@ -208,17 +183,6 @@ async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Sit
     assert len(await site.pull()) == 1
 
 
-async def test_an_acknowledgement_wakes_nobody_who_has_room_and_nothing_to_get(site: Site) -> None:
-    await site.publish(0, 1)
-    [first, second] = await site.pull()
-    async with waiting_for(site, "two") as waiting:
-        await site.acknowledge([first])
-        await some_turns()
-        assert not waiting.done()
-        await site.nack([second])
-        assert await waiting
-
-
 async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 4)
     await site.publish(*range(9))
@@ -253,27 +217,7 @@ async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
     assert not opened.waiting
 
 
-async def test_nothing_comes_for_a_consumer_who_has_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 4)
-    await site.publish(*range(9))
-    ids = await site.pull(2, "one")
-    await site.nack(await site.pull(1, "two"), 0)
-    subscription = (await site.subscription()).id
-    for_two = site.working.puller.coming(subscription, 0.02, holder="two")
-    assert for_two is not None
-    await for_two
-    for_one = site.working.puller.coming(subscription, 0.02, holder="one")
-    assert for_one is not None
-    with pytest.raises(TimeoutError):
-        await for_one
-    await site.acknowledge(ids)
-
-
 # What one consumer may take, and what it leaves to the others
-
-
-async def backlog_of(site: Site) -> Backlog:
-    return (await site.opened()).backlog
 
 
 async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves_free(
@@ -281,7 +225,8 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
 ) -> None:
     await site.publish(*range(40))
     [first] = await site.pull(1)
-    size = (await backlog_of(site)).leases.bytes
+    backlog = (await site.opened()).backlog
+    size = backlog.leases.bytes
     await site.acknowledge([first])
     monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT_BYTES", 8 * size)
     greedy = await site.pull(4, "greedy")
@@ -289,7 +234,7 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
     assert await site.pull(40, "greedy") == []
     assert 1 <= len(await site.pull(40, "other")) <= 4
     await site.acknowledge(greedy)
-    assert shares.room_bytes(await backlog_of(site), "greedy") > 0
+    assert shares.room_bytes(backlog, "greedy") > 0
 
 
 async def test_who_gives_everything_back_for_later_leaves_others_their_share(
@@ -309,24 +254,3 @@ async def test_who_gives_everything_back_for_later_leaves_others_their_share(
     assert offsets(others) == [4, 5, 6]
     await site.nack(others[:1], 0)
     assert await site.offsets(1, "greedy") == [4], "what comes again at once is for everybody"
-
-
-async def test_a_consumer_gets_new_messages_again_when_those_that_failed_with_it_have_waited(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ams.service.parallel.shares.MAX_HELD_BACK", 4)
-    await site.publish(*range(9))
-    await site.nack(await site.pull(2, "greedy"), 5_000)
-    assert await site.pull(9, "greedy") == []
-    site.engines.clock.advance(5_200)
-    assert await site.offsets(2, "greedy") == [0, 1]
-    assert await site.offsets(9, "greedy") == [*range(2, 9)]
-
-
-async def test_what_a_seek_forward_or_retention_takes_of_the_waiting_is_nobodys_share_any_more(site: Site) -> None:
-    await site.publish(*range(4))
-    await site.nack(await site.pull(4, "greedy"), 60_000)
-    backlog = await backlog_of(site)
-    assert backlog.leases.most_waits == 4
-    backlog.retain(Offset(3))
-    assert (backlog.leases.most_waits, backlog.held_back) == (1, 1)

@@ -1,17 +1,16 @@
-"""What ids of before a restart are good for, and what is found when a subscription is opened anew."""
+"""Ids and leases of before a restart, and leases that are out when exactly-once delivery is switched on."""
 
 import asyncio
 
 import pytest
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, CursorsUnavailable
-from ams.core.names import Offset
-from ams.service.parallel.lease_table import Window
+from ams.service.parallel.opened import LONGEST_LEASE
+from ams.service.parallel.ownership import Alone
 from ams.service.seeking import Seeker
+from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
-from tests.service.parallel.backlogs import grouped
-from tests.service.parallel.site import DIES, LATE, SUB, Site, before_the_next_lease, offsets, with_options
+from tests.service.parallel.site import DIES, LATE, SUB, P, Site, before_the_next_lease, offsets, with_options
 
 
 async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
@@ -53,22 +52,6 @@ async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site
     assert await site.floor() == 3
 
 
-@pytest.mark.parametrize("restarts", [1, 2])
-async def test_the_id_of_the_first_run_is_late_after_a_restart_and_that_of_the_second_good(
-    site: Site, restarts: int
-) -> None:
-    await site.publish(0)
-    first = await site.pull()
-    site.begin_again()
-    second = await site.pull()
-    if restarts == 2:
-        site.begin_again()
-    with pytest.raises(AckTimeout):
-        await site.acknowledge(first)
-    await site.acknowledge(second)
-    assert await site.floor() == 1
-
-
 @with_options(dead_letter_policy=DIES)
 @pytest.mark.parametrize("what", ["acknowledged", "extended", "failed for the last time"])
 async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_is_not_given(
@@ -102,24 +85,7 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     assert await site.floor() == 1
 
 
-async def test_a_stream_that_is_full_has_room_again_when_its_subscription_is_let_go(site: Site) -> None:
-    await site.publish(*range(5))
-    subscription, window = await site.subscription(), Window(3, 10_000)
-    turns: list[int] = []
-    window.freed = lambda: turns.append(window.messages)
-    ids = await site.pull(window=window)
-    await site.acknowledge(ids[:1])
-    opened = await site.opened()
-    backlog = opened.backlog
-    settling = backlog.acknowledge(grouped(ids[1:2]), site.engines.clock.monotonic())
-    turns.clear()
-    site.working.opened.forget(subscription.id)
-    assert (window.messages, window.bytes, turns) == (3, 10_000, [3])
-    backlog.not_stored(settling)
-    assert (window.messages, window.bytes) == (3, 10_000)
-
-
-@with_options(message_retention=Milliseconds(600_000))
+@with_options(message_retention=600_000)
 async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: Site) -> None:
     engines, working = site.engines, site.working
     seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, clock=engines.clock)
@@ -139,8 +105,124 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
     subscription = await site.subscription()
     topic = await site.topic()
     progress = await site.engines.cursors.take_over(subscription.id, topic.id)
-    done = Change([(Offset(1), Offset(2)), (Offset(3), Offset(5))])
+    done = Change([(1, 2), (3, 5)])
     assert await site.engines.cursors.settle(subscription.id, progress.epoch, progress.run, done)
     assert await site.offsets() == [0]
     await site.publish(2, 3, 4)
     assert await site.offsets() == [2, 3, 4]
+
+
+COVERED_LONGER = 10_000
+"""Milliseconds by which a lease may be taken to last longer than it does."""
+
+
+async def switch_on(site: Site, *, has_cover: bool = True) -> None:
+    engines, cover = site.engines, site.working.coverer.cover if has_cover else None
+    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
+    await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
+
+
+async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull()
+    await site.extend(ids, 300)
+    await switch_on(site)
+    site.begin_again()
+    site.engines.clock.advance(299_000)
+    assert await site.pull() == []
+    await site.acknowledge(ids[:1])
+    site.engines.clock.advance(COVERED_LONGER + 2_000)
+    assert await site.offsets() == [1]
+
+
+async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull(1)
+    await site.extend(ids, 300)
+    await switch_on(site, has_cover=False)  # as a node does that has not heard of it yet
+    assert await site.offsets() == [1]
+    site.begin_again()
+    site.engines.clock.advance(250_000)
+    assert await site.pull() == []
+    await site.acknowledge(ids)
+
+
+async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: Site) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    await site.extend(ids, 600)
+    site.begin_again()
+    await switch_on(site)
+    assert await site.pull() == []
+    site.engines.clock.advance(LONGEST_LEASE - 1_000)
+    assert await site.pull() == []
+    site.engines.clock.advance(COVERED_LONGER + 2_000)
+    assert await site.offsets() == [0]
+
+
+async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
+    await site.publish(0, 1)
+    await site.acknowledge(await site.pull())
+    site.begin_again(Alone())
+    await site.working.opened.note_ends()  # as `start` does
+    await site.publish(2, 3)
+    await switch_on(site)
+    assert await site.offsets() == [2, 3]
+
+
+async def test_what_came_after_this_process_took_over_is_given_at_once(site: Site) -> None:
+    await site.publish(0, 1)
+    await site.acknowledge(await site.pull())
+    site.begin_again()
+    assert await site.pull() == []
+    await site.publish(2, 3)
+    await switch_on(site)
+    assert await site.offsets(1) == [2]
+    site.begin_again()
+    site.engines.clock.advance(2 * COVERED_LONGER)
+    assert await site.offsets() == [2, 3]
+
+
+async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after_a_restart(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull(1)
+    await switch_on(site)
+    await site.publish(2)
+    site.begin_again()
+    assert await site.offsets() == [1, 2]
+    await site.acknowledge(ids)
+
+
+async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_rest_is_not(site: Site) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    await site.extend(ids, 600)
+    site.begin_again()
+    await site.working.opened.note_ends()  # as `start` does
+    site.engines.clock.advance(100_000)
+    await site.publish(1)
+    await switch_on(site)
+    assert await site.offsets() == [1]
+    site.engines.clock.advance(LONGEST_LEASE - 102_000)
+    assert await site.offsets() == [1]
+    await site.acknowledge(ids)
+    assert await site.floor() == 1
+
+
+async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: Site) -> None:
+    await site.working.opened.note_ends()  # as `start` does
+    await site.publish(0)
+    await site.extend(await site.pull(), 600)
+    site.working.opened.forget((await site.subscription()).id)
+    await switch_on(site)
+    assert await site.pull() == []
+
+
+async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: Site) -> None:
+    await site.publish(0, 1)
+    await site.working.coverer.cover(await site.subscription(), P)
+    ids = await site.pull(1)  # before the options are changed
+    await switch_on(site, has_cover=False)
+    site.begin_again()
+    assert await site.pull() == []
+    await site.acknowledge(ids)

@@ -1,17 +1,22 @@
-"""What consumers settle by ids: what is acknowledged, extended, given back, and which ids count no more."""
+"""What is settled by ids, what comes of messages without anybody asking, and what is told meanwhile."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from ams.core.ack_ids import AckId, NeverGiven
 from ams.core.errors import AckTimeout, CursorsUnavailable
-from ams.core.names import Offset
+from ams.core.supervisor import Supervisor
+from ams.service.dead_letters import NO_TOPIC
+from ams.service.parallel.backlog import KEPT
 from ams.service.parallel.settling import SHOWN_IDS, SLICE
+from ams.service.parallel.watching import Watched, findings
+from ams.service.seeking import Seeker
 from tests.service.interference import failing
-from tests.service.parallel.site import LATE, Site
+from tests.service.parallel.site import DIES, LATE, LETTERS, SUB, WAITS, Site, with_options
 
 
 async def turns_during(work: Coroutine[Any, Any, object]) -> int:
@@ -36,7 +41,7 @@ async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_bet
 async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site: Site) -> None:
     await site.publish(*range(4))
     given = await site.pull()
-    bad, worse = (AckId(Offset(offset), given[0].hand_out) for offset in (9, 10))
+    bad, worse = (AckId(offset, given[0].hand_out) for offset in (9, 10))
     for work in (site.acknowledge, site.nack, lambda ids: site.extend(ids, 30)):
         with pytest.raises(NeverGiven, match="^Invalid ack id$") as error:
             await work([bad, *given * SLICE, worse, bad])
@@ -100,3 +105,122 @@ async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Si
     leaving.cancel()
     await site.acknowledge(ids)
     assert await site.floor() == 1
+
+
+@with_options(retry_policy=WAITS)
+async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(site: Site) -> None:
+    await site.publish(0, 1)
+    waits = []
+    for _ in range(4):
+        [failed] = await site.pull(1)
+        await site.nack([failed])
+        waited = 0
+        while not (await site.opened()).backlog.is_again_ready:
+            site.engines.clock.advance(100)
+            waited += 100
+            await site.look()
+        waits.append(waited)
+    assert waits == [2000, 4000, 8000, 8000]
+    assert await site.offsets(1) == [0]
+    assert await site.offsets(1) == [1]
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site: Site) -> None:
+    await site.publish(0)
+    await site.fail(5)
+    with failing(site.engines.cursors, "settle", CursorsUnavailable):
+        await site.look()
+    assert len(await site.letters()) == 1
+    site.begin_again()
+    assert await site.pull() == []
+    await site.look()
+    assert len(await site.letters()) == 1
+    assert await site.floor() == 1
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: Site) -> None:
+    await site.publish(0)
+    for _ in range(2):
+        await site.fail(5)
+        site.begin_again()  # another process puts it aside
+        await site.pull()
+        await site.look()
+        seeker = Seeker(site.engines.registry, site.engines.log, site.engines.cursors, moved=site.working.opened.forget)
+        await seeker.seek(site.caller, SUB, 0)
+    assert [each["deadLetterAttempts"] for each in await site.letters()] == ["5", "5"]
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: Site) -> None:
+    await site.publish(0)
+    await site.fail(5)
+    await site.engines.topics.delete(site.caller, LETTERS)
+    with structlog.testing.capture_logs() as said:
+        await site.look()
+    assert [each["reason"] for each in said if each["event"] == "dead_letter.put_off"] == [NO_TOPIC]
+    assert await site.pull() == [], "not at once"
+    opened = await site.opened()
+    reason = (
+        f"Message 0 failed 5 times, and comes again and again: what failed 5 times could not be put aside, {NO_TOPIC}."
+    )
+    assert reason in [each.text for each in findings(opened, names_holders=True) if each.wrong]
+    site.engines.clock.advance(KEPT + 200)
+    [again] = await site.pull()
+    assert again.hand_out.startswith("6.")
+    await site.engines.topics.create(site.caller, LETTERS)
+    await site.nack([again])
+    await site.look()
+    assert (len(await site.letters()), await site.floor()) == (1, 1)
+    assert not opened.kept_because
+
+
+@with_options(dead_letter_policy=DIES, enable_message_ordering=True)
+async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: Site) -> None:
+    await site.publish(0, 1, key=lambda _: "k")
+    await site.fail(5)
+    site.begin_again()
+    assert await site.pull() == []
+    await site.look()
+    assert [each["n"] for each in await site.letters()] == ["0"]
+    assert await site.offsets() == [1]
+
+
+async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
+    await site.working.start(Supervisor())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    site.working.due.look_now()
+    await site.working.close()
+
+
+def gauges(watched: Watched) -> dict[str, list[tuple[dict[str, str], float]]]:
+    return {each.name: [(dict(labels), value) for labels, value in each.values] for each in watched.gauges()}
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+async def test_figures_of_all_that_is_worked_on(site: Site, by_name: bool) -> None:
+    clock = site.engines.clock
+    watched = Watched(site.working, site.engines.log, clock, by_name=by_name)
+    assert gauges(watched)["ams_parallel_subscriptions"] == [({}, 0)]
+    await site.publish(*range(5))
+    ids = await site.pull(4)
+    await site.nack(ids[:1])
+    await site.acknowledge(ids[1:2])
+    await watched.look()
+    clock.advance(2500)
+
+    found = gauges(watched)
+    labels = {"project": "P", "subscription": "s"} if by_name else {}
+    assert found.pop("ams_parallel_subscriptions") == [({}, 1)]
+    assert found == {
+        "ams_parallel_leased": [(labels, 2)],
+        "ams_parallel_waiting": [(labels, 1)],
+        "ams_parallel_blocked": [(labels, 0)],
+        "ams_parallel_oldest_seconds": [(labels, 2.5)],
+    }
+    assert [(each.name, each.values[0][1]) for each in watched.counters()] == [
+        ("ams_parallel_failures", 1),
+        ("ams_parallel_dead_letters", 0),
+    ]

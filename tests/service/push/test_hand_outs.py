@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import OwnedElsewhere
-from ams.core.names import Offset, SubscriptionId
-from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.core.names import SubscriptionId
+from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.push.upstream import Away, Gone, HandOut, NotTaken, Target, Verdict
 from ams.service.push.hand_outs import HOLDER, EngineHandOuts
 from tests.push.keepers import target
@@ -17,8 +16,7 @@ from tests.service.parallel.site import Site
 from tests.support.engines import open_engines
 
 REFUSED = Verdict("no such bed", 1, 422)
-OF_ITS_OWN = ParallelOptions(retry_policy=RetryPolicy(Milliseconds(7000), Milliseconds(7000)))
-MORTAL = ParallelOptions(dead_letter_policy=DeadLetterPolicy("letters", 5))
+OF_ITS_OWN = ParallelOptions(retry_policy=RetryPolicy(7000, 7000))
 
 
 class Leasing:
@@ -38,7 +36,7 @@ class Leasing:
         return hand_out
 
     async def fail(self, hand_out: HandOut, wait: int = 3000) -> None:
-        await self.hand_outs.fail(self.target, hand_out, Milliseconds(wait), REFUSED)
+        await self.hand_outs.fail(self.target, hand_out, wait, REFUSED)
 
 
 @pytest.fixture
@@ -56,8 +54,7 @@ def offsets(hand_outs: Sequence[HandOut]) -> list[int]:
 async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> None:
     hand_out = await leasing.published(0, 1, 2)
     assert (hand_out.attempt, offsets([hand_out])) == (1, [0, 1, 2])
-    opened = leasing.site.working.opened.get(SubscriptionId(leasing.target.id))
-    assert opened is not None
+    opened = leasing.site.working.opened.get(leasing.target.id)
     assert opened.backlog.leases.holders == {HOLDER: 3}
 
     await leasing.hand_outs.acknowledge(leasing.target, hand_out.part(1, 3))
@@ -70,9 +67,7 @@ async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> No
 @pytest.mark.parametrize(
     ("leasing", "seconds"), [(ParallelOptions(), 3), (OF_ITS_OWN, 7)], indirect=["leasing"], ids=["of push", "its own"]
 )
-async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(
-    leasing: Leasing, seconds: int
-) -> None:
+async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(leasing: Leasing, seconds: int):
     hand_out = await leasing.published(0)
     await leasing.fail(hand_out)
     leasing.site.engines.clock.advance(seconds * 1000 - 200)
@@ -81,19 +76,6 @@ async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_pu
     leasing.site.engines.clock.advance(400)
     (again,) = await leasing.lease()
     assert (again.attempt, offsets([again])) == (2, [0])
-
-
-@pytest.mark.parametrize("leasing", [MORTAL], indirect=True)
-async def test_what_is_put_aside_has_the_words_of_the_endpoint(leasing: Leasing) -> None:
-    await leasing.site.publish(0)
-    for number in range(1, 6):
-        (hand_out,) = await leasing.lease()
-        await leasing.hand_outs.fail(leasing.target, hand_out, Milliseconds(0), REFUSED._replace(attempts=number))
-    await leasing.site.look()
-
-    (letter,) = await leasing.site.letters()
-    said = {name: letter[f"deadLetter{name}"] for name in ("Reason", "Attempts", "Status")}
-    assert said == {"Reason": "no such bed", "Attempts": "5", "Status": "422"}
 
 
 async def test_what_is_released_comes_again_at_once(leasing: Leasing) -> None:
@@ -143,7 +125,7 @@ async def test_a_subscription_that_another_node_works_on_is_taken_from_it_and_tr
         with pytest.raises(Away):
             await leasing.lease()
     else:
-        assert offsets(await leasing.lease()) == [Offset(0)]
+        assert offsets(await leasing.lease()) == [0]
     assert taken[0] == (leasing.target.id, True)
 
 

@@ -3,13 +3,11 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from standardwebhooks import Webhook
 
 from ams.push.upstream import Gone, Verdict
 from ams.service.dead_letters import DeadLetters
@@ -114,22 +112,6 @@ def test_a_message_is_delivered_and_acknowledged(client: Client, receiving: Rece
     acknowledged(client, 1)
 
 
-def test_a_new_secret_signs_from_the_next_delivery_on_and_the_one_before_with_it(
-    client: Client, receiving: Receiving
-) -> None:
-    subscribed(client, receiving, "/ok/signed")
-    secrets = []
-    for number in range(2):
-        secrets.append(Webhook(client.ask("POST", SUB + ":rotatePushSecret")["secret"]))
-        client.publish("x")
-        request = receiving.wait(number + 1, "/ok/signed")[-1]
-        # The service's clock stands still here, so the age of a delivery cannot be looked at.
-        moment = datetime.fromtimestamp(int(request.headers["webhook-timestamp"]), UTC)
-        signed = [secret.sign(request.headers["webhook-id"], moment, request.body) for secret in secrets]
-
-        assert sorted(request.headers["webhook-signature"].split()) == sorted(signed)
-
-
 def test_what_fails_is_tried_again_and_the_status_tells_it(client: Client, receiving: Receiving) -> None:
     subscribed(client, receiving, "/status/500/a?body=out%20of%20order")
 
@@ -143,9 +125,7 @@ def test_what_fails_is_tried_again_and_the_status_tells_it(client: Client, recei
     assert ids(receiving, "/ok/instead") == ["0"]
 
 
-def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(
-    client: Client, receiving: Receiving
-) -> None:
+def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(client: Client, receiving: Receiving):
     """HTTP contract 17.2, A9; push contract 15, P31."""
     subscribed(client, receiving, "/ok/back")
     client.publish(*"ab")
@@ -176,9 +156,7 @@ def test_a_project_that_is_renamed_goes_on_under_its_name(client: Client, receiv
     wait_until(lambda: client.ask("GET", renamed)["pushStatus"] == f"Subscription {renamed} is currently active")
 
 
-def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(
-    client: Client, receiving: Receiving
-) -> None:
+def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(client: Client, receiving: Receiving):
     config = subscribed(client, receiving, "/ok/pull")
     configure(client, {})
     client.publish("x")
@@ -195,25 +173,8 @@ def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(
     assert receiving.requests("/ok/pull") == []
 
 
-def test_an_endpoint_that_is_gone_gets_nothing_until_somebody_configures_it_anew(
-    client: Client, receiving: Receiving
-) -> None:
-    """410 stops, and says so; the same configuration, given once more, begins anew."""
-    config = subscribed(client, receiving, "/gone/a")
-    client.publish("x")
-    wait_until(lambda: "410" in status(client))
-    assert client.ask("GET", SUB + ":pushStatus")["state"] == "stopped"
-    asked = len(receiving.requests("/gone/a"))
-
-    configure(client, config)
-
-    receiving.wait(asked + 1, "/gone/a")
-
-
 @pytest.mark.long
-def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(
-    tmp_path: Path, receiving: Receiving
-) -> None:
+def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(tmp_path: Path, receiving: Receiving):
     settings = settings_for(receiving)
     with served(tmp_path / "ams-data", **settings) as made:
         client = Client(made)

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, AmsError, InvalidInput
 from ams.storage.cursors import base
 from ams.storage.cursors.base import MAX_HANDED, Cursor, Grace, HandOut
@@ -15,14 +14,10 @@ OTHER = b"o" * 16
 DEADLINE = 10_000
 
 
-def at(milliseconds: int) -> Milliseconds:
-    return milliseconds
-
-
 def handed_out(offset: int, *pairs: tuple[int, int]) -> Cursor:
     cursor = Cursor(TOPIC, offset)
     for end, time in pairs:
-        cursor = base.hand_out(cursor, end, at(time))
+        cursor = base.hand_out(cursor, end, time)
     return cursor
 
 
@@ -53,25 +48,25 @@ def test_an_acknowledgement_moves_the_cursor_or_is_refused(
     cursor = handed_out(0, *handed)
 
     if isinstance(outcome, int):
-        assert base.acknowledge(cursor, last, at(deadline), at(now)).offset == outcome
+        assert base.acknowledge(cursor, last, deadline, now).offset == outcome
     else:
         with pytest.raises(outcome[0], match=outcome[1]):
-            base.acknowledge(cursor, last, at(deadline), at(now))
+            base.acknowledge(cursor, last, deadline, now)
 
 
 def test_a1_an_id_acknowledged_before_is_a_success_without_change() -> None:
-    cursor = base.acknowledge(handed_out(0, (5, 0)), 4, DEADLINE, at(1))
+    cursor = base.acknowledge(handed_out(0, (5, 0)), 4, DEADLINE, 1)
 
     assert cursor.handed == ()
     for last in (4, 0):
-        assert base.acknowledge(cursor, last, DEADLINE, at(99_999)) == cursor
+        assert base.acknowledge(cursor, last, DEADLINE, 99_999) == cursor
 
 
 def test_a_partial_ack_leaves_larger_hand_outs_valid() -> None:
-    cursor = base.acknowledge(handed_out(0, (10, 0)), 3, DEADLINE, at(1))
+    cursor = base.acknowledge(handed_out(0, (10, 0)), 3, DEADLINE, 1)
 
     assert cursor.offset == 4
-    assert base.acknowledge(cursor, 9, DEADLINE, at(2)).offset == 10
+    assert base.acknowledge(cursor, 9, DEADLINE, 2).offset == 10
 
 
 def test_11_5_a_seek_makes_earlier_batches_unacknowledgeable() -> None:
@@ -79,7 +74,7 @@ def test_11_5_a_seek_makes_earlier_batches_unacknowledgeable() -> None:
 
     assert cursor.generation == 1
     with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, 9, DEADLINE, at(1))
+        base.acknowledge(cursor, 9, DEADLINE, 1)
 
 
 def test_10_4_retention_moves_the_cursor_up_and_counts_the_loss() -> None:
@@ -97,20 +92,20 @@ def test_a9_another_identity_of_the_topic_restarts_at_its_beginning() -> None:
 
 
 def test_after_a_restart_a_batch_pulled_before_can_be_acknowledged_for_one_deadline() -> None:
-    cursor = Cursor(TOPIC, 2, grace=Grace(9, at(0), at(60_000)))
+    cursor = Cursor(TOPIC, 2, grace=Grace(9, 0, 60_000))
 
-    assert base.acknowledge(cursor, 8, DEADLINE, at(10_000)).offset == 9
+    assert base.acknowledge(cursor, 8, DEADLINE, 10_000).offset == 9
     with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, 8, DEADLINE, at(10_001))
+        base.acknowledge(cursor, 8, DEADLINE, 10_001)
     with pytest.raises(InvalidInput, match="wrong ack"):
-        base.acknowledge(cursor, 9, DEADLINE, at(1))
+        base.acknowledge(cursor, 9, DEADLINE, 1)
 
 
 def test_no_grace_is_given_to_a_cursor_sought_within_its_deadline_before_the_restart() -> None:
-    cursor = Cursor(TOPIC, 2, grace=Grace(9, at(0), at(10_000)))
+    cursor = Cursor(TOPIC, 2, grace=Grace(9, 0, 10_000))
 
     with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, 8, DEADLINE, at(1))
+        base.acknowledge(cursor, 8, DEADLINE, 1)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100)), max_size=40))
@@ -143,9 +138,9 @@ class CursorMachine(RuleBasedStateMachine):
     @rule(count=st.integers(0, 20))
     def a_consumer_pulls(self, count: int) -> None:
         end = self.cursor.offset + count
-        self.cursor = base.hand_out(self.cursor, end, at(self.now))
+        self.cursor = base.hand_out(self.cursor, end, self.now)
         if count:
-            self.batches.append(HandOut(end, at(self.now)))
+            self.batches.append(HandOut(end, self.now))
 
     @precondition(lambda self: self.batches)
     @rule(data=st.data())
@@ -153,14 +148,14 @@ class CursorMachine(RuleBasedStateMachine):
         batch = data.draw(st.sampled_from(self.batches))
         if self.now - batch.time > DEADLINE:
             return
-        moved = base.acknowledge(self.cursor, batch.end - 1, DEADLINE, at(self.now))
+        moved = base.acknowledge(self.cursor, batch.end - 1, DEADLINE, self.now)
         assert moved.offset >= batch.end
         self.remember(moved)
 
     @rule(last=st.integers(0, 80))
     def anybody_acknowledges_anything(self, last: int) -> None:
         try:
-            moved = base.acknowledge(self.cursor, last, DEADLINE, at(self.now))
+            moved = base.acknowledge(self.cursor, last, DEADLINE, self.now)
         except AmsError:
             return
         was_handed_out = any(batch.end > last for batch in self.batches)

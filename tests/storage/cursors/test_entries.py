@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.core.names import Offset
 from ams.core.offsets import bitmap_of
 from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import Change, Horizon, Progress
 from ams.storage.cursors.entries import Entry, Kept
-from tests.storage.cursors.naive import changes
+from tests.storage.cursors.naive import Naive, changes, offsets, settle
 
 PROGRESS = Progress(
     7,
@@ -75,7 +76,6 @@ def test_an_image_takes_the_place_of_all_entries_before() -> None:
     before = acks.settled(start, Change([(4, 6)], {1: 1}))
     after = start._replace(failures={1: 2})
     delta = entries.delta(start, before)
-    assert delta is not None
 
     assert entries.replayed(start, [Entry(1, delta), Entry(2, entries.image(after))]).progress == after
 
@@ -131,3 +131,18 @@ def test_garbage_is_an_error(data: bytes) -> None:
 def test_an_entry_of_a_newer_version_is_an_error_that_says_so() -> None:
     with pytest.raises(ValueError, match="kind 09, which a newer version wrote"):
         entries.replayed(acks.unsettled(7, 3, 1), [Entry(1, b"\x09" + IMAGE[1:])])
+
+
+@given(every=st.lists(changes, max_size=6), end=offsets)
+def test_beyond_the_end_nothing_is_done(every: list[Change], end: Offset) -> None:
+    progress, model = acks.unsettled(0, 0, 1), Naive(run=1)
+    for change in every:
+        progress = acks.settled(progress, change)
+        settle(change).expect(model)
+
+    ended = acks.ended(progress, end)
+
+    assert ended.floor == min(model.floor, end)
+    assert set(ended.done) == {each for each in model.done if each < end}
+    assert set(ended.failures) == {each for each in model.failures if each < end}
+    assert (ended is progress) == (ended == progress)

@@ -1,24 +1,32 @@
-"""What is particular to cursors in PostgreSQL: several nodes on one database, and what is not written."""
+"""What is particular to cursors in PostgreSQL: several nodes on one database, calls folded into one row, damage."""
 
 import asyncio
 import random
-from typing import NoReturn
+from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from ams.core.clock import SystemClock
-from ams.core.errors import CursorsUnavailable, InvalidInput, TopicGone, Unusable
+from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, Damaged, InvalidInput, TopicGone, Unusable
 from ams.core.names import TopicId
+from ams.core.offsets import ranges_of
 from ams.storage import postgresql
+from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_acks as ack_rows
 from ams.storage.cursors import postgresql_rows as rows
+from ams.storage.cursors.acks import Progress
+from ams.storage.cursors.base import Cursor, HandOut
+from ams.storage.cursors.entries import Kept
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.postgresql_connection import ReconnectingConnection
-from ams.storage.cursors.postgresql_rows import DatabaseTime
+from ams.storage.cursors.postgresql_acks import Standing
+from ams.storage.cursors.postgresql_connection import Call, Step, fold
+from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row
 from tests.faults.attempts import Outcome
 from tests.storage.cursors.law import Trial
-from tests.storage.cursors.stores import DEADLINE, OTHER, SUB, TOPIC, Nodes
+from tests.storage.cursors.naive import Deed, follow, plans
+from tests.storage.cursors.stores import DEADLINE, OTHER, SUB, TOPIC, Nodes, SteadyNodes, done, settle
 from tests.support.loop_time import pass_loop_time
 
 
@@ -27,18 +35,6 @@ async def consumed(node: PostgresCursors, times: int) -> None:
         position = node.expected(SUB, TOPIC) or await node.position(SUB, TOPIC)
         assert await node.hand_out(SUB, position.generation, position.offset + 10, position.offset)
         await node.acknowledge(SUB, position.offset + 9, DEADLINE)
-
-
-async def test_a_node_alone_with_a_cursor_expects_where_it_stands(nodes: Nodes) -> None:
-    one, two = nodes
-    assert one.expected(SUB, TOPIC) is None
-    await consumed(one, 3)
-
-    assert one.expected(SUB, TOPIC) == await one.position(SUB, TOPIC) == await two.position(SUB, TOPIC)
-    assert one.expected(SUB, OTHER) is None
-    assert two.expected(SUB, TOPIC) is None
-    await consumed(two, 1)
-    assert two.expected(SUB, TOPIC) is None, "they take turns"
 
 
 @pytest.mark.parametrize("is_sought", [False, True])
@@ -124,15 +120,6 @@ async def test_nodes_that_meet_a_new_topic_at_once_restart_the_cursor_once(nodes
     met = await asyncio.gather(*(each.position(SUB, OTHER) for each in nodes * 3))
 
     assert {(each.offset, each.generation) for each in met} == {(0, 2)}
-
-
-async def test_nodes_that_were_told_the_same_loss_count_it_once(nodes: Nodes) -> None:
-    told = await asyncio.gather(*(each.lost_in_all({TOPIC: 5}) for each in nodes))
-    await nodes[0].seek(SUB, TOPIC, 5)
-
-    again = await asyncio.gather(*(each.lost_in_all({}, 5) for each in nodes * 4))
-
-    assert (told, set(again)) == ([5, 5], {5})
 
 
 async def test_a_race_of_clients_on_two_nodes_keeps_the_law(nodes: Nodes) -> None:
@@ -237,11 +224,6 @@ async def test_tables_of_a_newer_version_or_of_others_are_refused(connection: "p
         await PostgresCursors.open(url, password=password)
 
 
-async def test_a_url_that_cannot_be_read_is_unusable() -> None:
-    with pytest.raises(Unusable, match="not a PostgreSQL URL"):
-        await PostgresCursors.open("postgresql://one.example/ams?colour=red")
-
-
 async def test_a_database_away_at_the_start_is_told_why(unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 0.7)
 
@@ -252,16 +234,142 @@ async def test_a_database_away_at_the_start_is_told_why(unused_tcp_port: int, mo
     assert "refused" in str(told.value.__cause__)
 
 
-async def test_a_defect_while_connecting_is_not_remembered(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = await PostgresCursors.open(postgres_url)
+OTHER_SUB = "sub-2"
 
-    async def breaks(*_: object) -> NoReturn:
-        raise KeyError("planted")
 
-    with monkeypatch.context() as planted:
-        planted.setattr(ReconnectingConnection, "_attempt", breaks)
-        with pytest.raises(KeyError):
-            await store.create(SUB, TOPIC, 3)
+async def test_a_node_whose_subscription_another_took_over_stores_nothing(nodes: Nodes) -> None:
+    one, two = nodes
+    before = await one.take_over(SUB, TOPIC)
+    assert await settle(one, before, done((3, 5)))
+    now = await two.take_over(SUB, TOPIC)
+    assert ranges_of(now.done) == [(3, 5)]
 
-    await store.create(SUB, TOPIC, 3)
-    await store.close()
+    answers = await asyncio.gather(settle(one, before, done((0, 9))), settle(two, now, done((6, 7))))
+
+    assert answers == [False, True]
+    assert ranges_of((await one.progress(SUB)).done) == [(3, 5), (6, 7)]
+
+
+async def test_retention_on_another_node_goes_with_what_is_settled_meanwhile(nodes: Nodes) -> None:
+    one, two = nodes
+    taken = await one.take_over(SUB, TOPIC)
+
+    async def settling() -> None:
+        for at in range(1, 100, 2):
+            assert await settle(one, taken, done((at, at + 1)))
+
+    async def retaining() -> None:
+        for oldest in range(10, 60, 10):
+            await two.retain(SUB, taken.epoch, oldest)
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(settling(), retaining())
+
+    progress = await two.progress(SUB)
+    assert (progress.floor, list(progress.done)) == (50, list(range(51, 100, 2)))
+    lost = await two.lost_in_all({})
+    assert 25 <= lost <= 50
+    assert await one.lost_in_all({TOPIC: 60}) == lost + 5
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(plan=plans)
+def test_two_nodes_do_what_sets_of_numbers_say(steady_nodes: SteadyNodes, plan: list[tuple[Deed, bool]]) -> None:
+    runner, _, nodes = steady_nodes
+
+    async def stores(is_second: bool) -> tuple[PostgresCursors, PostgresCursors]:
+        return nodes[is_second], nodes[not is_second]
+
+    runner.run(follow(plan, stores))
+
+
+async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgresql.Connection") -> None:
+    one, two = nodes
+    await one.create(OTHER_SUB, TOPIC, 0)
+    taken = await one.take_over(SUB, TOPIC)
+    await one.take_over(OTHER_SUB, TOPIC)
+    await settle(one, taken, done((3, 5)))
+    await connection.execute("UPDATE acks SET entry = '\\x01aabbccdd90'::bytea")
+
+    damaged, sound = await asyncio.gather(
+        two.take_over(SUB, TOPIC), two.take_over(OTHER_SUB, TOPIC), return_exceptions=True
+    )
+
+    assert isinstance(damaged, Damaged)
+    assert f"subscription {SUB} an entry that does not match its checksum" in str(damaged)
+    assert isinstance(sound, Progress)
+    with pytest.raises(Damaged):
+        await two.progress(SUB)
+    assert await two.lost_in_all({TOPIC: 1}) == 2
+    await two.drop(SUB)
+    assert (await (await connection.execute("SELECT count(*) FROM acks")).fetchone()) == (0,)
+
+
+async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgresql.Connection") -> None:
+    taken = await nodes[0].take_over(SUB, TOPIC)
+    time = DatabaseTime(SystemClock())
+    before = (await ack_rows.read(connection, time, [SUB]))[SUB]
+    progress = acks.settled(taken, done((3, 4)))
+    after = Row(before.value._replace(progress=progress), before.version + 1)
+
+    assert await ack_rows.write(connection, time, {SUB: (before, after)}, -0.5) == {}
+    assert not (await nodes[0].progress(SUB)).done
+    assert (await ack_rows.write(connection, time, {SUB: (before, after)}, 0.5)).keys() == {SUB}
+    assert await ack_rows.write(connection, time, {SUB: (before, after)}, 0.5) == {}  # another version by now
+    assert await nodes[0].progress(SUB) == progress
+
+
+async def test_a_change_that_was_perhaps_stored_is_unknown_when_the_run_is_over(postgres_url: str) -> None:
+    progress = acks.unsettled(0, 0, 3)
+    row = Row(Standing(TOPIC, 0, progress, Kept(progress)), 70)
+    future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    call: Call[Standing] = Call(lambda standing: (standing, False), 0.0, future, refused=False)
+
+    assert fold(row, [call]).outcomes == [False]
+    call.unsure = True
+    made = fold(row, [call])
+
+    assert (type(made.outcomes[0]), str(made.outcomes[0]), made.moves) == (CursorsUnavailable, OUTCOME_UNKNOWN, False)
+
+
+NOW = 1_000
+ROW = Row(Cursor(TOPIC, 5, handed=(HandOut(10, NOW),)), 70)
+
+
+def call(step: Step, **words: Any) -> Call:
+    return Call(step, 0.0, asyncio.get_running_loop().create_future(), **words)
+
+
+def acknowledge(last: int) -> Step:
+    return lambda cursor: (base.acknowledge(cursor, last, NOW, NOW), None)
+
+
+def seek(offset: int) -> Step:
+    return lambda cursor: (base.seek(cursor, offset), True)
+
+
+async def test_calls_for_one_cursor_follow_one_another_on_one_row() -> None:
+    made = fold(ROW, [call(acknowledge(6)), call(acknowledge(30)), call(acknowledge(9)), call(acknowledge(9))])
+
+    assert (made.after.value.offset, made.after.version) == (10, 72)
+    assert [type(outcome) for outcome in made.outcomes] == [type(None), InvalidInput, type(None), type(None)]
+
+
+async def test_a_seek_begins_a_series_of_versions_and_is_known_by_it_also_after_others_have_moved_the_cursor() -> None:
+    seeking = call(seek(2), series=9_000)
+    sought = fold(ROW, [seeking]).after
+    assert sought.version == 9_000
+    later = Row(sought.value._replace(offset=40), sought.version + 3)
+
+    seeking.unsure = True
+    again = fold(later, [seeking])
+
+    assert (again.outcomes, again.after) == ([True], Row(later.value, later.version + 1))
+    assert fold(Row(later.value, 9_000 + SERIES), [seeking]).after == Row(seek(2)(later.value)[0], 9_000)
+
+
+async def test_what_was_perhaps_written_before_is_written_again_even_if_it_is_there() -> None:
+    made = fold(ROW, [call(acknowledge(3), unsure=True)])
+
+    assert made.moves
+    assert (made.after.value, made.after.version) == (ROW.value, ROW.version + 1)

@@ -73,7 +73,7 @@ async def working(clients: list[Callable[[], Coroutine[Any, Any, None]]]) -> Asy
 async def clients_of(trial: Trial, stores: list[PostgresCursors]) -> AsyncIterator[None]:
     """Let three clients pull and acknowledge on both stores, from a moment before to a moment after."""
     chance = random.Random(0)
-    async with working([lambda store=stores[number % 2]: trial.act(store, chance) for number in range(3)]):  # type: ignore[misc]
+    async with working([lambda store=stores[number % 2]: trial.act(store, chance) for number in range(3)]):
         await grown(trial.uses)
         yield
         await grown(trial.uses)
@@ -107,8 +107,7 @@ async def test_many_acknowledgements_leave_a_small_table(server: Postgres) -> No
 
 
 async def test_a_server_killed_and_started_again_loses_nothing_and_fails_no_call(server: Postgres) -> None:
-    """Neither what is acknowledged of an ordered subscription nor what is settled of a parallel one."""
-    trial, settled = Trial(SubscriptionId("ordered")), set[int]()
+    trial, settled = Trial("ordered"), set[int]()
     async with nodes_on(server.url()) as stores:
         node, other = stores
         await node.create(trial.subscription, TOPIC, 0)
@@ -142,7 +141,7 @@ async def where_it_stands(node: PostgresCursors) -> int:
             return [(await node.position(SUB, TOPIC)).offset]
         return []
 
-    return (await wait_until_async(told))[0]  # type: ignore[index]
+    return (await wait_until_async(told))[0]
 
 
 async def test_calls_to_a_frozen_server_fail_for_good(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

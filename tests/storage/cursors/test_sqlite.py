@@ -45,7 +45,7 @@ class Kept:
         def store_unless_full(*changes: object) -> None:
             if self.is_full:
                 raise failure(sqlite3.SQLITE_FULL, "database or disk is full")
-            store(*changes)  # type: ignore[arg-type]
+            store(*changes)
 
         monkeypatch.setattr(sqlite, "store", store_unless_full)
 
@@ -122,20 +122,6 @@ async def test_on_a_full_disk_the_reserve_is_released_and_what_is_asked_is_store
     assert list((await (await kept.reopen()).progress(SUB)).done) == [7]
 
 
-async def test_with_no_space_at_all_an_acknowledgement_fails_until_there_is_space_again(kept: Kept) -> None:
-    await kept.cursors.hand_out(SUB, 0, 5)
-
-    kept.is_full = True
-    for _ in range(2):
-        with pytest.raises(CursorsUnavailable):
-            await kept.cursors.acknowledge(SUB, 4, DEADLINE)
-    assert await where(kept.cursors) == 0
-
-    kept.is_full = False
-    await kept.cursors.acknowledge(SUB, 4, DEADLINE)
-    assert await where(await kept.reopen()) == 5
-
-
 async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(kept: Kept) -> None:
     await kept.cursors.hand_out(SUB, 0, 9)
 
@@ -145,29 +131,10 @@ async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(kept: Kep
     )
 
     assert [type(answer) for answer in answers] == [CursorsUnavailable] * 4
+    assert await where(kept.cursors) == 0
     kept.is_full = False
     await kept.cursors.acknowledge(SUB, 8, DEADLINE)
-
-
-async def test_changes_that_build_on_one_that_failed_fail_too_and_leave_no_trace(kept: Kept) -> None:
-    cursors = kept.cursors
-    taken = await cursors.take_over(SUB, TOPIC)
-    await settle(cursors, taken, Change(done((2, 4)).done, {1: 1}))
-    before = await cursors.progress(SUB)
-
-    kept.is_full = True
-    answers = await asyncio.gather(
-        settle(cursors, taken, done((0, 1))),
-        settle(cursors, taken, Change(done((6, 9)).done, {1: 2})),
-        cursors.take_over(SUB, TOPIC),
-        return_exceptions=True,
-    )
-
-    assert [type(answer) for answer in answers] == [CursorsUnavailable] * 3
-    assert await cursors.progress(SUB) == before
-    kept.is_full = False
-    assert await settle(cursors, taken, done((7, 8)))
-    assert ranges_of((await (await kept.reopen()).progress(SUB)).done) == [(2, 4), (7, 8)]
+    assert await where(await kept.reopen()) == 9
 
 
 async def test_what_moves_during_a_group_that_fails_is_undone(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +144,7 @@ async def test_what_moves_during_a_group_that_fails_is_undone(kept: Kept, monkey
     def held_up(*changes: object) -> None:
         is_begun.set()
         may_end.wait(60)
-        store(*changes)  # type: ignore[arg-type]
+        store(*changes)
 
     monkeypatch.setattr(sqlite, "store", held_up)
     kept.is_full = True
@@ -211,45 +178,12 @@ async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and
     await cursors.acknowledge(SUB, 9, DEADLINE)
 
 
-async def test_the_epoch_after_a_seek_that_failed_outlives_a_restart_with_what_was_done_in_it(kept: Kept) -> None:
-    before = await kept.cursors.take_over(SUB, TOPIC)
-    await settle(kept.cursors, before, done((3, 5)))
-    kept.is_full = True
-    with pytest.raises(CursorsUnavailable):
-        await kept.cursors.seek(SUB, TOPIC, 9)
-    kept.is_full = False
-    assert not await settle(kept.cursors, before, done((0, 1)))
-
-    taken = await kept.cursors.take_over(SUB, TOPIC)
-    assert (ranges_of(taken.done), taken.epoch > before.epoch) == ([(3, 5)], True)
-    await settle(kept.cursors, taken, done((6, 7)))
-
-    progress = await (await kept.reopen()).progress(SUB)
-    assert (ranges_of(progress.done), progress.epoch) == ([(3, 5), (6, 7)], taken.epoch)
-
-
-async def test_a_drop_that_failed_leaves_the_cursor_where_the_disk_has_it(kept: Kept) -> None:
-    await kept.cursors.create(SUB, TOPIC, 50, lost=3)
-
-    kept.is_full = True
-    with pytest.raises(CursorsUnavailable):
-        await kept.cursors.drop(SUB)
-
-    assert (await where(kept.cursors), await kept.cursors.lost_in_all({})) == (50, 3)
-    kept.is_full = False
-    await kept.cursors.seek(SUB, TOPIC, 60)
-    await kept.cursors.drop(SUB)
-    for cursors in (kept.cursors, await kept.reopen()):
-        assert await cursors.lost_in_all({}) == 3
-    assert await kept.cursors.subscriptions() == frozenset()
-
-
 async def test_a_drop_that_fails_after_a_move_leaves_it_moved(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     cursors, is_begun, store = kept.cursors, threading.Event(), sqlite.store
 
     def store_last(*changes: object) -> None:
         is_begun.set()
-        store(*changes)  # type: ignore[arg-type]
+        store(*changes)
         kept.is_full = True
 
     monkeypatch.setattr(sqlite, "store", store_last)
@@ -323,7 +257,7 @@ async def test_a_disk_full_at_times_keeps_all_answered(kept: Kept, monkeypatch: 
     def full_now_and_then(*arguments: object) -> None:
         if chance.random() < 0.3:
             raise failure(sqlite3.SQLITE_FULL, "database or disk is full")
-        store(*arguments)  # type: ignore[arg-type]
+        store(*arguments)
 
     with monkeypatch.context() as planted:
         planted.setattr(sqlite, "store", full_now_and_then)
@@ -360,17 +294,6 @@ async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_i
     await asyncio.gather(kept.cursors.create(SUB, TOPIC, 1), settle(kept.cursors, taken, done((5, 6))))
 
     assert facts_of(await (await kept.reopen()).progress(SUB), 0) == (1, taken.run, {5}, {}, None, 0)
-
-
-async def test_rows_go_when_all_is_done_and_with_their_subscription(kept: Kept) -> None:
-    taken = await kept.cursors.take_over(SUB, TOPIC)
-    for change, rows in (
-        (done((0, 5)), 0), (Change(done((6, 9)).done, {5: 1}), 1), (done((5, 6)), 0), (done((20, 30)), 1),
-    ):  # fmt: skip
-        await settle(kept.cursors, taken, change)
-        assert len(kept.rows()) == rows
-    await kept.cursors.drop(SUB)
-    assert not kept.rows()
 
 
 @pytest.mark.parametrize("number", [1, 63, 64, 65, 200])

@@ -1,22 +1,39 @@
+"""A database of the registry: transactions, what forgets with them, a full disk, patience with one that is away."""
+
 import asyncio
+import contextlib
+import sqlite3
+import stat
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
-from ams.core.errors import NotFound, RegistryUnavailable
+from ams.core.errors import NotFound, RegistryUnavailable, Unusable
 from ams.storage.database import opening
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
+from ams.storage.database.postgresql.patience import Passing, Patience
+from ams.storage.free_space import UnlimitedSpace
 from ams.storage.registry.tables import REGISTRY, projects
+from tests.support.waiting import wait_until_async
+
+
+@contextlib.asynccontextmanager
+async def prepared(url: str) -> AsyncIterator[Database]:
+    """Open a database with the registry's tables."""
+    opened = Database(url, REGISTRY)
+    await opened.prepare(lambda connection: opening.prepare(connection, REGISTRY))
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture
 async def database(registry_url: str) -> AsyncIterator[Database]:
-    opened = Database(registry_url, REGISTRY)
-    await opened.prepare(lambda connection: opening.prepare(connection, REGISTRY))
-    yield opened
-    await opened.close()
+    async with prepared(registry_url) as opened:
+        yield opened
 
 
 def add_project(name: str, connection: Connection) -> None:
@@ -100,3 +117,144 @@ async def test_work_of_the_same_turn_runs_one_after_the_other(database: Database
     await asyncio.gather(*(database.in_turn(count_up, 7) for _ in range(20)))
 
     assert await database.read(lambda connection: connection.scalar(select(projects.c.created_on))) == 20
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path) -> AsyncIterator[Database]:
+    async with prepared(sqlite_url(str(tmp_path / "registry.db"))) as opened:
+        yield opened
+
+
+def pragma(connection: Connection, name: str) -> object:
+    return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 5000)]
+)
+async def test_every_connection_is_durable_and_holds_the_rules(sqlite: Database, name: str, value: object) -> None:
+    assert await sqlite.write(lambda connection: pragma(connection, name)) == value
+    assert await sqlite.read(lambda connection: pragma(connection, name)) == value
+
+
+async def test_the_file_is_for_its_owner_only(sqlite: Database, tmp_path: Path) -> None:
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
+
+
+async def test_reads_do_not_wait_for_a_write_under_way(sqlite: Database, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "registry.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    assert await sqlite.read(count_projects) == 0
+
+    other.execute("ROLLBACK")
+    other.close()
+
+
+class FullDisk(UnlimitedSpace):
+    """A disk with room for so many pages, which can be given more."""
+
+    def __init__(self, path: Path, *, helps: bool) -> None:
+        self.asked = 0
+        self.pages = 60
+        self.database = Database(sqlite_url(str(path / "registry.db")), REGISTRY, self)
+        self._helps = helps
+
+    def release_reserve(self) -> bool:
+        self.asked += 1
+        if self._helps:
+            self.pages = 1_000
+        return self._helps
+
+    def fill(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {self.pages}")
+        for number in range(60):
+            connection.execute(
+                insert(projects).values(
+                    id=str(number), name=str(number), description="x" * 8_000, created_on=0, modified_on=0
+                )
+            )
+
+
+@pytest.mark.parametrize("helps", [True, False], ids=["which helps", "in vain"])
+async def test_on_a_full_disk_room_is_asked_for_once_and_nothing_is_stored_by_half(tmp_path: Path, helps: bool) -> None:
+    disk = FullDisk(tmp_path, helps=helps)
+    await disk.database.write(lambda connection: opening.prepare(connection, REGISTRY))
+
+    with contextlib.nullcontext() if helps else pytest.raises(RegistryUnavailable):
+        await disk.database.write(disk.fill)
+
+    assert disk.asked == 1
+    assert await disk.database.read(count_projects) == (60 if helps else 0)
+    await disk.database.close()
+
+
+def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="cannot be opened: No such file or directory"):
+        Database(sqlite_url(str(tmp_path / "nowhere" / "registry.db")), REGISTRY)
+
+
+class Server:
+    """A database that may be away, and answers when it is let; counts who asks, and how many do at a time."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.asked = self.at_once = self.most_at_once = 0
+
+    async def attempt(self, asks: bool) -> str:
+        self.asked += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        began = time.monotonic()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.at_once -= 1
+        if self.away:
+            raise Passing(away=True, since=began) from ConnectionError("refused")
+        return "answer"
+
+
+async def test_a_database_that_is_there_is_asked_by_all_at_once() -> None:
+    server, patience = Server(), Patience()
+
+    assert await asyncio.gather(*(patience.keep_trying(server.attempt) for _ in range(20))) == ["answer"] * 20
+
+    assert (server.asked, server.most_at_once) == (20, 20)
+
+
+async def test_one_asks_for_all_while_it_is_away_and_all_go_on_when_it_is_back() -> None:
+    server, patience = Server(), Patience(60)
+    server.away = True
+    first = asyncio.create_task(patience.keep_trying(server.attempt))
+    await wait_until_async(lambda: patience.away)
+    server.most_at_once, enough = 0, server.asked + 20
+    others = [asyncio.create_task(patience.keep_trying(server.attempt)) for _ in range(20)]
+    await wait_until_async(lambda: server.asked >= enough)
+    assert server.most_at_once == 1
+
+    server.away = False
+
+    assert await asyncio.gather(first, *others) == ["answer"] * 21
+    assert patience.away is None
+
+
+async def test_a_call_waits_so_long_and_the_reason_is_kept_and_then_nobody_waits_but_one_asks() -> None:
+    server, patience = Server(), Patience(0.3)
+    server.away = True
+    began = time.monotonic()
+
+    with pytest.raises(RegistryUnavailable) as caught:
+        await patience.keep_trying(server.attempt)
+
+    assert time.monotonic() - began > 0.27
+    assert server.asked > 1
+    assert str(caught.value.__cause__) == "refused"
+    while time.monotonic() - began < 0.4:
+        await asyncio.sleep(0.01)
+    server.asked = 0
+    failures = await asyncio.gather(*(patience.keep_trying(server.attempt) for _ in range(20)), return_exceptions=True)
+    assert {type(failure) for failure in failures} == {RegistryUnavailable}
+    assert server.asked == 1  # whoever waits asks again
+    server.away = False
+    assert await patience.keep_trying(server.attempt) == "answer"

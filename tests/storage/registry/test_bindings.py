@@ -1,16 +1,23 @@
+"""Bindings of identities to users, and the issuers of their tokens."""
+
 import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
+from structlog.testing import capture_logs
 
 from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, NotFound
+from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, ProjectId, new_uuid
 from ams.storage.registry.records import Binding, Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.tables import issuers
 from tests.support.administration import make_project, make_user
 
 ISSUER, SUBJECT = "https://issuer.example/realm", "alice@issuer.example"
@@ -33,13 +40,18 @@ async def test_a_binding_is_found_as_it_was_made(registry: Registry, anna: User,
     assert await registry.bindings.of(root.id) == []
 
 
-async def test_an_identity_stands_for_the_user_it_is_bound_to(registry: Registry, project: Project) -> None:
+async def test_an_identity_stands_for_the_user_it_is_bound_to_with_what_that_may_now(
+    registry: Registry, project: Project
+) -> None:
     anna = await make_user(registry, "anna", {project.id: ("publisher",)}, "admin_viewer")
     assert await registry.bindings.principal(ISSUER, SUBJECT) is None
     await bind(registry, anna)
 
     principal = Principal(anna.id, anna.name, frozenset({"admin_viewer"}), {project.id: frozenset({"publisher"})})
     assert await registry.bindings.principal(ISSUER, SUBJECT) == (principal, False)
+    await registry.users.set_roles(anna.id, project.id, ("consumer",))
+    found = await registry.bindings.principal(ISSUER, SUBJECT)
+    assert found[0].project_roles == {project.id: {"consumer"}}
 
 
 async def test_any_other_identity_is_nobody(registry: Registry, anna: User) -> None:
@@ -61,17 +73,6 @@ async def test_a_user_has_several_and_an_identity_one_user(registry: Registry, a
         await bind(registry, anna, subject="third")
     with pytest.raises(NotFound):
         await registry.bindings.create(new_uuid(), MAIN, ISSUER, "nobody", created_by=None)
-
-
-async def test_what_a_user_may_changes_at_once_for_its_identities(registry: Registry, project: Project) -> None:
-    anna = await make_user(registry, "anna", {project.id: ("consumer",)})
-    await bind(registry, anna)
-    assert await registry.bindings.principal(ISSUER, SUBJECT) is not None
-
-    await registry.users.set_roles(anna.id, project.id, ("publisher",))
-
-    found = await registry.bindings.principal(ISSUER, SUBJECT)
-    assert found[0].project_roles == {project.id: {"publisher"}}
 
 
 async def test_nobody_logs_in_by_a_deleted_binding_nor_as_a_deleted_user(registry: Registry, anna: User) -> None:
@@ -164,3 +165,75 @@ async def test_roles_of_an_identity_are_followed_once(registry: Registry, wanted
 async def roles_now(registry: Registry) -> Mapping[ProjectId, AbstractSet[str]]:
     found = await registry.bindings.principal(ISSUER, SUBJECT)
     return found[0].project_roles
+
+
+PLAIN = Issuer("plain", "https://plain.example", audiences=("ams",))
+FULL = Issuer(
+    "full",
+    "https://full.example/realm",
+    audiences=("ams", "other"),
+    clients=("app",),
+    jwks_url="https://full.example/keys",
+    introspect="opaque",
+    introspection_url="https://full.example/introspect",
+    client_id="ams",
+    client_secret="hunter2 of the tests",
+    create_users=True,
+    entitlement_claims=("groups",),
+    roles=(RoleRule("urn:example:group:vo:role=member#aai.example", "P", ("publisher", "consumer")),),
+)
+
+
+async def test_issuers_are_found_as_they_were_made_oldest_first_and_a_change_counts_at_once(registry: Registry):
+    root = await make_user(registry, "root")
+    assert await registry.issuers.all() == ()
+    await registry.issuers.create(PLAIN, root.id)
+    await registry.issuers.create(FULL, None)
+    assert await registry.issuers.all() == (PLAIN, FULL)
+    await registry.users.delete(root.id)
+    assert await registry.issuers.all() == (PLAIN, FULL)
+    changed = replace(FULL, name="renamed", client_secret="", roles=())
+
+    assert await registry.issuers.update(FULL.name, changed)
+
+    assert await registry.issuers.all() == (PLAIN, changed)
+    assert not await registry.issuers.update(FULL.name, changed)
+    assert await registry.issuers.delete(PLAIN.name)
+    assert not await registry.issuers.delete(PLAIN.name)
+    assert await registry.issuers.all() == (changed,)
+
+
+async def test_a_name_and_a_url_are_one_issuers(registry: Registry) -> None:
+    await registry.issuers.create(PLAIN, None)
+    await registry.issuers.create(FULL, None)
+
+    for twin in (replace(PLAIN, name="new"), replace(PLAIN, url="https://new.example")):
+        with pytest.raises(AlreadyExists, match="Issuer already exists"):
+            await registry.issuers.create(twin, None)
+        with pytest.raises(AlreadyExists, match="Issuer already exists"):
+            await registry.issuers.update(FULL.name, twin)
+
+    assert await registry.issuers.all() == (PLAIN, FULL)
+
+
+async def test_bindings_outlive_their_issuer(registry: Registry) -> None:
+    anna = await make_user(registry, "anna")
+    await registry.issuers.create(PLAIN, None)
+    made = await registry.bindings.create(anna.id, "b", PLAIN.url, "s", created_by=None)
+
+    await registry.issuers.delete(PLAIN.name)
+
+    assert await registry.bindings.of(anna.id) == [made]
+
+
+async def test_one_whose_secret_is_damaged_is_there_without_it_and_said(registry: Registry) -> None:
+    await registry.issuers.create(FULL, None)
+    await registry.issuers.create(PLAIN, None)
+    damage = update(issuers).where(issuers.c.name == FULL.name).values(secret=b"x")
+    await registry._database.write(lambda connection: connection.execute(damage).rowcount)
+
+    with capture_logs() as logged:
+        assert await registry.issuers.all() == (replace(FULL, client_secret=""), PLAIN)
+
+    said = [each["issuer"] for each in logged if each["event"] == "issuer.secret_damaged"]
+    assert said == ["full"]

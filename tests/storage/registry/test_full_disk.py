@@ -10,7 +10,7 @@ from ams.core.errors import RegistryUnavailable
 from ams.core.names import SnapshotName, SubscriptionName, new_topic_id, new_uuid
 from ams.storage.database import sqlite
 from ams.storage.free_space import FreeSpace
-from ams.storage.registry.records import Applicant, Project, SchemaContent, Snapshot, Topic, User, UserDetails
+from ams.storage.registry.records import Applicant, Project, Schema, SchemaContent, Snapshot, Topic, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.storage.audit.events import event
 from tests.support.administration import make_project, make_user, open_registry_at, url_of
@@ -38,6 +38,7 @@ class World:
     project: Project
     user: User
     topic: Topic
+    schema: Schema
 
     async def subscribe(self, name: SubscriptionName) -> Any:
         return await self.registry.subscriptions.create(new_uuid(), self.project.id, name, T, 10)
@@ -56,7 +57,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         registry = world.registry
         world.project = await make_project(registry)
         world.user = await make_user(registry, "u", {world.project.id: ()})
-        await registry.schemas.create(world.project.id, X, ANY)
+        world.schema = await registry.schemas.create(world.project.id, X, ANY)
         world.topic = await registry.topics.create(new_topic_id(), world.project.id, T)
         await world.subscribe(S)
         await world.snapshot(N)
@@ -92,19 +93,13 @@ GOES_ON: dict[str, Act] = {
     "no user": lambda w: w.registry.users.delete(w.user.id),
     "no snapshot": lambda w: w.registry.snapshots.delete(w.project.id, N),
     "no subscription": lambda w: w.registry.subscriptions.delete(w.project.id, S),
-    "no schema": lambda w: _delete_schema(w),
+    "no schema": lambda w: w.registry.schemas.delete(w.schema.id),
     "no topic": lambda w: w.registry.topics.delete(w.topic),
     "no project": lambda w: w.registry.projects.delete(w.project.id),
     "messages kept for a shorter time": lambda w: w.registry.topics.set_retention(w.project.id, T, 1000),
     "and those of a project": lambda w: w.registry.projects.set_retention(w.project.id, 1000),
     "smaller quotas": lambda w: w.registry.projects.change_quotas(w.project.id, {"topics": 1}),
 }
-
-
-async def _delete_schema(world: World) -> bool:
-    found = await world.registry.schemas.find(world.project.id, X)
-    assert found is not None
-    return await world.registry.schemas.delete(found.id)
 
 
 @pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in GROWS.items()])

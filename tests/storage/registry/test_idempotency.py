@@ -10,7 +10,7 @@ from ams.storage.database.database import is_postgresql
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.idempotency_store import Claim
 from ams.storage.registry.idempotency import RECENT, IdempotencyRecords
-from ams.storage.registry.records import Topic
+from ams.storage.registry.records import Project, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import publish_claims
 from tests.storage.registry.makers import new_topic
@@ -49,34 +49,23 @@ def time_passes(registry: Registry, clock: ManualClock, registry_url: str) -> Pa
 
 
 async def known(store: IdempotencyRecords, topic: TopicId, key: bytes = KEY) -> Claim:
-    claim = await store.known(topic, key)
-    assert claim is not None
-    return claim
+    return await store.known(topic, key)
 
 
-async def test_a_key_is_nobodys_until_it_is_claimed(store: IdempotencyRecords, topic: TopicId) -> None:
+async def test_who_comes_second_is_told_of_the_first_and_where_its_messages_are(
+    store: IdempotencyRecords, topic: TopicId
+) -> None:
     assert await store.known(topic, KEY) is None
-
     assert await store.claim(topic, KEY, CONTENT, END, MINE) is None
-
     claim = await known(store, topic)
     assert (claim.content, claim.end, claim.appended) == (CONTENT, END, None)
     assert 0 <= claim.age < 40_000
+
+    second = await store.claim(topic, KEY, b"d" * 16, 99, OTHERS)
+
+    assert (second.content, second.end, second.version) == (CONTENT, END, claim.version)
     assert await store.known(topic, OTHER_KEY) is None
-
-
-async def test_who_comes_second_is_told_of_the_first(store: IdempotencyRecords, topic: TopicId) -> None:
-    await store.claim(topic, KEY, CONTENT, END, MINE)
-
-    claim = await store.claim(topic, KEY, b"d" * 16, 99, OTHERS)
-
-    assert (claim.content, claim.end, claim.version) == (CONTENT, END, (await known(store, topic)).version)
     assert await store.claim(topic, OTHER_KEY, CONTENT, END, MINE) is None
-
-
-async def test_a_settled_claim_tells_where_the_messages_are(store: IdempotencyRecords, topic: TopicId) -> None:
-    await store.claim(topic, KEY, CONTENT, END, MINE)
-
     await store.settle(topic, KEY, APPENDED)
 
     assert (await known(store, topic)).appended == APPENDED
@@ -179,24 +168,18 @@ async def test_bytes_add_up_by_topic(store: IdempotencyRecords, topic: TopicId) 
     assert await store.bytes_of(topic) == 2**40 + 10
 
 
-async def test_a_topic_that_is_gone_is_forgotten(registry: Registry, store: IdempotencyRecords, topic: TopicId) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_topic_that_is_gone_takes_its_claims(
+    registry: Registry, project: Project, store: IdempotencyRecords, topic: TopicId, is_deleted: bool
+) -> None:
     await store.claim(topic, KEY, CONTENT, END, MINE)
     await store.add_bytes({topic: 10})
 
-    await store.forget(topic)
+    await (registry.projects.delete(project.id) if is_deleted else store.forget(topic))
 
     assert await store.known(topic, KEY) is None
     assert await store.bytes_of(topic) == 0
-
-
-async def test_a_deleted_topic_takes_its_claims(registry: Registry, store: IdempotencyRecords, topic: TopicId) -> None:
-    await store.claim(topic, KEY, CONTENT, END, MINE)
-    await store.add_bytes({topic: 10})
-    project = await registry.projects.find("P")
-
-    await registry.projects.delete(project.id)
-
-    assert await store.known(topic, KEY) is None
-    assert await store.bytes_of(topic) == 0
+    if not is_deleted:
+        return
     with pytest.raises(TopicGone):
         await store.claim(topic, KEY, CONTENT, END, MINE)

@@ -1,22 +1,25 @@
 """Projects, topics, subscriptions and registrations: what does not show in a single answer of the API.
 
-Names, makers at the same time, access lists, pages and labels, and what goes with what is deleted.
+Names, makers at the same time, access lists, pages and labels, what goes with what is deleted, and what goes unused.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select
 
-from ams.core.clock import ManualClock
+from ams.core.clock import DAY, ManualClock
 from ams.core.errors import AlreadyExists, Conflict, NotFound, SubscriptionGone
 from ams.core.names import new_uuid
 from ams.core.parallel_options import ParallelOptions
-from ams.storage.registry.records import Applicant, PageRequest, Project, Registration, Snapshot, Topic, User
+from ams.storage.registry.counts import Rate, Tally
+from ams.storage.registry.records import Applicant, PageRequest, Project, Registration, Topic, User
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.resources import Expiring, Title
 from ams.storage.registry.tables import topics
 from tests.storage.registry.makers import new_schema, new_subscription, new_topic
 from tests.support.administration import make_project, make_user, open_registry
@@ -108,46 +111,17 @@ async def test_pages_may_be_cut_to_those_that_list_a_user(registry: Registry, pr
     assert ([each.name for each in hers.items], hers.total) == (["a"], 1)
 
 
-@pytest.mark.parametrize("labels", [LABELS, {}], ids=["labels", "none"])
-async def test_labels_are_those_it_was_made_with(project: Project, listed: Listed, labels: Mapping[str, str]) -> None:
-    made = await listed.make(labels=labels)
-
-    assert made.labels == labels
+async def test_labels_are_those_it_was_made_with_and_changed_ones_count_at_once(project: Project, listed: Listed):
+    made = await listed.make(labels=LABELS)
+    assert made.labels == LABELS
     assert await listed.found() == made
     assert (await listed.records.page(project.id, EVERYTHING)).items == (made,)
 
-
-async def test_changed_labels_count_at_once(project: Project, listed: Listed) -> None:
-    made = await listed.make(labels={"a": "1"})
-    await listed.found()
-
-    for labels in (LABELS, {}):
+    for labels in ({"a": "1"}, {}):
         changed = await listed.records.set_labels(project.id, "N", labels)
         assert (changed.id, changed.labels) == (made.id, labels)
         assert await listed.found() == changed
     assert await listed.records.set_labels(project.id, "other", {}) is None
-
-
-async def test_a_snapshot_has_labels_that_may_change(registry: Registry, topic: Topic, clock: ManualClock) -> None:
-    project, name, later = topic.project_id, "N", clock.wall() + 1000
-    made = Snapshot(project, name, topic.id, topic.name, 0, clock.wall(), later, labels={"a": "1"})
-    await registry.snapshots.create(made)
-    assert await registry.snapshots.find(project, name) == made
-
-    assert await registry.snapshots.set_labels(project, name, LABELS)
-
-    assert (await registry.snapshots.find(project, name)).labels == LABELS
-    assert [each.labels for each in (await registry.snapshots.page(project, EVERYTHING)).items] == [LABELS]
-    assert not await registry.snapshots.set_labels(project, "other", {})
-    clock.advance(1000)
-    assert not await registry.snapshots.set_labels(project, name, {}), "it has expired"
-
-
-async def test_projects_come_oldest_first(registry: Registry) -> None:
-    for name in ("B", "A", "C"):
-        await make_project(registry, name)
-
-    assert [project.name for project in await registry.projects.all()] == ["B", "A", "C"]
 
 
 async def test_deleting_takes_everything_the_project_owns(registry: Registry, topic: Topic) -> None:
@@ -165,13 +139,6 @@ async def test_deleting_takes_everything_the_project_owns(registry: Registry, to
     assert await registry.subscriptions.ids() == set()
     left = await registry.users.by_id(anna.id)
     assert [entry.project for entry in left.memberships] == ["other"]
-
-
-async def test_a_project_that_is_gone_can_not_be_changed_nor_deleted(registry: Registry, project: Project) -> None:
-    await registry.projects.delete(project.id)
-
-    assert await registry.projects.update(project.id, "new", "") is None
-    assert await registry.projects.delete(project.id) is None
 
 
 async def test_a_topic_made_again_is_another_one(registry: Registry, project: Project, topic: Topic) -> None:
@@ -220,15 +187,6 @@ async def test_a_change_of_options_that_is_refused_changes_nothing(registry: Reg
     assert await registry.subscriptions.find(project.id, "S") == made
 
 
-async def test_a_deleted_subscription_is_gone_at_once(registry: Registry, project: Project) -> None:
-    made = await new_subscription(registry, project)
-    await registry.subscriptions.find(project.id, "S")
-
-    assert await registry.subscriptions.delete(project.id, "S") == made
-    assert await registry.subscriptions.find(project.id, "S") is None
-    assert await registry.subscriptions.delete(project.id, "S") is None
-
-
 async def test_a_page_of_a_topic_leaves_detached_ones_out(registry: Registry, project: Project) -> None:
     for name in ("a", "b", "c", "d", "e"):
         options = ParallelOptions(filter='attributes.x = "\\"detached\\":true"', detached=name == "b")
@@ -263,3 +221,87 @@ async def test_a_user_and_its_registration_are_not_made_both(registry: Registry)
         with pytest.raises(AlreadyExists, match=r"^User already exists$"):
             await registry.registrations.accept(outcomes[1].id, None)
         assert await registry.registrations.find(outcomes[1].id) == outcomes[1]
+
+
+TTL = DAY
+GOES = ParallelOptions(expiration_ttl=TTL)
+
+
+def new_expiring(registry: Registry, project: Project, name: str = "S", options: Any = GOES) -> Awaitable[Any]:
+    return new_subscription(registry, project, name, options=options)
+
+
+async def test_those_that_expire_come_oldest_first(registry: Registry, project: Project, clock: ManualClock) -> None:
+    made = [await new_expiring(registry, project, name) for name in ("b", "a")]
+    await new_expiring(registry, project, "stays", ParallelOptions())
+    await new_expiring(registry, project, "ordered", None)
+
+    listed = await registry.subscriptions.expiring()
+
+    assert listed == [
+        Expiring(each.id, Title(project.name, each.name), TTL, clock.wall(), clock.wall()) for each in made
+    ]
+
+
+async def test_the_latest_use_stays_whoever_stores_it(registry: Registry, project: Project, clock: ManualClock) -> None:
+    one, other = await new_expiring(registry, project, "a"), await new_expiring(registry, project, "b")
+    now, gone = clock.wall(), new_uuid()
+
+    await registry.subscriptions.note_uses({})
+    await registry.subscriptions.note_uses({one.id: now + 20, gone: now + 5})
+    await registry.subscriptions.note_uses({one.id: now + 10, other.id: now + 7})
+
+    found = {each.id: (each.noted - now, each.used - now) for each in await registry.subscriptions.expiring()}
+    assert found == {one.id: (20, 20), other.id: (7, 7)}
+
+
+async def test_of_many_uses_at_once_the_latest_stays(registry: Registry, project: Project, clock: ManualClock) -> None:
+    made = [await new_expiring(registry, project, name) for name in "abc"]
+    rounds = [{each.id: clock.wall() + past for each in made} for past in range(20)]
+
+    await asyncio.gather(*map(registry.subscriptions.note_uses, rounds))
+
+    assert [each.used - clock.wall() for each in await registry.subscriptions.expiring()] == [19, 19, 19]
+
+
+async def test_a_pull_that_is_stored_is_a_use(registry: Registry, project: Project, clock: ManualClock) -> None:
+    made, pulled = await new_expiring(registry, project), clock.wall() + 50
+    await registry.tallies.store([], {made.id: Tally(1, 10, Rate(1, pulled, None))})
+
+    [found] = await registry.subscriptions.expiring()
+
+    assert (found.noted, found.used) == (clock.wall(), pulled)
+
+
+async def test_an_unused_one_is_removed_once(registry: Registry, project: Project, clock: ManualClock) -> None:
+    await make_user(registry, "anna", {project.id: ()})
+    made, now = await new_expiring(registry, project), clock.wall()
+    await registry.subscriptions.set_access_list(project.id, made.name, ["anna"])
+    await registry.subscriptions.find(project.id, made.name)
+
+    assert await registry.subscriptions.delete_unused(made.id, now) is None, "it was made just then"
+    removed = await asyncio.gather(*(registry.subscriptions.delete_unused(made.id, now + 1) for _ in range(5)))
+
+    assert [each for each in removed if each] == [made]
+    assert await registry.subscriptions.find(project.id, made.name) is None
+    assert await registry.subscriptions.expiring() == []
+
+
+async def test_one_that_was_used_meanwhile_stays(registry: Registry, project: Project, clock: ManualClock) -> None:
+    made, used = await new_expiring(registry, project), clock.wall() + 10
+    await registry.subscriptions.note_uses({made.id: used})
+
+    assert await registry.subscriptions.delete_unused(made.id, used) is None
+    assert await registry.subscriptions.find(project.id, made.name) == made
+    assert await registry.subscriptions.delete_unused(made.id, used + 1) == made
+    assert await registry.subscriptions.delete_unused(made.id, used + 1) is None
+
+
+async def test_what_is_detached_is_found_so_and_stands_nowhere(registry: Registry, project: Project) -> None:
+    made, other = await new_expiring(registry, project, "a"), await new_expiring(registry, project, "b", None)
+    await registry.subscriptions.change_options(project.id, made.name, lambda _: replace(GOES, detached=True))
+
+    found = await registry.subscriptions.find(project.id, made.name)
+    assert found.is_detached
+    assert await registry.subscriptions.attached_ids() == {other.id}
+    assert [each.id for each in await registry.subscriptions.expiring()] == [made.id]

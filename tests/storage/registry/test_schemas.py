@@ -1,15 +1,24 @@
+"""Schemas with their revisions, and snapshots: names, pages, and that they end."""
+
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from pyroaring import BitMap64
+from sqlalchemy import Connection, delete, insert, update
 
 from ams.core.clock import ManualClock
-from ams.core.errors import InvalidInput, NotFound
-from ams.core.names import ProjectId, new_topic_id
-from ams.storage.registry.records import AttachedSchema, PageRequest, Project, Schema, SchemaContent
+from ams.core.errors import Conflict, Damaged, InvalidInput, NotFound
+from ams.core.names import ProjectId, new_topic_id, topic_id_text
+from ams.core.offsets import packed
+from ams.storage.registry.parallel import MOST_SNAPSHOTS
+from ams.storage.registry.records import AttachedSchema, PageRequest, Project, Schema, SchemaContent, Snapshot, Topic
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.resources import PARALLEL
+from ams.storage.registry.tables import snapshots
 from tests.storage.registry.makers import ANY, new_schema, new_topic
-from tests.support.administration import make_project
+from tests.support.administration import make_project, open_registry
 
 X, Y = "X", "Y"
 T = "T"
@@ -70,9 +79,7 @@ async def test_revisions_go_with_their_schema_and_with_its_project(registry: Reg
 
 
 async def changed(registry: Registry, schema: Schema, content: SchemaContent) -> Schema:
-    made = await registry.schemas.update(schema, content=content)
-    assert made is not None
-    return made
+    return await registry.schemas.update(schema, content=content)
 
 
 async def test_revisions_come_newest_first_and_dated(registry: Registry, schema: Schema, clock: ManualClock) -> None:
@@ -161,7 +168,6 @@ async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, schema: S
 
 
 async def test_a_topic_remembers_that_its_schema_was_deleted(registry: Registry, schema: Schema) -> None:
-    """One of which it was not said how messages are written has none any more, and that is all."""
     other = "other"
     await registry.topics.create(new_topic_id(), schema.project_id, T, X, encoding="BINARY")
     await registry.topics.create(new_topic_id(), schema.project_id, other, X)
@@ -172,3 +178,101 @@ async def test_a_topic_remembers_that_its_schema_was_deleted(registry: Registry,
 
     await registry.topics.set_schema(schema.project_id, T, None)
     assert (await registry.topics.find(schema.project_id, T)).deleted_schema == ""
+
+
+N = "N"
+LATER = 1000
+"""Milliseconds that a snapshot stays."""
+
+
+def snapshot(clock: ManualClock, topic: Topic, name: str = "N") -> Snapshot:
+    until = clock.wall() + LATER
+    return Snapshot(topic.project_id, name, topic.id, topic.name, 3, clock.wall(), until, BitMap64([4, 6]))
+
+
+async def make_snapshot(registry: Registry, clock: ManualClock, topic: Topic, name: str = "N") -> bool:
+    return await registry.snapshots.create(snapshot(clock, topic, name))
+
+
+async def test_of_a_topic_come_newest_first(registry: Registry, project: Project, clock: ManualClock, topic: Topic):
+    other = await new_topic(registry, project, "other")
+    await make_snapshot(registry, clock, topic, "gone")
+    clock.advance(LATER)
+    for name in ("A", "B", "C"):
+        await make_snapshot(registry, clock, topic, name)
+    await make_snapshot(registry, clock, other, "D")
+
+    first = await registry.snapshots.of_topic(topic.id, PageRequest(2))
+    second = await registry.snapshots.of_topic(topic.id, PageRequest(2, first.next_token))
+
+    assert (first.items, second.items) == (("C", "B"), ("A",))
+    assert (first.total, second.next_token) == (3, "")
+
+
+async def test_one_that_has_expired_is_not_there(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    for name in ("N", "M"):
+        await make_snapshot(registry, clock, topic, name)
+    clock.advance(LATER)
+
+    assert await registry.snapshots.find(topic.project_id, N) is None
+    assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 0
+    assert not await registry.snapshots.delete(topic.project_id, N)
+    assert await make_snapshot(registry, clock, topic), "its name is free again"
+    clock.step(-1)
+    assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 1, "the other one was removed"
+    assert await registry.snapshots.find(topic.project_id, N) is not None
+
+
+async def test_a_project_has_so_many_and_no_more(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    assert await make_snapshot(registry, clock, topic, "first")
+    values = {
+        "project_id": topic.project_id, "topic_id": topic_id_text(topic.id), "floor": 0, "done": packed(BitMap64()),
+        "created_on": clock.wall(), "expires_on": clock.wall() + 2 * LATER,
+    }  # fmt: skip
+    rows = [{**values, "name": f"n{number}"} for number in range(MOST_SNAPSHOTS - 2)]
+    await registry._database.write(lambda connection: connection.execute(insert(snapshots), rows))
+    assert await make_snapshot(registry, clock, topic, "last")
+    with pytest.raises(Conflict, match=r"^A project has at most 5000 snapshots$"):
+        await make_snapshot(registry, clock, topic)
+    assert (await registry.snapshots.page(topic.project_id, PageRequest(1))).total == MOST_SNAPSHOTS
+
+    await registry.snapshots.delete(topic.project_id, "last")
+    assert await make_snapshot(registry, clock, topic)
+    with pytest.raises(Conflict):
+        await make_snapshot(registry, clock, topic, "M")
+    clock.advance(LATER)
+    assert await make_snapshot(registry, clock, topic, "M"), "the first one has expired"
+
+
+async def test_what_expires_is_found_by_index(tmp_path: Path) -> None:
+    statements = delete(snapshots).where(snapshots.c.expires_on <= 1), PARALLEL
+
+    def plans(connection: Connection) -> list[list[str]]:
+        texts = [str(each.compile(connection, compile_kwargs={"literal_binds": True})) for each in statements]
+        return [[row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}")] for text in texts]
+
+    async with open_registry(tmp_path) as registry:
+        of_snapshots, of_subscriptions = await registry._database.read(plans)
+    assert of_snapshots == ["SEARCH snapshots USING COVERING INDEX snapshots_by_expiry (expires_on<?)"]
+    assert of_subscriptions[0] == "SCAN subscriptions USING INDEX subscriptions_parallel", "which has no others"
+    assert len(of_subscriptions) == 3, "nothing is sorted"
+
+
+async def test_it_needs_its_topic_and_project(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    await make_snapshot(registry, clock, topic)
+    with pytest.raises(NotFound, match=r"^project doesn't exist$"):
+        await registry.snapshots.create(replace(snapshot(clock, topic), project_id="gone"))
+
+    await registry.topics.delete(topic)
+
+    assert await registry.snapshots.find(topic.project_id, N) is None
+    assert not await make_snapshot(registry, clock, topic)
+
+
+async def test_damaged_bytes_are_told_and_never_believed(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    await make_snapshot(registry, clock, topic)
+    await registry._database.write(lambda connection: connection.execute(update(snapshots).values(done=b"else")))
+
+    with pytest.raises(Damaged, match="snapshot N of project"):
+        await registry.snapshots.find(topic.project_id, N)
+    assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 1

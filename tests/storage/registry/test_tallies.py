@@ -1,12 +1,18 @@
-"""What is counted of topics and projects: tallies, days and figures."""
+"""What is counted of topics and projects, and quotas: checked with what is added, also when many come at once."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import date
 
+import pytest
+
+from ams.core.errors import AlreadyExists, QuotaExceeded
 from ams.core.names import new_topic_id
-from ams.storage.registry.counts import Activity, Advance, DayCount, ProjectFigures, Rate, Tally
-from ams.storage.registry.records import Project, Topic
+from ams.core.quotas import MEMBERS, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS
+from ams.storage.registry.counts import Activity, Advance, DayCount, Rate, Tally
+from ams.storage.registry.records import Project, SchemaContent, Topic, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.storage.registry.makers import new_subscription, new_topic
+from tests.storage.registry.makers import ANY, new_schema, new_subscription, new_topic
 from tests.support.administration import make_project, make_user
 
 RATE = Rate(2, 50, 40)
@@ -16,14 +22,6 @@ T, S = "T", "S"
 
 def advance(topic: Topic, base: int, messages: int, day: str = DAY) -> Advance:
     return Advance(topic.id, base, Tally(messages, 10 * messages, RATE), [DayCount(day, messages - base, 10)])
-
-
-async def test_a_topic_without_tally_has_an_empty_one(registry: Registry, project: Project, topic: Topic) -> None:
-    [found] = await registry.tallies.all()
-
-    assert (found.id, found.project_id, found.project, found.name) == (topic.id, project.id, "P", "T")
-    assert found.tally == Tally()
-    assert await registry.tallies.topic(topic.id, 30) == (found, {})
 
 
 async def test_what_is_stored_is_found_by_topic_and_project(registry: Registry, project: Project, topic: Topic) -> None:
@@ -66,14 +64,6 @@ async def test_a_deleted_topic_leaves_days_of_its_project(registry: Registry, pr
     assert await registry.tallies.project_days(project.id, 30) == {DAY: 3}
 
 
-async def test_a_deleted_project_takes_everything(registry: Registry, project: Project, topic: Topic) -> None:
-    await registry.tallies.store([advance(topic, 0, 2)], {})
-
-    await registry.projects.delete(project.id)
-
-    assert await registry.figures.activity(date.min, date.max) == {}
-
-
 async def test_pulls_of_a_subscription_that_is_gone_are_left_out(registry: Registry) -> None:
     await registry.tallies.store([], {"gone": Tally(1, 1, RATE)})
 
@@ -90,36 +80,61 @@ async def test_a_restarted_topic_counts_from_nothing(registry: Registry, project
     assert await registry.tallies.project_days(project.id, 30) == {DAY: 2}
 
 
-async def make_both(registry: Registry, project: Project) -> None:
-    await new_topic(registry, project)
-    await new_subscription(registry, project)
+Make = Callable[[Registry, Project, str], Awaitable[object]]
 
 
-async def test_an_empty_project_has_nothing(registry: Registry, project: Project) -> None:
-    assert await registry.figures.of_project(project.id) == ProjectFigures(0, 0, [], [])
-    assert await registry.figures.activity(date.min, date.max) == {}
-    assert await registry.figures.subscriptions_of(project.id, T) == 0
+def new_member(registry: Registry, project: Project, name: str) -> Awaitable[object]:
+    return make_user(registry, name, {project.id: ()})
 
 
-async def test_a_projects_figures_are_its_own(registry: Registry, project: Project) -> None:
-    other = await make_project(registry, "Q")
-    for each in (project, other):
-        await make_user(registry, f"u-{each.name}", {each.id: ("publisher",)})
-        await make_both(registry, each)
-        await registry.topics.set_access_list(each.id, T, [f"u-{each.name}"])
-        await registry.subscriptions.set_access_list(each.id, S, [f"u-{each.name}"])
-
-    assert await registry.figures.of_project(project.id) == ProjectFigures(1, 1, [("u-P", 1)], [("u-P", 1)])
-    assert await registry.figures.subscriptions_of(project.id, T) == 1
-    assert await registry.figures.subscriptions_of(project.id, "other") == 0
-    both = dict.fromkeys((project.id, other.id), Activity(0, 1, 1, 1))
-    assert await registry.figures.activity(date.min, date.max) == both
+KINDS = [
+    (TOPICS, 3, new_topic), (SUBSCRIPTIONS, 3, new_subscription), (SCHEMAS, 3, new_schema), (MEMBERS, 3, new_member),
+    (SCHEMA_BYTES, 6, new_schema),
+]  # fmt: skip
 
 
-async def test_members_on_lists_come_oldest_first_while_they_are_members(registry: Registry, project: Project) -> None:
-    await make_both(registry, project)
-    users = [await make_user(registry, name, {project.id: ()}) for name in ("c", "a", "b")]
-    await registry.topics.set_access_list(project.id, T, ["a", "b", "c"])
-    await registry.users.remove_member(users[1].id, project.id)
+@pytest.mark.parametrize(("quota", "limit", "make"), KINDS)
+async def test_of_many_at_once_only_as_many_are_made_as_the_quota_allows(
+    registry: Registry, project: Project, quota: str, limit: int, make: Make
+) -> None:
+    await registry.projects.change_quotas(project.id, {quota: limit})
+    made = await asyncio.gather(*(make(registry, project, f"n{n}") for n in range(8)), return_exceptions=True)
 
-    assert (await registry.figures.of_project(project.id)).on_topics == [("c", 1), ("b", 1)]
+    assert sum(isinstance(each, QuotaExceeded) for each in made) == 5
+    assert (await registry.quotas.used(project.id))[quota] == limit
+    first = next(f"n{n}" for n in range(8) if not isinstance(made[n], Exception))
+    with pytest.raises(AlreadyExists):  # said first: whoever asks for what is there learns that it is
+        await make(registry, project, first)
+
+
+async def test_revisions_count_until_they_are_deleted(registry: Registry, project: Project) -> None:
+    schema = await registry.schemas.create(project.id, "x", SchemaContent("json", '"é"', '{"a":1}'))
+    assert (await registry.quotas.used(project.id))[SCHEMA_BYTES] == 4 + 7
+    await registry.projects.change_quotas(project.id, {SCHEMA_BYTES: 13})
+    changed = await registry.schemas.update(schema, content=ANY)
+    with pytest.raises(QuotaExceeded):
+        await registry.schemas.update(changed, content=ANY)
+    await registry.schemas.delete_revision(schema.id, 1)
+    assert await registry.schemas.update(changed, content=ANY) is not None
+
+
+async def test_users_made_in_a_project_count_until_they_are_elsewhere(registry: Registry, project: Project) -> None:
+    """Else a project_admin could fill the registry with users, as nobody but a service_admin deletes them."""
+    other = await make_project(registry, "other")
+    await registry.projects.change_quotas(project.id, {MEMBERS: 2})
+
+    async def make(name: str) -> str:
+        places = {project.id: ["consumer"]}
+        return (await registry.users.create(name, UserDetails(), places, None, made_in=project.id)).id
+
+    one, two = await make("one"), await make("two")
+    assert await registry.users.remove_member(one, project.id)
+    assert await registry.users.remove_member(two, project.id)
+    assert (await registry.quotas.used(project.id))[MEMBERS] == 2
+    with pytest.raises(QuotaExceeded):
+        await make("three")
+
+    await registry.users.add_member(one, other.id, ["consumer"])
+    await registry.users.delete(two)
+    assert (await registry.quotas.used(project.id))[MEMBERS] == 0
+    await make("three")

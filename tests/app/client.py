@@ -13,7 +13,6 @@ class Client(httpx.Client):
         self.given = given
 
     def prepare(self, project: str = "P") -> "Client":
-        """Make a project with the topic `t`."""
         self.post(f"/projects/{project}", json={}).raise_for_status()
         self.topic("t", project)
         return self

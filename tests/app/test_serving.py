@@ -1,27 +1,32 @@
+"""A service as it serves, drains and is not ready; and its ports, where one address leaves connections to others."""
+
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import grpc
 import httpx
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from ams.app.serving import Running, warn_of_plain_http
-from ams.core.held import SMALL
+from ams.app.serving import Running, running, warn_of_plain_http
+from ams.authn import program
+from ams.authn.settings import AuthnSettings
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
-from ams.http import limits
-from ams.service.delivering import Deliverer
-from ams.service.push.runner import PushRunner
+from ams.http import server
 from ams.storage import data_check
 from tests.app.client import Client
-from tests.support.served import Served, served
+from tests.support.served import served
 from tests.support.service import running_service
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 DRAIN_SECONDS = 47.0
 """No other sleep is so long."""
@@ -170,86 +175,17 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
     assert unready.text.startswith("publishing is refused: ")
 
 
-async def test_deliveries_end_before_pulls_stop_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers wait in pulls too: told not to, they would ask without pause until they end."""
-    ended: list[str] = []
-    close, stop_waiting = PushRunner.close, Deliverer.stop_waiting
-
-    async def closing(runner: PushRunner) -> None:
-        await close(runner)
-        ended.append("deliveries")
-
-    def stopping(deliverer: Deliverer) -> None:
-        ended.append("waits")
-        stop_waiting(deliverer)
-
-    monkeypatch.setattr(PushRunner, "close", closing)
-    monkeypatch.setattr(Deliverer, "stop_waiting", stopping)
-    async with running_service(tmp_path / "data", push_enabled=True, push_worker_token="w" * 64):
-        assert ended == []
-
-    assert ended[:2] == ["deliveries", "waits"]
-
-
-PARTS = {
-    "HTTP server", "operations port", "certificate", "counting", "counting of losses", "failed logins",
-    "uses of tokens", "push leases",
-}  # fmt: skip
-"""What runs as long as the process does, beside what the engines run."""
-
-
-async def test_what_runs_with_the_service_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watched: set[str] = set()
-    task = Supervisor.task
-
-    def watching(supervisor: Supervisor, part: str, *more: Any, **options: Any) -> Any:
-        watched.add(part)
-        return task(supervisor, part, *more, **options)
-
-    monkeypatch.setattr(Supervisor, "task", watching)
-    options = {"tls_self_signed": True, "push_enabled": True, "push_worker_token": "w" * 64}
-    async with running_service(tmp_path / "data", **options):
-        pass
-
-    assert watched >= PARTS
-
-
-async def test_bodies_have_a_part_of_the_memory_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_memory_left", lambda: limits.SHARE_OF_MEMORY * 2 * SMALL)
-    async with running_service(tmp_path / "data") as (run, token):
-        await make_topic(run, token)
-        url = httpx.URL(run.base_url)
-        reader, writer = await asyncio.open_connection(url.host, url.port)
-        head = f"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\n"
-        writer.write(head.encode() + b"content-length: 999999\r\n\r\n" + bytes(3 * SMALL))
-        refused = await asyncio.wait_for(reader.readline(), PATIENCE_SECONDS)
-        writer.close()
-
-    assert refused.split()[1] == b"503"
-
-
-def work(service: Served) -> None:
-    """Publish 3 messages, pull 2 and acknowledge them; ask for something that is not there."""
-    with Client(service, trust_env=False) as client:
+def test_what_the_service_did_is_counted_and_topics_are_not_named_unless_that_is_set(tmp_path: Path) -> None:
+    with served(tmp_path / "ams-data") as service, Client(service, trust_env=False) as client:
         client.prepare()
         client.publish("aGk=", "aGk=", "hi!!!")
         client.pull(maxMessages="2")
         client.post("/projects/P/subscriptions/ts:acknowledge", json={"ackIds": ["projects/P/subscriptions/ts:1"]})
         client.get("/projects/P/topics/none")
         client.get("/projects/P//topics/t")
-
-
-def figures(service: Served) -> dict[str, float]:
-    text = httpx.get(service.run.operations_url + "/metrics", trust_env=False).text
-    lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("ams_")]
-    return {name: float(value) for name, value in lines}
-
-
-def test_what_the_service_did_is_counted_and_topics_are_not_named_unless_that_is_set(tmp_path: Path) -> None:
-    with served(tmp_path / "ams-data") as service:
-        work(service)
         service.carry_out(service.run.service.counting.round())
-        told = figures(service)
+        text = httpx.get(service.run.operations_url + "/metrics", trust_env=False).text
+    told = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("ams_"))
 
     expected = {
         "ams_published_messages_total": 3, "ams_published_bytes_total": 13,
@@ -257,5 +193,103 @@ def test_what_the_service_did_is_counted_and_topics_are_not_named_unless_that_is
         "ams_acknowledgements_total": 1, "ams_lost_messages_total": 0,
         **{f'ams_requests_total{{status="{kind}xx"}}': count for kind, count in ((2, 6), (3, 1), (4, 1), (5, 0))},
     }  # fmt: skip
-    assert {name: told[name] for name in expected} == expected
+    assert {name: float(told[name]) for name in expected} == expected
     assert not [name for name in told if "topic=" in name]
+
+
+CONNECTIONS = 10
+HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+
+
+@dataclass(frozen=True)
+class Port:
+    url: str
+    operations: str
+    has_tls: bool = False
+
+    async def connect(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a connection on which nothing is said, a handshake neither."""
+        return await asyncio.open_connection(HERE, urlsplit(self.url).port, local_addr=(source, 0))
+
+    async def open(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        context = ssl._create_unverified_context() if self.has_tls else None  # who answers is not the point
+        return await asyncio.open_connection(HERE, urlsplit(self.url).port, local_addr=(source, 0), ssl=context)
+
+    async def ask(self, source: str = HERE) -> int:
+        reader, writer = await self.open(source)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        found = int((await reader.read()).split(b" ", 2)[1])
+        writer.close()
+        return found
+
+    async def metrics(self) -> str:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            return (await client.get(f"{self.operations}/metrics")).text
+
+
+@contextlib.asynccontextmanager
+async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
+    if name == "certificates":
+        of_authn = AuthnSettings(
+            data=str(folder),
+            port=0,
+            ops_port=0,
+            tls_self_signed=True,
+            client_ca=str(folder),
+            max_connections=CONNECTIONS,
+        )
+        async with program.running(of_authn, Supervisor()) as authn:
+            yield Port(authn.base_url, authn.operations_url, has_tls=True)
+        return
+    settings = Settings(
+        data=str(folder), port=0, ops_port=0, tls_self_signed=name == "api-tls", max_connections=CONNECTIONS,
+        min_free_bytes=0, reserve_bytes=0, pubsub_port=0 if name == "pubsub" else None,
+        pubsub_emulator=name == "pubsub",
+    )  # type: ignore[arg-type]  # fmt: skip
+    async with running(settings, Supervisor()) as run:
+        if name == "operations":
+            yield Port(run.operations_url, run.operations_url)
+        elif name == "pubsub":
+            yield Port(f"http://{run.pubsub}", run.operations_url)
+        else:
+            yield Port(run.base_url, run.operations_url, has_tls=name == "api-tls")
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix"), [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn")]
+)
+async def test_silent_connections_of_one_address_leave_half_to_others(
+    name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SMALL_CONNECTIONS", CONNECTIONS)
+    async with port_of(name, tmp_path / "data") as port:
+        silent = [await port.connect() for _ in range(CONNECTIONS)]
+        await wait_until_async(lambda: sum(reader.at_eof() or bool(reader._buffer) for reader, _ in silent) == 5)  # type: ignore[attr-defined]
+        refused = [await reader.read() for reader, _ in silent if reader.at_eof() or reader._buffer]  # type: ignore[attr-defined]
+        assert [each[:12] for each in refused] == [b"" if port.has_tls else b"HTTP/1.1 503"] * 5
+
+        assert await port.ask(ELSEWHERE) in (200, 404)
+        for _, writer in silent:
+            writer.close()
+        listener = "operations" if name == "operations" else "api"
+        said = f'{prefix}_connections_refused_total{{listener="{listener}",why="address"}} 5.0'
+        await wait_until_async(lambda: is_in(said, port))
+        assert await port.ask() in (200, 404)
+
+
+async def is_in(line: str, port: Port) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return line in await port.metrics()
+    return False
+
+
+async def test_the_port_of_google_s_clients_closes_what_is_over_its_limit(tmp_path: Path) -> None:
+    async with port_of("pubsub", tmp_path / "data") as port:
+        silent = [await port.connect() for _ in range(CONNECTIONS)]
+        over, leaving = await port.connect()
+        with contextlib.suppress(ConnectionError):
+            assert await over.read() == b""
+        for writer in (leaving, *(each for _, each in silent)):
+            writer.close()
+        async with grpc.aio.insecure_channel(urlsplit(port.url).netloc) as channel:
+            await asyncio.wait_for(channel.channel_ready(), 60)

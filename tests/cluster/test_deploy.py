@@ -1,14 +1,20 @@
+"""What is in deploy/: settings, units, containers and rules fit the program, and the parts are as safe as they say."""
+
 import asyncio
 import json
 import re
+import ssl
 import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 import yaml
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaConnectionError
 
 from ams.app.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
 from ams.app.push_server.settings import PushSettings
@@ -19,6 +25,8 @@ from ams.workers.program import MEMORY
 from cluster.certificates import Authority
 from cluster.deployed import DEPLOY, kafka_properties, postgres_settings
 from cluster.haproxy import Backend, Haproxy
+from cluster.kafka import Brokers, Login, Security
+from cluster.postgres import Postgres
 from tests.support.service import running_service
 
 PROMETHEUS = DEPLOY / "prometheus"
@@ -30,7 +38,6 @@ def run(*command: str, folder: Path = DEPLOY) -> "subprocess.CompletedProcess[st
 
 
 def expressions() -> Iterator[str]:
-    """Every expression of rules and dashboard."""
     rules = yaml.safe_load((PROMETHEUS / "ams.rules.yml").read_text())
     yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
     dashboard = json.loads((DEPLOY / "grafana" / "ams.json").read_text())
@@ -160,15 +167,63 @@ def test_the_containers_serve_googles_clients_through_haproxy_alone() -> None:
     assert "google-cloud-pubsub==" in (DEPLOY.parent / "requirements" / "service.txt").read_text()
 
 
-@pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.*")), ids=lambda file: file.name)
-def test_every_host_is_an_example(file: Path) -> None:
-    hosts = re.findall(r"\b(?:[a-z0-9-]+\.)+(?:org|com|net|io|eu|local)\b", file.read_text())
-
-    assert [host for host in hosts if not host.endswith("example.org")] in ([], ["ams.service"])
-
-
 def test_a_commit_is_never_answered_before_it_is_safe() -> None:
     settings = postgres_settings()
 
     assert {settings[name] for name in ("fsync", "full_page_writes", "synchronous_commit")} == {"on"}
     assert settings["synchronous_standby_names"] == "ANY 1 (server1, server2, server3)"
+
+
+LOGIN = Login("ams", "s3cr3t")
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+async def test_a_broker_takes_tls_and_a_password_only(tmp_path: Path, authority: Authority) -> None:
+    login = {
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cafile=authority.ca),
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": LOGIN.user,
+        "sasl_plain_password": LOGIN.password,
+    }
+    with Brokers(tmp_path, quick=True, security=Security(authority, LOGIN)) as brokers:
+        for refused in ({}, login | {"sasl_plain_password": "guessed"}):
+            admin = AIOKafkaAdminClient(bootstrap_servers=brokers.servers, **refused, request_timeout_ms=2000)
+            with pytest.raises(KafkaConnectionError):
+                await admin.start()
+            await admin.close()
+        admin = AIOKafkaAdminClient(bootstrap_servers=brokers.servers, **login)
+        await admin.start()
+        await admin.create_topics([NewTopic("t", 1, 1)])
+        await admin.close()
+
+
+def count(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT count(*) FROM t").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.postgres
+@pytest.mark.long
+def test_a_commit_that_was_answered_outlives_the_primary_and_then_a_standby(tmp_path: Path) -> None:
+    with Postgres(tmp_path, 2, authority=Authority(tmp_path / "ca")) as three:
+        with pytest.raises(psycopg.OperationalError, match="no encryption"):
+            psycopg.connect(three.url().replace("verify-full", "disable"))
+        assert three.password not in three.address()
+        with three.connected() as connection:
+            connection.execute("CREATE TABLE t (n int)")
+            for n in range(20):
+                connection.execute("INSERT INTO t VALUES (%s)", [n])
+        first = three.primary
+        three.kill(first)
+        assert three.promote() != first
+        assert count(three.url()) == 20
+
+        three.rejoin(first)
+        three.kill(next(n for n in three.numbers if n not in {first, three.primary}))
+        with three.connected() as connection:
+            connection.execute("INSERT INTO t VALUES (20)")
+        assert count(three.url()) == 21

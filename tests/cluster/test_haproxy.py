@@ -1,9 +1,11 @@
-"""The haproxy.cfg of deploy/: haproxy before nodes that are not ready, break, or are gone."""
+"""The haproxy.cfg of deploy/: haproxy before nodes that are not ready, break, or are gone; and its move.cfg."""
 
 import http.client
 import json
 import re
 import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,7 +19,7 @@ from google.pubsub_v1 import GetTopicRequest
 
 from cluster.certificates import Authority
 from cluster.deployed import haproxy_configuration
-from cluster.haproxy import Backend, Haproxy, check
+from cluster.haproxy import Backend, Haproxy, MovingHaproxy, check
 from cluster.ports import free_port
 from tests.cluster.stubs import Stub, stubs
 from tests.support.service import live_service
@@ -87,10 +89,7 @@ def test_a_node_that_is_not_ready_gets_nothing_unless_none_is(haproxy: Haproxy, 
 VERBS = ("pull", "acknowledge", "modifyOffset", "seek")
 REPEATED: list[tuple[str, str, dict[str, str]]] = [
     ("GET", "/v1/projects/p/topics", {}),
-    *(
-        ("POST", f"/v1/projects/p/subscriptions/s:{verb}", {})
-        for verb in ("pull", "acknowledge", "modifyOffset", "seek")
-    ),
+    *(("POST", f"/v1/projects/p/subscriptions/s:{verb}", {}) for verb in VERBS),
     ("POST", PUBLISH, {"Idempotency-Key": "k"}),
 ]
 
@@ -158,3 +157,70 @@ def test_googles_clients_are_passed_on_by_tls_too(authority: Authority, tmp_path
                 request = GetTopicRequest.serialize(GetTopicRequest(topic="projects/none/topics/none"))
                 with pytest.raises(grpc.RpcError, match="Resource not found"):
                     call(request, timeout=PATIENCE_SECONDS)
+
+
+# The move.cfg, as it is: haproxy before an old service and a new one, holding what comes in between
+
+
+@pytest.fixture
+def old(authority: Authority) -> Iterator[Stub]:
+    with stubs("old", authority=authority) as [old]:
+        yield old
+
+
+@pytest.fixture
+def moving(old: Stub, authority: Authority, tmp_path: Path) -> Iterator[MovingHaproxy]:
+    both = authority.sign("moving").both
+    with (
+        stubs("new") as [new],
+        MovingHaproxy(tmp_path, old.server_port, authority.ca, new.server_port, both) as running,
+    ):
+        yield running
+
+
+def get(moving: MovingHaproxy, authority: Authority) -> str:
+    context = ssl.create_default_context(cafile=authority.ca)
+    with urllib.request.urlopen(f"{moving.url}/v1/version", context=context, timeout=PATIENCE_SECONDS) as answer:
+        return str(answer.read().decode())
+
+
+def turn(moving: MovingHaproxy, value: str) -> None:
+    moving.ask(f"set map {moving.map} service {value}")
+
+
+def test_what_comes_while_the_service_is_held_waits_and_is_answered_where_the_map_leads_then(
+    moving: MovingHaproxy, old: Stub, authority: Authority
+) -> None:
+    assert get(moving, authority) == "old"
+    turn(moving, "held")
+    with ThreadPoolExecutor(5) as clients:
+        asked = [clients.submit(get, moving, authority) for _ in range(5)]
+        wait_until(lambda: held(moving) == 5)
+        assert not any(each.done() for each in asked)
+        turn(moving, "new")
+        assert [each.result() for each in asked] == ["new"] * 5
+    assert len(old.seen) == 1
+    turn(moving, "old")
+    assert get(moving, authority) == "old"
+
+
+def held(moving: MovingHaproxy) -> int:
+    [found] = [line for line in moving.ask("show info").splitlines() if line.startswith("CurrConns:")]
+    return int(found.split()[1])
+
+
+def test_a_pull_that_waits_at_the_old_service_is_told_when_it_stops_and_may_ask_again(
+    moving: MovingHaproxy, old: Stub, authority: Authority
+) -> None:
+    old.breaks = True
+    old.goes_on.clear()
+    with ThreadPoolExecutor(1) as client:
+        pulling = client.submit(get, moving, authority)
+        wait_until(lambda: old.seen)
+        old.goes_on.set()
+        with pytest.raises(urllib.error.HTTPError) as told:
+            pulling.result()
+
+    with told.value as answer:
+        assert (answer.code, answer.headers["Retry-After"]) == (502, "1")
+        assert json.load(answer)["error"]["status"] == "BAD_GATEWAY"

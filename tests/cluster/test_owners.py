@@ -1,9 +1,11 @@
-"""Two nodes: any of them may be asked, one has the leases of a parallel subscription, both tell live views.
+"""Two nodes: any may be asked, one has the leases of a parallel subscription, both tell live views; and workers.
 
 The nodes are in this process, over a real PostgreSQL and a real Kafka; they are lost in `tests.faults`.
 """
 
 import base64
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -14,7 +16,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ams.client import Client as AmsClient
+from ams.client import Worked
 from cluster.certificates import Authority
+from tests.client.handlers import Handler, backlog, made
+from tests.client.handlers import publish as publish_numbers
 from tests.cluster.nodes import node_served, shared_settings
 from tests.support.events import next_event
 from tests.support.served import SERVICE_TOKEN, Served
@@ -61,7 +67,6 @@ def two(nodes: tuple[Served, Served]) -> Iterator[Client]:
 
 @pytest.fixture
 def sub(one: Client) -> str:
-    """The path of a parallel subscription of its own."""
     return make(one)
 
 
@@ -224,3 +229,49 @@ def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
         assert acknowledge(trusting, sub, *given.values()).status_code == 200
         refused = acknowledge(two, sub, *given.values())
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+
+
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
+    folder, settings = tmp_path_factory.mktemp("nodes"), shared_settings()
+    with node_served(folder / "owner", settings) as owner, node_served(folder / "other", settings) as other:
+        yield owner, other
+
+
+@pytest.fixture
+def owner(pair: tuple[Served, Served]) -> Iterator[AmsClient]:
+    with AmsClient(pair[0].run.base_url, SERVICE_TOKEN) as client:
+        yield client
+
+
+def owned(client: AmsClient, **options: bool) -> str:
+    project = made(client, **options)
+    assert client.project(project).subscription("s").pull(wait=False) == []
+    return project
+
+
+def test_workers_of_two_nodes_share_a_backlog_and_nothing_is_handled_twice(
+    pair: tuple[Served, Served], owner: AmsClient
+) -> None:
+    project = owned(owner)
+    data = publish_numbers(owner, project, 300)
+    handlers = [Handler("threads", lambda _: 0.005) for _ in pair]
+    done: list[Worked] = []
+
+    def work(node: Served, handler: Handler) -> None:
+        with AmsClient(node.run.base_url, SERVICE_TOKEN) as client:
+            done.append(client.work("s", handler.handle, project=project, concurrency=4, until_empty=True))
+
+    threads = [threading.Thread(target=work, args=each) for each in zip(pair, handlers, strict=True)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(SECONDS)
+
+    assert Counter(seen for each in handlers for seen in each.seen) == Counter(data)
+    assert sum(each.worked for each in done) == 300
+    assert all(each.seen for each in handlers)
+    assert backlog(owner, project) == 0

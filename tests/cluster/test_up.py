@@ -27,8 +27,6 @@ EXPORT = re.compile(r"AMS_ENDPOINT=(\S+) AMS_CA=(\S+) AMS_TOKEN_FILE=(\S+)")
 
 
 class Up:
-    """A cluster somebody started in a terminal."""
-
     def __init__(self, folder: Path) -> None:
         self.output = folder / "output"
         with self.output.open("w") as output:
@@ -41,15 +39,6 @@ class Up:
 
     def wait_for(self, *words: str) -> None:
         wait_until(lambda: all(each in self.text for each in words), START_SECONDS, process=self.process)
-
-    @property
-    def pids(self) -> dict[str, int]:
-        return {name: int(pid) for name, pid in ROW.findall(self.text)}
-
-    def client(self) -> Client:
-        found = EXPORT.search(self.text)
-        assert found is not None
-        return Client(found[1], Path(found[3]).read_text().strip(), ca=found[2])
 
 
 @pytest.fixture
@@ -64,9 +53,10 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def test_messages_go_through_what_is_killed_is_brought_back_and_ctrl_c_leaves_nothing(up: Up) -> None:
-    pids = up.pids
+    pids = {name: int(pid) for name, pid in ROW.findall(up.text)}
     assert pids.keys() == PARTS
-    with up.client() as client:
+    [(endpoint, ca, token_file)] = set(EXPORT.findall(up.text))
+    with Client(endpoint, Path(token_file).read_text().strip(), ca=ca) as client:
         client.call(create_project("P"))
         topic, subscription = client.project("P").topic("t"), client.project("P").subscription("s")
         topic.create()

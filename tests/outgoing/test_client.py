@@ -1,13 +1,17 @@
-"""The HTTP client: what is taken from others, from where, and in what time."""
+"""Requests to others: what is taken from them, from where and in what time, and what is sent."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import functools
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import httpcore
 import pytest
 
+from ams.authn.certificates import ocsp
+from ams.core.push_config import MATTERMOST
 from ams.outgoing import guard
 from ams.outgoing.client import (
     IDLE_SECONDS,
@@ -18,12 +22,26 @@ from ams.outgoing.client import (
     Response,
     TimedOut,
     authority,
-)  # fmt: skip
-from ams.outgoing.guard import EVERYWHERE, Guard
-from tests.outgoing.conftest import LOOPBACK, trust
+    new_request,
+)
+from ams.outgoing.guard import EVERYWHERE, Guard, networks
+from ams.push.delivery import Deliveries, new_secret
+from ams.push.endpoints import EndpointCheck
+from ams.push.sender import HttpSender
+from ams.push.upstream import Target
+from tests.push.keepers import pulled, target
 from tests.support.loop_time import pass_loop_time
 from tests.support.publishing import Publishing
-from tests.support.receiver import Behaviour, Receiver, answers, is_silent, sends
+from tests.support.receiver import Behaviour, Receiver, answers, receiver, sends
+
+LOOPBACK = Guard(networks("127.0.0.0/8", "push_allow"))
+trust = functools.cache(guard.trust)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with receiver(tmp_path_factory.mktemp("ca"), answers("")) as running:
+        yield running
 
 
 async def test_a_file_is_fetched_and_counted(publishing: Publishing) -> None:
@@ -116,15 +134,13 @@ async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -
         (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ncut"), "closed connection without sending complete"),
         (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "without sending a response"),
         (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), "illegal status line"),
-        (is_silent, "it took too long"),
     ],
 )
 async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, reason: str) -> None:
     other.behaviour = behaviour
 
-    seconds = 1 if behaviour is is_silent else 60
     with pytest.raises(RequestFailed, match=reason):
-        await HttpClient(LOOPBACK, trust(other.ca), seconds=seconds).get(f"https://localhost:{other.port}/")
+        await HttpClient(LOOPBACK, trust(other.ca)).get(f"https://localhost:{other.port}/")
 
 
 Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
@@ -132,8 +148,6 @@ Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
 
 
 class Origin:
-    """A server that counts its connections, and answers as it is told."""
-
     def __init__(self, reply: Reply, client: HttpClient) -> None:
         self.reply, self.client = reply, client
         self.connections = 0
@@ -153,7 +167,6 @@ class Origin:
         writer.close()
 
     async def ask(self) -> Response:
-        """Let the client ask."""
         host = authority(b"http", b"127.0.0.1", self.port)
         url = httpcore.URL(scheme=b"http", host=b"127.0.0.1", port=self.port, target=b"/")
         return await self.client.ask(httpcore.Request("GET", url, headers=[(b"Host", host)]))
@@ -294,3 +307,84 @@ async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
     async with serving(slowly, at_once=3) as origin:
         await asyncio.gather(*(origin.ask() for _ in range(9)))
     assert origin.connections == 3
+
+
+HASH = "ab" * 32
+
+
+async def delivered(other: Receiver, target: Target) -> None:
+    deliveries = Deliveries(target)
+    delivery = deliveries.delivery([pulled(1)], attempt=1, now=1)
+    sender = HttpSender(LOOPBACK, trust(other.ca))
+    await sender.send(deliveries.url, delivery.headers, delivery.body, seconds=60)
+    await sender.close()
+
+
+async def a_signed_list(other: Receiver, url: str) -> None:
+    secrets = [new_secret(), new_secret()]
+    await delivered(other, target(endpoint=url, max_messages=5, secrets=secrets, header_value="a value"))
+
+
+async def a_post_to_mattermost(other: Receiver, url: str) -> None:
+    await delivered(other, target(type=MATTERMOST, mattermost_url=url, header_value="a value"))
+
+
+async def an_ownership_check(other: Receiver, _: str) -> None:
+    other.behaviour = answers(HASH)
+    await EndpointCheck(LOOPBACK, trust(other.ca)).check("localhost", other.port, HASH)
+
+
+async def a_file(other: Receiver, url: str) -> None:
+    await HttpClient(LOOPBACK, tls=trust(other.ca)).get(url)
+
+
+async def a_question_about_a_certificate(other: Receiver, url: str) -> None:
+    await HttpClient(LOOPBACK, tls=trust(other.ca)).post(url, b"question", ocsp._TYPE)
+
+
+@pytest.mark.parametrize(
+    "kind", [a_signed_list, a_post_to_mattermost, an_ownership_check, a_file, a_question_about_a_certificate]
+)
+async def test_each_header_goes_out_once(other: Receiver, kind: Callable[[Receiver, str], Awaitable[None]]) -> None:
+    other.heads.clear()
+    other.behaviour = answers("ok")
+
+    await kind(other, f"https://localhost:{other.port}/path?query")
+
+    assert other.heads
+    for head in other.heads:
+        first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        names = Counter(line.partition(b":")[0].lower() for line in lines)
+        assert set(names.values()) == {1}, f"{first!r} has {names}"
+        assert {b"host", b"user-agent"} <= set(names)
+        assert (b"content-length" in names) is first.startswith(b"POST ")
+
+
+URL = httpcore.URL(scheme=b"https", host=b"a.example", port=8443, target=b"/")
+
+
+def test_what_every_request_has_cannot_be_sent_again_in_other_letters() -> None:
+    again = [(each, b"other") for each in (b"host", b"content-Length", b"connection", b"X-A", b"x-a")]
+
+    made = new_request("POST", URL, [(b"x-A", b"1"), *again], b"body", closes=True)
+
+    assert [name for name, _ in made.headers] == [b"Host", b"User-Agent", b"Content-Length", b"Connection", b"x-A"]
+    assert b"other" not in dict(made.headers).values()
+
+
+def test_a_request_may_say_by_whom_it_is_once_and_a_post_without_a_body_says_so() -> None:
+    made = new_request("GET", URL, [(b"USER-AGENT", b"one"), (b"user-agent", b"two")], b"")
+
+    assert [value for name, value in made.headers if name.lower() == b"user-agent"] == [b"one"]
+    assert b"Content-Length" not in dict(made.headers)
+    assert (b"Content-Length", b"0") in new_request("POST", URL, [], b"").headers
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "port", "shown"),
+    [(b"https", b"a.example", 443, b"a.example"), (b"https", b"a.example", 80, b"a.example:80"),
+     (b"http", b"a.example", 80, b"a.example"), (b"https", b"::1", 443, b"[::1]"),
+     (b"https", b"::1", 8443, b"[::1]:8443")],
+)  # fmt: skip
+def test_the_host_header_names_only_another_port(scheme: bytes, host: bytes, port: int, shown: bytes) -> None:
+    assert authority(scheme, host, port) == shown

@@ -1,8 +1,9 @@
-"""The simplest keepers of what workers need: messages in memory, endpoints that answer by a script, time at will."""
+"""A worker with the simplest keepers of what it needs: messages in memory, a script of answers, time at will."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ams.core.clock import ManualClock
@@ -10,7 +11,11 @@ from ams.core.messages import Fragment, message
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.report import Tally
 from ams.push.sender import EndpointAnswer, Headers
+from ams.push.trying import Means
 from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
+from ams.push.worker import Worker
+from ams.wire.push import Failure, WorkerState
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 PATH = "/projects/P/subscriptions/S"
 OK = EndpointAnswer(200, "")
@@ -38,8 +43,6 @@ def pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None
 
 
 class MemoryUpstream:
-    """Messages in memory, one position for each path."""
-
     def __init__(self, messages: int = 0, path: str = PATH) -> None:
         self.messages: dict[str, list[Pulled]] = {path: [pulled(offset) for offset in range(messages)]}
         self.positions: dict[str, int] = {}
@@ -59,7 +62,6 @@ class MemoryUpstream:
         self._grown = asyncio.Condition()
 
     def append(self, path: str = PATH, count: int = 1) -> None:
-        """Add messages, and wake who waits for them."""
         messages = self.messages.setdefault(path, [])
         messages += [pulled(offset) for offset in range(len(messages), len(messages) + count)]
         self.wake()
@@ -93,7 +95,6 @@ class MemoryUpstream:
         self.positions[target.path] = last.offset + 1
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        """Keep the message in `dead_lettered`, and move behind it."""
         self._fail("dead_letter")
         self.dead_lettered.append((message, verdict))
         self.positions[target.path] = message.offset + 1
@@ -143,8 +144,6 @@ Behaviour = Callable[[Sent], EndpointAnswer | Exception]
 
 
 class ScriptedSender:
-    """Answers by a list, after it by `then`; notes what was sent."""
-
     def __init__(self, *answers: EndpointAnswer | Exception, then: Behaviour = lambda _: OK) -> None:
         self.answers = list(answers)
         self.then = then
@@ -152,9 +151,6 @@ class ScriptedSender:
         self.open = asyncio.Event()
         """Cleared, it holds answers back."""
         self.open.set()
-        self.takes = 0
-        """Milliseconds an answer takes on `clock`."""
-        self.clock: ManualClock | None = None
         self.in_flight = 0
         self.most_in_flight = 0
         self.state = "closed"
@@ -171,8 +167,6 @@ class ScriptedSender:
             await asyncio.sleep(0)
         finally:
             self.in_flight -= 1
-        if self.clock is not None:
-            self.clock.advance(self.takes)
         answer = self.answers.pop(0) if self.answers else self.then(sent)
         if isinstance(answer, Exception):
             raise answer
@@ -183,7 +177,6 @@ class ScriptedSender:
 
 
 def closed(*answers: EndpointAnswer | Exception) -> ScriptedSender:
-    """Return a sender that holds answers back until it is opened."""
     sender = ScriptedSender(*answers)
     sender.open.clear()
     return sender
@@ -229,3 +222,44 @@ class Notes(Tally):
 
 
 LATE = NotTaken("ack timeout")
+
+
+class Bench:
+    def __init__(self, upstream: MemoryUpstream, sender: ScriptedSender) -> None:
+        self.upstream, self.sender = upstream, sender
+        self.clock = ManualClock()
+        self.naps = Naps(self.clock)
+        self.notes = Notes()
+        self.gone: list[Worker] = []
+        self.worker: Worker
+
+    def make_worker(self, of: Target, random: float = 0.5) -> Worker:
+        means = Means(self.upstream, self.sender, self.clock, lambda: random, self.notes, self.naps)
+        return Worker(of, means, self.gone.append)
+
+    @property
+    def state(self) -> WorkerState:
+        return self.worker.state()
+
+    @property
+    def last_failure(self) -> Failure:
+        failure = self.state.last_failure
+        assert failure is not None
+        return failure
+
+    async def idle(self) -> None:
+        await wait_until_async(lambda: self.upstream.waiting)
+
+    async def drain(self, seconds: float) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self.worker.drain(seconds)
+
+
+@contextlib.asynccontextmanager
+async def at_work(bench: Bench, of: Target, random: float = 0.5) -> AsyncIterator[Bench]:
+    bench.worker = bench.make_worker(of, random)
+    bench.worker.start()
+    try:
+        yield bench
+    finally:
+        await bench.worker.drain(0)

@@ -1,26 +1,31 @@
-"""Connecting: names are resolved once and judged, and what goes wrong is said by its step and cause."""
+"""Connecting: names are resolved once and judged; what an endpoint has to answer (contract 13.4, 17.2 A12)."""
 
 import asyncio
+import contextlib
+import functools
+import gc
 import ipaddress
 import threading
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from ams.outgoing.guard import Guard, Refused, Resolver, networks, trust
+from ams.core.errors import Overloaded
+from ams.core.names import ProjectId
+from ams.outgoing import guard
+from ams.outgoing.guard import Guard, Refused, Resolver, networks
 from ams.push import streams
 from ams.push.connecting import Connection, Connector, Endpoint
+from ams.push.endpoints import CHECKS, CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
 from ams.push.streams import Progress, Unreachable
-from tests.support.receiver import receiver
+from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 from tests.support.receiving import Receiving
 
 
 class Changing:
-    """A resolver that answers something else each time."""
-
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
 
@@ -111,3 +116,118 @@ async def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path
 
     assert kept <= 256 * 1024
     assert most < 2**20
+
+
+# What an endpoint has to answer, over real TLS
+
+trust = functools.cache(guard.trust)
+"""Made once: there are many CAs to be read."""
+HASH = "ab" * 32
+LOOPBACK = networks("127.0.0.0/8,::1/128", "push_allow")
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with receiver(tmp_path_factory.mktemp("ca"), answers(HASH)) as running:
+        yield running
+
+
+def check_of(endpoint: Receiver, seconds: float = 60.0) -> EndpointCheck:
+    return EndpointCheck(Guard(LOOPBACK), trust(endpoint.ca), seconds)
+
+
+async def failure(endpoint: Receiver, behaviour: Behaviour, seconds: float = 60.0) -> str:
+    endpoint.behaviour = behaviour
+    with pytest.raises(CheckFailed) as failed:
+        await check_of(endpoint, seconds).check("127.0.0.1", endpoint.port, HASH)
+    return str(failed.value)
+
+
+CHUNKS = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{HASH[:32]}\r\n20\r\n{HASH[32:]}\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("behaviour", [answers(HASH), sends(CHUNKS.encode())], ids=["whole", "in chunks"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_the_hash_is_asked_for_at_the_root_of_the_host(
+    endpoint: Receiver, host: str, behaviour: Behaviour
+) -> None:
+    endpoint.behaviour = behaviour
+
+    await check_of(endpoint).check(host, endpoint.port, HASH)
+
+    head = endpoint.heads[-1].decode().split("\r\n")
+    assert head[0] == "GET /ams_verification_hash HTTP/1.1"
+    assert f"Host: {host}:{endpoint.port}" in head
+    assert not any(line.lower().startswith("authorization") for line in head)
+    gc.collect()  # a connection that stayed open would warn, and warnings fail tests
+
+
+HALF = f"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n{HASH[:32]}".encode()
+WRONG_HASH, WRONG_STATUS, TOO_LONG = "Wrong verification hash", "Wrong response status code", "The answer is too long"
+CONTINUE, HINTS = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        *((answers(body), WRONG_HASH) for body in ("", HASH[:-1], HASH + "\n", HASH.upper(), "ü" * 32, f'"{HASH}"')),
+        *((answers(HASH, status), WRONG_STATUS) for status in ("201 Created", "404 Not Found", "500 Oops")),
+        (answers("", "204 No Content"), WRONG_STATUS),
+        (answers(HASH, "302 Found", "Location: https://127.0.0.1:1/"), WRONG_STATUS),
+        (answers(HASH, "100000 Odd"), "illegal status line"),
+        (floods, WRONG_HASH),
+        *((sends(line * 1_000_000), TOO_LONG) for line in (CONTINUE, HINTS)),
+        (sends(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000), TOO_LONG),
+        (sends(HALF), "closed before the answer was whole"),
+        (sends(b""), "closed without an answer"),
+        (sends(b"HTTP/1.1"), "closed before the answer was whole"),
+    ],
+)
+async def test_any_other_answer_fails(endpoint: Receiver, behaviour: Behaviour, said: str) -> None:
+    told = await failure(endpoint, behaviour)
+
+    assert said in told
+    assert told.isprintable()
+    assert len(told) < 300
+
+
+@pytest.mark.parametrize(("behaviour", "step"), [(is_silent, "waiting for"), (drips, "reading")])
+async def test_all_of_it_ends_in_time(endpoint: Receiver, behaviour: Behaviour, step: str) -> None:
+    assert await failure(endpoint, behaviour, 0.7) == f"No answer within 0.7 seconds, while {step} the answer"
+
+
+@pytest.mark.parametrize(("name", "knows_ca"), [("receiver.example", True), ("127.0.0.1", False)])
+async def test_a_certificate_for_another_name_or_of_an_unknown_authority_is_refused(
+    endpoint: Receiver, name: str, knows_ca: bool
+) -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    check = EndpointCheck(Guard(LOOPBACK, resolve), trust(endpoint.ca) if knows_ca else trust())
+
+    with pytest.raises(CheckFailed, match="certificate"):
+        await check.check(name, endpoint.port, HASH)
+
+
+def test_a_few_endpoints_are_asked_at_once_of_a_project_and_in_all() -> None:
+    slots = CheckSlots()
+    with contextlib.ExitStack() as stack:
+        for number in range(CHECKS):
+            stack.enter_context(slots.taken(ProjectId(str(number // CHECKS_OF_PROJECT))))
+            if number == CHECKS_OF_PROJECT - 1:
+                with pytest.raises(Overloaded), slots.taken(ProjectId("0")):
+                    pass
+        with pytest.raises(Overloaded), slots.taken(ProjectId("x")):
+            pass
+    with slots.taken(ProjectId("0")):
+        pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_without_leave_nothing_is_asked_of_this_machine(endpoint: Receiver, host: str) -> None:
+    seen = len(endpoint.heads)
+
+    with pytest.raises(CheckFailed, match="is not a public address"):
+        await EndpointCheck(Guard(), trust(endpoint.ca)).check(host, endpoint.port, HASH)
+
+    assert len(endpoint.heads) == seen

@@ -1,24 +1,29 @@
-"""What a delivery carries (push contract 10 and 11)."""
+"""Deliveries: bodies, headers, Google's form, and what is said of failures (push contract 10 and 11)."""
 
 import base64
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from ams.core.messages import Fragment, message
+from ams.core.google_push import GoogleForm
+from ams.core.messages import Fragment
 from ams.core.push_config import MATTERMOST
-from ams.push.delivery import PREFIX, Bodies, Body, DeliveryHeaders, key, new_secret, signatures
+from ams.push.delivery import PREFIX, Bodies, Body, Delivery, DeliveryHeaders, key, new_secret, signatures
+from ams.push.details import MAX_BYTES, Details, repeats
+from ams.push.google import NO_TOKEN, GoogleDeliveries, seconds
+from ams.push.sender import NotAsked, _encoded
 from ams.push.upstream import Pulled, Target
 from tests.push.keepers import pulled, target
 
 TIME = "2026-01-01T00:00:00Z"
 SUBSCRIPTION = "projects/P/subscriptions/S"
-HOOK = "https://chat.example/hooks/abcdefghij"
+HOOK = "https://chat.example/hooks/xyzhookidentity"
 ATTRIBUTES = st.dictionaries(st.text(), st.text(), max_size=3)
 KEYS = st.just("") | st.text(max_size=5)
 
@@ -62,10 +67,6 @@ def test_bodies_hold_what_was_published_in_order(published: list[tuple[Mapping[s
     assert [each["message"].get("orderingKey", "") for each in items] == [key for _, _, key in published]
 
 
-def test_data_that_had_to_be_escaped_is_sent_as_it_was_published() -> None:
-    assert json.loads(body(pulled(0, 'no "base64"\n')).content)["message"]["data"] == 'no "base64"\n'
-
-
 @given(st.text(), ATTRIBUTES, KEYS)
 def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dict[str, str], key: str) -> None:
     made = body(pulled(3, encoded(text.encode()), attributes, key), base64_decode=True)
@@ -76,21 +77,7 @@ def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dic
     assert made.undecodable == 0
 
 
-@given(st.text(alphabet='"\\:,ab=\r\n'), ATTRIBUTES, KEYS)
-def test_whatever_was_published_is_decoded_or_left_as_it_was(data: str, attributes: dict[str, str], key: str) -> None:
-    """Line breaks in base64 do no harm."""
-    made = json.loads(body(pulled(3, data, attributes, key), base64_decode=True).content)["message"]
-
-    try:
-        expected = base64.b64decode(data.replace("\n", "").replace("\r", ""), validate=True).decode()
-    except ValueError:
-        expected = data
-    assert made["data"] == expected
-    assert made.get("attributes", {}) == attributes
-    assert made.get("orderingKey", "") == key
-
-
-@pytest.mark.parametrize("data", ["/w==", "gIA=", "7aCA", "no base64", "aGk", '"aGk=', ':"aGk='])
+@pytest.mark.parametrize("data", ["/w==", "gIA=", "7aCA", "no base64", "aGk", '"aGk=', ':"aGk=', 'no "base64"\n'])
 def test_what_is_no_text_is_sent_unchanged_and_counted(data: str) -> None:
     """P13: bytes that are no UTF-8 would be damaged in JSON; and what is no base64 has nothing to decode."""
     made = body(pulled(0, data), pulled(1, "aGk="), base64_decode=True, max_messages=10)
@@ -122,19 +109,6 @@ def test_mattermost_gets_the_text_of_one_message_or_what_stands_for_it(
 
     assert json.loads(made.content) == {"text": text}
     assert made.undecodable == undecodable
-
-
-def test_mattermost_is_told_username_and_channel() -> None:
-    made = post(pulled(0), mattermost_username="ams", mattermost_channel="ops")
-
-    assert json.loads(made.content) == {"text": "aGk=", "username": "ams", "channel": "ops"}
-
-
-def test_a_fragment_of_elsewhere_is_joined_as_it_is() -> None:
-    fragment = message("aGk=", {"ä": "ö"}).fragment
-
-    assert fragment in body(Pulled(0, 'a"b', TIME, fragment)).content
-    assert json.loads(body(Pulled(0, 'a"b', TIME, fragment)).content)["message"]["messageId"] == 'a"b'
 
 
 # Headers: signatures that receivers verify with the public package of Standard Webhooks
@@ -204,10 +178,12 @@ def test_every_delivery_says_what_it_is_and_which() -> None:
     assert "Authorization" not in headers()
 
 
-def test_mattermost_gets_none_of_them() -> None:
-    made = headers(new_secret(), type=MATTERMOST, mattermost_url="https://chat.example/hooks/x", header_value="value")
+def test_mattermost_gets_none_of_them_and_is_told_username_and_channel() -> None:
+    made = headers(new_secret(), type=MATTERMOST, mattermost_url=HOOK, header_value="value")
+    said = post(pulled(0), mattermost_username="ams", mattermost_channel="ops")
 
     assert set(made) == {"Content-Type"}
+    assert json.loads(said.content) == {"text": "aGk=", "username": "ams", "channel": "ops"}
 
 
 def webhook_id(of: Target) -> str:
@@ -218,11 +194,6 @@ def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
     ids = [webhook_id(target(topic_id=each)) for each in ("0123456789abcdef", "fedcba9876543210")]
 
     assert ids == ["P.S.01234567.0-0", "P.S.fedcba98.0-0"]
-
-
-@given(st.from_regex(r"[a-zA-Z0-9_-]{1,255}", fullmatch=True), st.from_regex(r"[a-zA-Z0-9_-]{1,255}", fullmatch=True))
-def test_ids_of_deliveries_tell_subscriptions_apart(project: str, name: str) -> None:
-    assert webhook_id(target(f"/projects/{project}/subscriptions/{name}")) == f"{project}.{name}.0-0"
 
 
 @pytest.mark.parametrize("value", ["two\nlines", "ä", "\x00"])
@@ -237,3 +208,194 @@ def test_a_value_that_no_header_can_carry_is_refused_without_showing_it(value: s
 def test_what_is_not_the_name_of_a_subscription_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="resource name"):
         DeliveryHeaders(target(path))
+
+
+# Google's form
+
+WRAPPED, PLAIN = GoogleForm(), GoogleForm(is_wrapped=False, write_metadata=True)
+SIGNED = GoogleForm(service_account="a@P.iam.gserviceaccount.com")
+
+
+def delivery(message: Pulled, form: GoogleForm, *, token: str = "", counts: bool = False) -> Delivery:
+    there = replace(target(google=form), counts_attempts=counts)
+    return GoogleDeliveries(there, form).delivery(message, attempt=3, token=token)
+
+
+def test_a_wrapped_one_says_all_of_its_message() -> None:
+    made = delivery(pulled(7, "aGk=", {"k": "v"}, "key"), WRAPPED, counts=True)
+
+    time = "2026-01-01T00:00:00Z"
+    assert json.loads(made.body) == {
+        "message": {
+            "data": "aGk=", "attributes": {"k": "v"}, "messageId": "7", "message_id": "7", "publishTime": time,
+            "publish_time": time, "orderingKey": "key",
+        },
+        "subscription": "projects/P/subscriptions/S",
+        "deliveryAttempt": 3,
+    }  # fmt: skip
+    assert dict(made.headers) == {"User-Agent": "CloudPubSub-Google", "Content-Type": "application/json"}
+    assert "deliveryAttempt" not in json.loads(delivery(pulled(7), WRAPPED).body), "with a dead letter policy only"
+
+
+def test_data_that_is_no_base64_goes_out_as_the_text_it_is() -> None:
+    message = pulled(7)._replace(fragment=Fragment(b'"data":"no base64!"'))
+
+    assert delivery(message, PLAIN).body == b"no base64!"
+    assert base64.b64decode(json.loads(delivery(message, WRAPPED).body)["message"]["data"]) == b"no base64!"
+
+
+def test_without_metadata_headers_say_nothing_of_the_message() -> None:
+    made = delivery(pulled(7, "aGk=", {"k": "v"}), GoogleForm(is_wrapped=False))
+
+    assert dict(made.headers) == {"User-Agent": "CloudPubSub-Google", "Content-Type": "application/octet-stream"}
+    assert made.body == b"hi"
+
+
+def test_an_attribute_may_say_what_the_data_is() -> None:
+    made = delivery(pulled(7, "aGk=", {"content-type": "text/plain"}), PLAIN)
+
+    assert [value for name, value in made.headers if name.lower() == "content-type"] == ["text/plain"]
+
+
+@pytest.mark.parametrize(
+    "name", ["Host", "authorization", "Transfer-Encoding", "Content-Length", "X-Forwarded-For", "x-goog-iap", "a b",
+             "ü", "a:b", "", "Connection", "cookie", "User-Agent"],
+)  # fmt: skip
+def test_a_publisher_does_not_write_what_the_sender_says(name: str) -> None:
+    made = delivery(pulled(7, "aGk=", {name: "other"}), PLAIN)
+
+    assert "other" not in [value for _, value in made.headers]
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=4), st.text(max_size=9))
+def test_headers_of_any_message_can_be_sent(attributes: dict[str, str], key: str) -> None:
+    made = delivery(pulled(7, "aGk=", attributes, key), PLAIN)
+
+    encoded = _encoded(made.headers)
+    assert not any({10, 13} & set(name + value) for name, value in encoded)
+
+
+def test_a_token_is_shown_and_without_it_nothing_is_sent() -> None:
+    assert ("Authorization", "Bearer eyJ.a.b") in delivery(pulled(7), SIGNED, token="eyJ.a.b").headers
+    with pytest.raises(NotAsked, match=NO_TOKEN):
+        delivery(pulled(7), SIGNED)
+
+
+def test_an_endpoint_that_repeats_its_token_is_not_quoted() -> None:
+    details = Details(target(google=SIGNED))
+
+    assert details.detail("no: Bearer eyJhbGciOiJS.eyJpc3MiOiJo.c2lnbmF0dXJl is old") == "no: Bearer *** is old"
+    assert details.detail("no: eyJhbGciOiJS.eyJpc3M") == "no: ***"
+
+
+def test_a_delivery_takes_as_long_as_the_deadline_and_its_lease_outlives_it() -> None:
+    assert seconds(target(deadline=45)) == 45
+    assert seconds(target(deadline=600)) == 590
+
+
+# What is said of failures: short, on one line, and never a secret
+
+HEADER = "5f2d7c0a9b1e4d3f8a6c"
+SECRET = new_secret()
+DETAILS = Details(target(header_value=f"Bearer {HEADER}", secrets=[SECRET], verification_hash="0011223344556677"))
+CHAT = Details(target(type=MATTERMOST, mattermost_url=HOOK))
+
+
+@given(st.text(), st.text(), st.sampled_from([HEADER, f"Bearer {HEADER}", SECRET, SECRET[6:], "0011223344556677"]))
+def test_p19_no_secret_is_shown_whoever_repeats_it(before: str, after: str, secret: str) -> None:
+    assert secret not in DETAILS.detail(before + secret + after)
+
+
+@given(st.integers(5, len(HEADER)))
+def test_a_text_that_was_cut_within_a_secret_does_not_show_its_beginning(length: int) -> None:
+    assert HEADER[:5] not in DETAILS.detail("the value was " + HEADER[:length])
+
+
+@given(st.text(max_size=5000), st.text(alphabet="<>!-?/abtiles &;", max_size=2000))
+def test_p19_a_detail_and_what_is_shown_of_a_page_are_one_short_line(text: str, page: str) -> None:
+    for shown in (DETAILS.detail(text * 10), DETAILS.answer("<" + page)):
+        assert len(shown.encode()) <= MAX_BYTES
+        assert len(shown.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("a\ud800b\x1b[31m\x00\r\nc", "a b [31m c"),
+        ("ä" * 5000, "ä" * (MAX_BYTES // 2)),
+        (f"{HOOK}: refused", "***: refused"),
+        ("POST /hooks/xyzhookidentity", "POST /hooks/***"),
+    ],
+    ids=["what cannot be printed", "half a character", "a hook", "the identity of a hook"],
+)
+def test_what_is_no_text_or_a_secret_is_left_out(said: str, shown: str) -> None:
+    assert CHAT.detail(said) == shown
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ('{"id": "x", "message": "No hook", "detailed_error": "", "status_code": 400}', "No hook"),
+        ('{"message": "No hook", "detailed_error": "it was deleted"}', "No hook.it was deleted"),
+        ("[]", "[]"),
+        ('{"message": 1}', '{"message": 1}'),
+        ("\ud800", ""),
+        ("", ""),
+    ],
+)
+def test_mattermost_is_quoted_as_the_contract_says_and_another_answer_as_it_is(answer: str, shown: str) -> None:
+    assert CHAT.answer(answer) == shown
+
+
+@pytest.mark.parametrize("after", ["/", "?x=1", "#x", "/slack"])
+def test_the_identity_of_a_hook_is_hidden_wherever_it_stands_in_its_url(after: str) -> None:
+    chat = Details(target(type=MATTERMOST, mattermost_url=HOOK + after))
+
+    assert chat.detail("no hook xyzhookidentity at chat.example") == "no hook *** at chat.example"
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("<!doctype html>\n<html lang=en>\n<title>400 Bad Request</title>\n<h1>Bad Request</h1>\n<p>no such bed</p>",
+         "400 Bad Request no such bed"),
+        ("<html><title>400: no such bed</title><body>400: no such bed</body></html>", "400: no such bed"),
+        ("<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1></center>"
+         "\r\n<hr><center>nginx</center></body></html>", "502 Bad Gateway nginx"),
+        ("<!DOCTYPE html><html><head><style>p {color: red}</style><script>if (1<2) no()</script></head><!-- a -->"
+         "<body>a &lt; b &amp; c</body>", "a < b & c"),
+        ("  <html><title>Error</title><style>" + "p {color: red}" * 500, "Error"),
+        ("<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Not here</Message></Error>",
+         "AccessDenied Not here"),
+        ("<html>", ""), ("<![x[ <", ""), ("2 < 3", "2 < 3"), ("say <b>hi</b>", "say <b>hi</b>"),
+        (f"<html><title>Error</title>who is <b>{HEADER}</b>?", "Error who is *** ?"),
+        ('{"message": "m"}', '{"message": "m"}'),
+    ],
+)  # fmt: skip
+def test_of_a_page_its_title_and_text_are_shown_and_all_of_what_is_none(page: str, shown: str) -> None:
+    assert DETAILS.answer(page) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot read SGVsbG8sIHdvcmxkIG9mIGJlZHM=", "cannot read: Hello, world of beds", "got 'world of beds'",
+        "Hello,  'WORLD' of", "no bed named roses 7", "bad key: GREENHOUSE 12",
+    ],
+)  # fmt: skip
+def test_a_text_that_repeats_a_message_is_noticed(text: str) -> None:
+    message = pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}, "greenhouse-12")
+
+    assert repeats(text, [pulled(0, ""), message])
+
+
+@given(st.text("abcdefghij", min_size=11, max_size=40), st.text(), st.text("abcdefghij", max_size=8))
+def test_eleven_characters_of_a_message_in_a_row_are_noticed(data: str, before: str, after: str) -> None:
+    sent = base64.b64encode(f"{after}{data}{before}".encode()).decode()
+
+    assert repeats(before + data[:11] + after, [pulled(1, sent)])
+
+
+@pytest.mark.parametrize("text", ["", "no such bed", "Duplicate 'User-Agent' header found.", "unknown subscription"])
+def test_a_text_of_its_own_repeats_nothing(text: str) -> None:
+    assert not repeats(text, [pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}), pulled(2, "not base64!")])

@@ -1,26 +1,84 @@
-"""What every keeper of leases promises (`ams.push.leases`)."""
+"""Leases: what every keeper promises, also whatever happens: no two processes ever deliver the same."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from sqlalchemy import text
 
 from ams.core.clock import ManualClock
-from ams.core.errors import RegistryUnavailable
-from ams.core.names import SubscriptionId
-from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat, MemoryLeases, RememberedLeases
+from ams.core.names import SubscriptionId, SubscriptionName, TopicName
+from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat, Leases, MemoryLeases, RememberedLeases
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.push import MAX_STATES
 from ams.storage.registry.registry import Registry
 from ams.wire.push import Attempt, Failure, WorkerState
-from tests.push.lease_keepers import KINDS, Keeper, opened
-from tests.support.administration import KEY, url_of
+from tests.support.administration import KEY, make_project, url_of
 from tests.support.waiting import PATIENCE_SECONDS
 
 Ids = frozenset[SubscriptionId]
 NONE: Ids = frozenset()
+KINDS = ("memory", "sqlite", "postgresql")
+
+
+@dataclass
+class Keeper:
+    leases: Leases
+    subscriptions: Sequence[SubscriptionId]
+    pass_time: Callable[[float], Awaitable[None]]
+    """Moves the time by so many seconds."""
+    registry: Registry | None = None
+    clock: ManualClock | None = None
+    """Of the keeper that forgets all when its process ends."""
+
+    def restart(self) -> None:
+        """Begin another life of the process; holders elsewhere live on."""
+        assert self.clock
+        self.leases = MemoryLeases(self.clock, settled=False)
+
+    async def close(self) -> None:
+        if self.registry:
+            await self.registry.close()
+
+
+async def opened(kind: str, folder: Path, count: int) -> Keeper:
+    if kind == "memory":
+        return in_memory(count)
+    clock = ManualClock()
+    registry = await Registry.open(url_of(kind, folder), KEY, clock=clock)
+    project = await make_project(registry)
+    names = [SubscriptionId(f"s{number:04}") for number in range(count)]
+    for each in names:
+        await registry.subscriptions.create(each, project.id, SubscriptionName(each), TopicName("T"), 10)
+
+    async def pass_time(seconds: float) -> None:
+        clock.advance(round(seconds * 1000))
+        if kind == "postgresql":  # whose clock is its own: so the leases are made older
+            age = text("UPDATE push_holders SET until = until - :age")
+            await registry._database.put(lambda connection: connection.execute(age, {"age": round(seconds * 1000)}))
+
+    return Keeper(registry.push_leases, names, pass_time, registry)
+
+
+def in_memory(count: int) -> Keeper:
+    """Return the keeper that never waits for anything."""
+    clock = ManualClock()
+
+    async def pass_time(seconds: float) -> None:
+        clock.advance(round(seconds * 1000))
+
+    names = [SubscriptionId(f"s{number:04}") for number in range(count)]
+    return Keeper(MemoryLeases(clock, settled=True), names, pass_time, clock=clock)
+
+
 BROKEN = WorkerState(
     phase=RETRYING,
     failure=Failure(1_700_000_000_000, SEND, "it said \x00 \N{ROCKET}", 500),
@@ -101,25 +159,6 @@ async def test_who_sends_heartbeats_keeps_its_share_and_who_does_not_any_more_lo
     await keeper.pass_time(1)
 
     assert await b.heartbeat() == frozenset(keeper.subscriptions)
-
-
-async def test_who_comes_back_after_its_lease_ended_gets_nothing_of_anybody_elses(
-    keeper: Keeper, a: Holder, b: Holder
-) -> None:
-    await a.heartbeat()
-    await keeper.pass_time(LEASE_SECONDS)
-    theirs = await b.heartbeat()
-
-    assert await a.heartbeat() == NONE
-    assert len(await b.heartbeat()) == 3
-    assert await b.heartbeat() <= theirs
-
-
-async def test_who_comes_back_to_what_nobody_has_goes_on(keeper: Keeper, a: Holder) -> None:
-    held = await a.heartbeat()
-    await keeper.pass_time(2 * LEASE_SECONDS)
-
-    assert await a.heartbeat() == held
 
 
 async def test_who_leaves_frees_what_it_does_not_hold_any_more(keeper: Keeper, a: Holder, b: Holder) -> None:
@@ -237,29 +276,6 @@ async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_th
     await registry.close()
 
 
-async def test_that_there_are_no_others_is_noted_again_when_the_disk_has_room() -> None:
-    class Full:
-        noted = True
-
-        async def are_there(self) -> bool:
-            return self.noted
-
-        async def note(self, there: bool) -> None:
-            if clock.monotonic() - begin < 2 * LEASE_SECONDS * 1000:
-                raise RegistryUnavailable
-            self.noted = there
-
-    clock, others, one = ManualClock(), Full(), frozenset({SubscriptionId("one")})
-    begin = clock.monotonic()
-    leases = RememberedLeases(clock, "own", others)
-    await leases.heartbeat(Heartbeat("own", NONE), one)
-    for _ in range(2):
-        assert others.noted
-        clock.advance(round(LEASE_SECONDS * 1000))
-        assert await leases.heartbeat(Heartbeat("own", NONE), one) == one
-    assert not others.noted
-
-
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 async def test_a_subscription_that_is_deleted_takes_its_lease_with_it(kind: str, tmp_path: Path) -> None:
     keeper = await opened(kind, tmp_path, 2)
@@ -292,3 +308,169 @@ async def test_a_heartbeat_that_a_later_one_overtook_changes_nothing(tmp_path: P
     with pytest.raises(asyncio.CancelledError):
         await late
     await keeper.close()
+
+
+T = TypeVar("T")
+COUNT = 7
+
+
+class Process:
+    """A process that delivers, as `ams.push.leases` says that it does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.told = NONE
+        self.delivers = NONE
+        """What it is at, what it shall finish and leave included."""
+        self.ends = 0.0
+        self.leaving = False
+
+
+class Lives(RuleBasedStateMachine):
+    """Processes come, send heartbeats, miss answers, stand still, leave and die; what is wanted changes."""
+
+    kind: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.keeper: Keeper = self.run(opened(self.kind, Path(self.folder.name), COUNT))
+        self.wanted = frozenset(self.keeper.subscriptions)
+        self.now = 0.0
+        self.holders: list[Process] = []
+        self.born = 0
+
+    def teardown(self) -> None:
+        self.run(self.keeper.close())
+        self.runner.close()
+        self.folder.cleanup()
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        return self.runner.run(work)
+
+    def heartbeat(self, holder: Process, *, answered: bool = True) -> None:
+        heartbeat = Heartbeat(holder.name, holder.delivers, leaving=holder.leaving)
+        told = self.run(self.keeper.leases.heartbeat(heartbeat, self.wanted))
+        assert told <= self.wanted
+        if not answered:
+            return
+        holder.told = told
+        holder.delivers |= told
+        holder.ends = self.now + LEASE_SECONDS
+        if holder.leaving and not holder.delivers:
+            self.holders.remove(holder)
+
+    @rule()
+    @precondition(lambda self: len(self.holders) < 4)
+    def come(self) -> None:
+        self.born += 1
+        self.holders.append(Process(f"holder-{self.born}"))
+
+    @rule(which=st.integers(0, 3), answered=st.sampled_from([True, True, True, False]))
+    @precondition(lambda self: self.holders)
+    def heartbeats(self, which: int, answered: bool) -> None:
+        self.heartbeat(self.holders[which % len(self.holders)], answered=answered)
+
+    @rule(comes=st.booleans(), backwards=st.booleans())
+    def all_beat(self, comes: bool, backwards: bool) -> None:
+        """And are slow to finish what they have to leave; perhaps somebody else is there just now."""
+        if comes and len(self.holders) < 4:
+            self.come()
+        for each in self.holders[:: -1 if backwards else 1]:
+            self.heartbeat(each)
+
+    @rule(which=st.integers(0, 3), number=st.integers(1, COUNT))
+    @precondition(lambda self: self.holders)
+    def finishes(self, which: int, number: int) -> None:
+        """Some of what it shall leave is finished."""
+        holder = self.holders[which % len(self.holders)]
+        holder.delivers -= frozenset(sorted(holder.delivers - holder.told)[:number])
+
+    @rule(which=st.integers(0, 3))
+    @precondition(lambda self: self.holders)
+    def leaves(self, which: int) -> None:
+        holder = self.holders[which % len(self.holders)]
+        holder.leaving = True
+        holder.told = NONE
+
+    @rule(which=st.integers(0, 3))
+    @precondition(lambda self: self.holders)
+    def dies(self, which: int) -> None:
+        del self.holders[which % len(self.holders)]
+
+    @rule(numbers=st.sets(st.integers(0, COUNT - 1)))
+    def other_ones_are_wanted(self, numbers: set[int]) -> None:
+        self.wanted = frozenset(self.keeper.subscriptions[number] for number in numbers)
+
+    @rule(seconds=st.sampled_from([1.0, 2.0, 5.0, LEASE_SECONDS]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.run(self.keeper.pass_time(seconds))
+        for each in self.holders:
+            if each.ends <= self.now:  # it knows this itself, and has stopped
+                each.told = each.delivers = NONE
+
+    @rule()
+    @precondition(lambda self: self.kind == "memory")
+    def whoever_keeps_the_leases_is_started_anew(self) -> None:
+        self.keeper.restart()
+
+    @rule()
+    @precondition(lambda self: any(not each.leaving for each in self.holders))
+    def all_goes_well_for_a_while(self) -> None:
+        for _ in range(3):  # until those who died are forgotten
+            self.time_passes(LEASE_SECONDS / 2)
+            self.round()
+        for _ in range(2):
+            self.round()
+        at_work = [each for each in self.holders if not each.leaving]
+        assert frozenset().union(*(each.told for each in at_work)) == self.wanted
+
+        for _ in range(2):
+            self.round()
+        shares = [len(each.told) for each in at_work]
+        assert sum(shares) == len(self.wanted)
+        assert max(shares) - min(shares) <= 1
+
+        before = [each.told for each in at_work]
+        self.round()
+        assert [each.told for each in at_work] == before
+
+    def round(self) -> None:
+        for each in [*self.holders]:
+            each.delivers &= each.told
+            self.heartbeat(each)
+
+    @invariant()
+    def nobody_delivers_what_another_does(self) -> None:
+        seen: set[SubscriptionId] = set()
+        for each in self.holders:
+            assert not each.delivers & seen
+            seen |= each.delivers
+
+
+EXAMPLES = {"memory": (20, 40), "sqlite": (4, 30), "postgresql": (6, 30)}
+"""How many, and how long each."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "memory",
+        pytest.param("sqlite", marks=pytest.mark.long),
+        pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.long]),
+    ],
+)
+def test_no_two_deliver_the_same_and_in_the_end_each_is_delivered(kind: str) -> None:
+    machine = type("Lives", (Lives,), {"kind": kind})
+    examples, steps = EXAMPLES[kind]
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )

@@ -2,30 +2,146 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
+from ams.core.clock import ManualClock, Milliseconds
 from ams.core.google_push import GoogleForm
+from ams.core.names import Offset
 from ams.core.push_config import EXPONENTIAL
-from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, RETRYING, STOPPED
+from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, STOPPED
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
-from ams.push.upstream import Away, Gone, Verdict
-from tests.push import benches
-from tests.push.benches import at_work
-from tests.push.hand_out_keepers import NO_KEY, BacklogHandOuts
-from tests.push.keepers import OK, MemoryUpstream, ScriptedSender, Sent, closed, refuses, target
+from ams.push.upstream import Away, HandOut, NotTaken, Pulled, Target, UpstreamError, Verdict
+from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.message_state import Rules
+from ams.storage.cursors.acks import Progress
+from tests.push.keepers import OK, Bench, MemoryUpstream, ScriptedSender, Sent, at_work, closed, pulled, refuses, target
 from tests.support.waiting import wait_until_async
+
+NO_KEY: Callable[[int], str] = lambda _: ""  # noqa: E731
+
+
+class BacklogHandOuts:
+    def __init__(
+        self, messages: int, clock: ManualClock, key: Callable[[int], str] = NO_KEY, *, attempts: int = 0
+    ) -> None:
+        self.key, self.clock = key, clock
+        self.messages = messages
+        rules = Rules(most_attempts=attempts)
+        progress = Progress(Offset(0), 1, 1, BitMap64(), {}, None)
+        self.backlog = Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
+        self.dead: dict[int, Verdict] = {}
+        self.waits: list[int] = []
+        """What messages that failed were told to wait."""
+        self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}
+        """What the next calls raise."""
+        self._waiting = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a worker waits for messages that may never come."""
+        return self._waiting > 0 and not self._changed.is_set()
+
+    def append(self, count: int = 1) -> None:
+        self.messages += count
+        self._changed.set()
+
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+        if self.failing["lease"]:
+            raise self.failing["lease"].pop(0)
+        self._stored(self.backlog.expire(self.clock.monotonic()))
+        offsets = self.backlog.again(max_messages)
+        offsets += self._new(max_messages - len(offsets))
+        by_attempt: dict[int, list[Offset]] = {}
+        for each in offsets:
+            by_attempt.setdefault(self.backlog.failures.attempt_of(each), []).append(each)
+        return [self._given(attempt, group) for attempt, group in by_attempt.items()]
+
+    def _new(self, most: int) -> list[Offset]:
+        found: list[Offset] = []
+        while self.backlog.scan < self.messages and len(found) < most:
+            offset = self.backlog.scan
+            self.backlog.done.scanned(Offset(offset + 1))
+            if self.backlog.may_give(offset, self.key(offset), self.clock.monotonic()):
+                found.append(offset)
+        return found
+
+    def _given(self, attempt: int, offsets: list[Offset]) -> HandOut:
+        deadline = Milliseconds(self.clock.monotonic() + 10_000)
+        text = self.backlog.give(offsets, attempt, 10 * len(offsets), deadline, "push")
+        return HandOut(text, attempt, [self.message(each) for each in offsets])
+
+    def message(self, offset: int) -> Pulled:
+        return pulled(offset, key=self.key(offset))
+
+    async def wait(self, target: Target) -> None:
+        await asyncio.sleep(0)
+        if self.backlog.is_again_ready or self.backlog.scan < self.messages:
+            return
+        due = self.backlog.next_due()
+        if due is not None and not self.backlog.out:
+            self.clock.advance(max(due - self.clock.monotonic(), 0))
+            return
+        self._changed.clear()
+        self._waiting += 1
+        try:
+            await self._changed.wait()
+        finally:
+            self._waiting -= 1
+
+    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+        now = self.clock.monotonic()
+        _taken(self.backlog.extend(_ids(hand_out), Milliseconds(now + 1000 * seconds), now))
+
+    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+        await asyncio.sleep(0)
+        if self.failing["acknowledge"]:
+            raise self.failing["acknowledge"].pop(0)
+        settling = self.backlog.acknowledge(_ids(hand_out), self.clock.monotonic())
+        self._stored(settling)
+        _taken(settling.late)
+
+    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+        self.waits.append(wait)
+        settling = self.backlog.nack(_ids(hand_out), self.clock.monotonic(), wait)
+        self._stored(settling)
+        for each in self.backlog.failures.dead:
+            self.dead[each] = verdict
+            self._stored(self.backlog.put_aside(each))
+        self.backlog.failures.dead = []
+        _taken(settling.late)
+
+    def release(self, target: Target, hand_out: HandOut) -> None:
+        self.backlog.release(_ids(hand_out), self.clock.monotonic())
+        self._changed.set()
+
+    def failures(self) -> dict[int, int]:
+        return {each: count for each in range(self.messages) if (count := self.backlog.failures.of(Offset(each)))}
+
+    def _stored(self, settling: Settling) -> None:
+        self.backlog.stored(settling, self.clock.monotonic())
+        self._changed.set()
+
+
+def _ids(hand_out: HandOut) -> dict[str, list[Offset]]:
+    return {hand_out.text: [Offset(each.offset) for each in hand_out.messages]}
+
+
+def _taken(late: Sequence[object]) -> None:
+    if late:
+        raise NotTaken("ack timeout")
+
 
 REFUSED = SendFailed("refused")
 
 
-class Bench(benches.Bench):
-    """A worker that leases messages of a backlog."""
-
+class LeasingBench(Bench):
     def __init__(self, messages: int, sender: ScriptedSender, key: Callable[[int], str], attempts: int) -> None:
         super().__init__(MemoryUpstream(), sender)
         self.upstream.leasing = self.hand_outs = BacklogHandOuts(messages, self.clock, key, attempts=attempts)
@@ -47,14 +163,14 @@ async def working(
     key: Callable[[int], str] = NO_KEY,
     attempts: int = 0,
     **config: Any,
-) -> AsyncIterator[Bench]:
-    bench = Bench(messages, sender or ScriptedSender(), key, attempts)
+) -> AsyncIterator[LeasingBench]:
+    bench = LeasingBench(messages, sender or ScriptedSender(), key, attempts)
     async with at_work(bench, target(parallel=True, **config)):
         yield bench
 
 
 @contextlib.asynccontextmanager
-async def holding(count: int, messages: int, sender: ScriptedSender, **config: Any) -> AsyncIterator[Bench]:
+async def holding(count: int, messages: int, sender: ScriptedSender, **config: Any) -> AsyncIterator[LeasingBench]:
     """Let a worker deliver to an endpoint that holds so many answers back."""
     async with working(messages, sender, **config) as bench:
         await wait_until_async(lambda: sender.in_flight == count)
@@ -76,15 +192,6 @@ async def test_as_many_deliveries_are_under_way_as_may_be(config: dict[str, int]
         assert bench.floor == 20
         state = bench.state
     assert (state.phase, state.delivered, state.deliveries, state.outstanding) == (ACTIVE, 20, 20, 0)
-
-
-async def test_a_message_is_delivered_on_arrival() -> None:
-    async with working(1) as bench:
-        await bench.idle()
-        bench.hand_outs.append()
-        await wait_until_async(lambda: bench.floor == 2)
-
-        assert bench.naps.taken == []
 
 
 async def test_a_message_that_is_refused_comes_again_by_itself_and_the_others_go_on() -> None:
@@ -251,14 +358,6 @@ async def test_leases_outlive_deliveries() -> None:
         assert bench.state.late == 0
 
 
-async def test_a_subscription_that_is_gone_is_told() -> None:
-    async with working(3) as bench:
-        bench.hand_outs.failing["lease"] = [Gone("Subscription doesn't exist")]
-        await wait_until_async(lambda: bench.gone)
-
-        assert bench.gone == [bench.worker]
-
-
 async def test_a_defect_ends_nothing() -> None:
     async with working(3, ScriptedSender(ValueError("a defect"))) as bench:
         await bench.idle()
@@ -267,26 +366,12 @@ async def test_a_defect_ends_nothing() -> None:
 
 
 async def test_what_cannot_lease_says_so() -> None:
-    async with at_work(benches.Bench(MemoryUpstream(), ScriptedSender()), target(parallel=True)) as bench:
+    async with at_work(Bench(MemoryUpstream(), ScriptedSender()), target(parallel=True)) as bench:
         state = bench.state
 
     assert state.phase == STOPPED
     assert state.failure is not None
     assert state.failure.detail == PARALLEL_ELSEWHERE
-
-
-async def test_a_failure_is_told_while_it_lasts() -> None:
-    async with working(1, ScriptedSender(REFUSED)) as bench:
-        bench.naps.hold.clear()
-        await wait_until_async(lambda: bench.naps.taken)
-        failing = bench.state
-        bench.naps.hold.set()
-        await bench.idle()
-        after = bench.state
-
-    assert (failing.phase, after.phase) == (RETRYING, ACTIVE)
-    assert failing.next_attempt is not None
-    assert after.next_attempt is None
 
 
 ANSWERS = st.sampled_from([OK, OK, OK, EndpointAnswer(422, "bad"), EndpointAnswer(503, ""), SendFailed("reset")])
@@ -315,8 +400,6 @@ async def test_of_a_key_one_message_is_under_way_in_order_whatever_the_endpoint_
 
 
 class Keyed(ScriptedSender):
-    """Notes what was accepted, and that no two messages of a key are under way."""
-
     def __init__(self, keys: list[str], answers: list[EndpointAnswer | Exception]) -> None:
         super().__init__(*answers)
         self.keys = keys

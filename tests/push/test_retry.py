@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, HTTP_ENDPOINT, LINEAR, MAX_MESSAGES, SLOWSTART, PushConfig
+from ams.core.push_config import EXPONENTIAL, HTTP_ENDPOINT, LINEAR, MAX_MESSAGES, SLOWSTART, PushConfig
 from ams.push.retry import (
     EXPONENTIAL_MOST,
     FIRST,
     JITTER,
     LINEAR_MOST,
     RETRY_AFTER_MOST,
-    SLOWSTART_LEAST,
     SLOWSTART_MOST,
     History,
     Policy,
@@ -23,7 +22,6 @@ from ams.push.retry import (
     first_batch,
     halved,
     longest,
-    policy_of,
     succeeded,
 )
 from tests.push.keepers import pulled
@@ -58,11 +56,10 @@ def after(policy: Policy, outcomes: Iterable[bool]) -> History:
         "up",
         "up to a day",
         "a day from its floor",
-        "P5: anew after a success or an empty pull",
+        "P5: anew after a success",
     ],
 )
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
-    """The last delays are told."""
     found = [after(Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
 
     assert found[-len(delays) :] == delays
@@ -102,23 +99,6 @@ def test_a_delay_is_near_its_policy_and_below_its_cap(policy: Policy, outcomes: 
     assert policy.type == EXPONENTIAL or delay >= int(longest(policy, state) * (1 - JITTER))
 
 
-@given(POLICIES, OUTCOMES)
-def test_a_success_ends_the_row_of_failures(policy: Policy, outcomes: list[bool]) -> None:
-    state = after(policy, [*outcomes, True])
-
-    assert state.failures == 0
-    assert SLOWSTART_LEAST <= state.last <= 1000
-
-
-@pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL])
-@given(st.integers(2**32, 2**63 - 1), st.floats(0, 1, exclude_max=True))
-def test_a_period_that_no_push_server_could_be_told_is_cut(policy: str, period: int, random: float) -> None:
-    config = PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)
-
-    _, delay = failed(policy_of(config), History(), retry_after=None, random=random)
-    assert delay < 2**33
-
-
 @given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM)
 def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_nothing(
     policy: Policy, outcomes: list[bool], seconds: float, random: float
@@ -132,12 +112,6 @@ def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_noth
     assert state == without[0]
 
 
-@pytest.mark.parametrize("type_", [LINEAR, EXPONENTIAL, SLOWSTART])
-def test_a_configuration_without_a_period_has_the_usual_one(type_: str) -> None:
-    assert policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=type_, retry_period=0)) == Policy(type_, DEFAULT_PERIOD)
-    assert policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=type_, retry_period=5)) == Policy(type_, 5)
-
-
 # Which messages are put aside, and after how many refusals
 
 MOST_REFUSALS = 4
@@ -148,7 +122,6 @@ def refusals(most: int = MOST_REFUSALS) -> Refusals:
 
 
 def refused(counted: Refusals, *offsets: int, times: int = 1) -> int:
-    """Let messages be refused together so often; return what the last refusal said."""
     return [counted.refused([pulled(each) for each in offsets], 422) for _ in range(times)][-1]
 
 
@@ -157,13 +130,6 @@ def test_a_message_alone_is_put_aside_at_the_configured_refusal(most: int) -> No
     counted = refusals(most)
 
     assert [refused(counted, 7) for _ in range(most)] == [0] * (most - 1) + [most]
-
-
-@given(st.lists(st.integers(2, 12), max_size=8))
-def test_a_message_in_company_is_never_put_aside(sizes: list[int]) -> None:
-    counted = refusals()
-
-    assert not any(refused(counted, *range(size)) for size in sizes)
 
 
 def test_refusals_in_company_count_until_a_message_passed_or_the_one_to_blame_is_found() -> None:
@@ -192,9 +158,10 @@ def test_refusals_of_a_message_before_those_that_come_now_are_forgotten() -> Non
 MOST = st.integers(1, MAX_MESSAGES)
 
 
-def test_it_begins_with_a_hundred_or_with_all_that_is_allowed_and_one_stays_one() -> None:
+def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_down_to_one() -> None:
     assert [first_batch(most) for most in (1, 99, 100, 10_000)] == [1, 99, FIRST, FIRST]
     assert batch_after(1, 1, messages=1, seconds=0.1, limit=30) == 1
+    assert [halved(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -216,10 +183,6 @@ def test_a_delivery_says_how_large_the_next_one_is(
     batch: int, messages: int, seconds: float, limit: float, following: int
 ) -> None:
     assert batch_after(batch, 500, messages=messages, seconds=seconds, limit=limit) == following
-
-
-def test_failures_halve_it_down_to_one() -> None:
-    assert [halved(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
 
 
 @given(MOST, st.lists(st.tuples(st.booleans(), st.integers(1, MAX_MESSAGES), st.floats(0, 60)), max_size=60))

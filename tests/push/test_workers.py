@@ -1,22 +1,31 @@
-"""The table of workers: who is started, replaced and ended when, and one delivery of a subscription at a time."""
+"""The table of workers: who is started, replaced and ended when, by leases too, and what is counted of them."""
 
 import asyncio
 import contextlib
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from ams.core.clock import ManualClock
-from ams.push.report import ACTIVE, RETRYING
+from ams.core.observing import metrics_of
+from ams.push import holding, report
+from ams.push.holding import Holding, LeaseReply
+from ams.push.leased import Leased
+from ams.push.leases import Heartbeat
+from ams.push.report import RETRYING, SEND, Tally
 from ams.push.sender import EndpointAnswer, Headers
-from ams.push.upstream import Gone, Pulled, Target
+from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
 from ams.push.workers import Workers
-from ams.wire.push import WorkerState
-from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, closed, target
+from ams.wire.push import Attempt, Failure, WorkerState
+from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, closed, pulled, target
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 OTHER = "/projects/P/subscriptions/other"
@@ -31,7 +40,6 @@ class Bench:
         self.workers = Workers(upstream, sender, self.naps.clock, lambda: 0.5, sleep=self.naps)
 
     async def follow_in_flight(self, *targets: Target) -> None:
-        """Follow targets, and wait until a delivery of each is on its way."""
         self.workers.follow(targets)
         await wait_until_async(lambda: self.sender.in_flight == len(targets))
 
@@ -139,20 +147,16 @@ async def test_a_subscription_that_is_gone_is_forgotten_until_it_is_wanted_again
         await wait_until_async(lambda: bench.upstream.position() == 1)
 
 
-async def test_p14_first_pulls_of_many_are_spread_over_a_second_at_most() -> None:
+async def test_p14_first_pulls_of_many_are_spread_over_a_second_at_most_and_a_single_one_begins_at_once() -> None:
     async with working() as bench:
+        bench.workers.follow([ONE])
+        await wait_until_async(lambda: bench.upstream.waiting)
+        assert bench.naps.taken == []
+
         bench.workers.follow([target(f"/projects/P/subscriptions/{number}") for number in range(1000)])
         await wait_until_async(lambda: bench.upstream.waiting == 1000)
 
         assert bench.naps.taken == [0.5] * 1000
-
-
-async def test_a_single_one_begins_at_once() -> None:
-    async with working() as bench:
-        bench.workers.follow([ONE])
-        await wait_until_async(lambda: bench.upstream.waiting)
-
-        assert bench.naps.taken == []
 
 
 async def test_p8_stopping_finishes_what_is_in_flight_of_all() -> None:
@@ -179,13 +183,6 @@ async def test_stopping_shortens_what_drains_already() -> None:
         assert bench.upstream.acknowledged == []
 
 
-async def test_after_a_stop_it_can_be_begun_again() -> None:
-    async with working(1) as bench:
-        await bench.workers.stop()
-        bench.workers.follow([ONE])
-        await wait_until_async(lambda: bench.upstream.position() == 1)
-
-
 async def test_changes_are_taken_once_and_put_back_when_they_were_lost() -> None:
     async with working(1) as bench:
         bench.workers.follow([ONE, TWO])
@@ -202,14 +199,6 @@ async def test_changes_are_taken_once_and_put_back_when_they_were_lost() -> None
         assert [state.delivered for state in bench.workers.take_changes().values()] == [2]
 
 
-async def test_what_drains_is_not_told_of_as_what_follows_it() -> None:
-    async with working(1, closed()) as bench:
-        await bench.follow_in_flight(ONE)
-        bench.workers.follow([replace(ONE, ack_deadline_seconds=3)])
-
-        assert bench.workers.take_changes() == {}
-
-
 async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> None:
     async with working(1) as bench:
         bench.workers.follow([target()])
@@ -218,20 +207,6 @@ async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> N
         assert bench.workers.take_changes() == {}
         assert bench.workers.held() == set()
         assert [state.delivered for state in bench.workers.states().values()] == [1]
-
-
-async def test_one_that_fails_costs_the_others_nothing() -> None:
-    bad = replace(TWO, config=replace(TWO.config, endpoint="https://bad.example/"))
-    sender = ScriptedSender(then=lambda sent: EndpointAnswer(500 if "bad" in sent.url else 200, ""))
-    async with working(20, sender) as bench:
-        bench.naps.hold.clear()
-        bench.upstream.append(OTHER)
-        bench.workers.activate(bad)
-        bench.workers.activate(ONE)
-        await wait_until_async(lambda: bench.upstream.position() == 20)
-        states = bench.workers.states()
-
-    assert {path: state.phase for path, state in states.items()} == {PATH: ACTIVE, OTHER: RETRYING}
 
 
 PATHS = [f"/projects/P/subscriptions/{name}" for name in "abc"]
@@ -297,30 +272,189 @@ def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_
     asyncio.run(run())
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 3)), max_size=20))
-def test_activating_and_deactivating_at_any_time_leaves_what_was_activated_last(
-    steps: list[tuple[bool, int, int]],
-) -> None:
-    async def run() -> None:
-        bench = Bench(MemoryUpstream(), Watching())
-        upstream, sender, workers = bench.upstream, bench.sender, bench.workers
-        active: set[str] = set()
-        for activates, path, turns in steps:
-            upstream.append(PATHS[path])
-            if activates:
-                assert workers.activate(wanted(path, path, 0)) == (PATHS[path] not in active)
-                active.add(PATHS[path])
-            else:
-                assert workers.deactivate(PATHS[path]) == (PATHS[path] in active)
-                active.discard(PATHS[path])
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            assert all((workers.state(each) is not None) == (each in active) for each in PATHS)
+# By leases: what is delivered when a process stood still and somebody else may deliver what was its own
 
-        await wait_until_async(lambda: workers.paths() == active)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await workers.stop()
-        assert sender.most_of_one <= 1
+LEASE_SECONDS = 60.0
 
-    asyncio.run(run())
+
+class Held:
+    """Workers that deliver one subscription by leases, which are given as long as `gives` is set."""
+
+    def __init__(self, messages: int) -> None:
+        self.upstream, self.sender = MemoryUpstream(messages), closed()
+        self.workers = Workers(self.upstream, self.sender, ManualClock(), lambda: 0.5)
+        self.gives = asyncio.Event()
+        self.gives.set()
+        self.heartbeats: list[Heartbeat] = []
+        self.holding = Holding(self.workers, self.ask, random.Random(1))
+
+    async def ask(self, heartbeat: Heartbeat) -> LeaseReply:
+        self.heartbeats.append(heartbeat)
+        await self.gives.wait()
+        return LeaseReply([ONE], lease_seconds=LEASE_SECONDS, heartbeat_seconds=0.05)
+
+
+@contextlib.asynccontextmanager
+async def held(messages: int) -> AsyncIterator[Held]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(holding, "_FINISH_SECONDS", 0.1)
+        patched.setattr(holding, "_SPARE_SECONDS", 0.05)
+        made = Held(messages)
+        running = asyncio.create_task(made.holding.run())
+        try:
+            await wait_until_async(lambda: made.sender.in_flight)
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await made.workers.stop(0)
+
+
+def stand_still(seconds: float = LEASE_SECONDS + 10) -> None:
+    """Let so much time pass at once, as for a process that is stopped, or on a machine that is frozen."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    loop.time = lambda: now() + seconds  # type: ignore[method-assign]
+
+
+async def test_who_stood_still_for_longer_than_the_lease_sends_and_acknowledges_nothing() -> None:
+    async with held(2) as push:
+        push.sender.open.set()
+        push.gives.clear()
+        stand_still()
+        heartbeats = len(push.heartbeats)
+        await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
+        await asyncio.sleep(0.05)
+
+        assert push.upstream.acknowledged == []
+        assert [sent.ids for sent in push.sender.sent] == [[0]]
+        assert push.heartbeats[-1].held == frozenset()
+
+        push.gives.set()
+        await wait_until_async(lambda: push.upstream.acknowledged == [0, 1])
+
+
+async def test_an_answer_that_is_older_than_its_lease_gives_nothing() -> None:
+    async with held(1) as push:
+        push.gives.clear()
+        heartbeats = len(push.heartbeats)
+        await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
+        push.gives.set()
+        push.sender.open.set()
+        stand_still()
+        await wait_until_async(lambda: len(push.heartbeats) > heartbeats + 1)
+
+        assert push.heartbeats[heartbeats + 1].held == frozenset()
+        await wait_until_async(lambda: push.upstream.acknowledged == [0])
+
+
+async def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer may have been under way for long, and others count from when it was given."""
+    async with held(1) as push:
+        ends: list[float | None] = []
+        monkeypatch.setattr(push.workers, "hold_until", ends.append)
+        push.gives.clear()
+        heartbeats = len(push.heartbeats)
+        push.holding.wake()
+        await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
+        asked = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.01)
+        push.gives.set()
+        await wait_until_async(lambda: ends)
+
+        assert ends[0] is not None
+        assert ends[0] < asked + 60
+
+
+async def test_a_lease_that_goes_on_is_delivered_by() -> None:
+    async with held(3) as push:
+        push.sender.open.set()
+        await wait_until_async(lambda: push.upstream.acknowledged == [0, 1, 2])
+        for _ in range(3):
+            heartbeats = len(push.heartbeats)
+            stand_still(LEASE_SECONDS / 2)
+            await wait_until_async(lambda before=heartbeats: len(push.heartbeats) > before + 1)
+        push.upstream.append()
+        await wait_until_async(lambda: push.upstream.position() == 4)
+
+
+# The upstream: what it may still do when its lease is over
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_what_came_after_the_end_of_the_lease_is_not_sent() -> None:
+    upstream = MemoryUpstream()
+    leased = Leased(upstream)
+    leased.ends = now() + 60
+    waiting = asyncio.create_task(leased.pull(ONE, max_messages=1, max_bytes=100))
+    await wait_until_async(lambda: upstream.waiting)
+
+    leased.ends = now()
+    upstream.append()
+
+    with pytest.raises(Away):
+        await waiting
+
+
+async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside() -> None:
+    upstream = MemoryUpstream(1)
+    leased = Leased(upstream)
+    leased.ends = now()
+
+    for late in (leased.acknowledge(ONE, pulled(0)), leased.dead_letter(ONE, pulled(0), Verdict("bad", 5, 422))):
+        with pytest.raises(Away):
+            await late
+
+    assert (upstream.acknowledged, upstream.dead_lettered) == ([], [])
+
+
+# The figures, as Prometheus reads them
+
+S, R = "/projects/P/subscriptions/S", "/projects/P/subscriptions/R"
+STATES = {
+    S: WorkerState(last_success=1_700_000_000_500),
+    R: WorkerState(phase=RETRYING, last_failure=Failure(1_700_000_001_000, SEND, "no")),
+}
+
+
+def shown(tally: Tally) -> str:
+    tally.attempted(S, Attempt(0, 3, 200, 250, 100))
+    tally.attempted(R, Attempt(0, 1, 500, 750, 100, "HTTP 500"))
+    tally.delivered(S, 3)
+    tally.dead_lettered(R)
+    tally.late(R)
+    gauges, counters = report.gauges(STATES, by_path=tally.by_path), report.counters(tally)
+    source: Any = SimpleNamespace(gauges=lambda: gauges, counters=lambda: counters)
+    return generate_latest(metrics_of(source)).decode()
+
+
+def test_all_subscriptions_together_are_told_by_default() -> None:
+    text = shown(Tally())
+
+    for line in (
+        'ams_push_subscriptions{state="active"} 1.0',
+        'ams_push_subscriptions{state="retrying"} 1.0',
+        'ams_push_subscriptions{state="stopped"} 0.0',
+        "ams_push_delivered_messages_total 3.0",
+        "ams_push_dead_letters_total 1.0",
+        "ams_push_late_acknowledgements_total 1.0",
+        "ams_push_seconds_total 1.0",
+        'ams_push_requests_total{outcome="succeeded"} 1.0',
+        'ams_push_requests_total{outcome="failed"} 1.0',
+    ):
+        assert line in text.splitlines()
+    assert "subscription=" not in text
+
+
+def test_each_subscription_is_told_apart_where_names_may_be_shown() -> None:
+    lines = shown(Tally(by_path=True)).splitlines()
+
+    assert 'ams_push_delivered_messages_total{project="P",subscription="S"} 3.0' in lines
+    assert 'ams_push_dead_letters_total{project="P",subscription="R"} 1.0' in lines
+    assert 'ams_push_requests_total{outcome="failed",project="P",subscription="R"} 1.0' in lines
+    assert 'ams_push_last_success_seconds{project="P",subscription="S"} 1.7000000005e+09' in lines
+    assert 'ams_push_last_failure_seconds{project="P",subscription="R"} 1.700000001e+09' in lines

@@ -26,7 +26,6 @@ def touch_and_sleep(parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 def sleep(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Take as many seconds as the part says."""
     time.sleep(float(bytes(parts[0])))
     return []
 
@@ -43,12 +42,10 @@ def exit_at_once(_parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 def fail(_parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Raise what no job raises on purpose."""
     raise ValueError("a defect")
 
 
 def take_memory(_parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Take more memory than a worker may have."""
     return [bytes(2**31)]
 
 

@@ -25,12 +25,3 @@ async def test_an_error_of_a_job_is_raised_with_its_text_and_the_worker_goes_on(
 
     assert await done(pool, jobs.reverse, b"ab") == [b"ba"]
     assert len(children()) >= 1
-
-
-async def test_nothing_is_begun_before_it_is_needed() -> None:
-    before = children()
-    pool = Pool(2)
-
-    await pool.close()
-
-    assert children() == before

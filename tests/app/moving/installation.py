@@ -63,7 +63,6 @@ def nobody(_: str) -> None:
 
 @contextlib.asynccontextmanager
 async def installation(data: Path, clock: Clock, **more: object) -> AsyncIterator[Installation]:
-    """Open the engines without serving them."""
     async with open_engines(settings(data, **more), clock, Disk(), nobody, Supervisor()) as engines:
         yield Installation(engines.registry, engines.log, engines.cursors)
 
@@ -110,7 +109,6 @@ async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api
 
 
 async def furnish(api: Api, clock: ManualClock) -> None:
-    """Make something of everything, over ten days."""
     for number in range(3):
         clock.advance(1000)
         await api.ask("POST", f"/users/user-{number}", {"email": f"{number}@example.org", "service_roles": []})

@@ -1,21 +1,32 @@
-"""Moving an installation: everything the API tells is the same afterwards."""
+"""Moving an installation: everything the API tells is the same afterwards, on Kafka and PostgreSQL too."""
 
 import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
 from ams.app.moving import check, export, import_
 from ams.app.moving.exporting import Installation
-from ams.core.clock import ManualClock
+from ams.core.clock import ManualClock, SystemClock
 from ams.core.errors import Unusable
 from ams.core.offsets import ranges_of
 from ams.service.push.pushing import FIRST_WORKER
+from ams.storage.log.base import Log
 from ams.storage.registry.records import PageRequest
-from tests.app.moving.installation import ISSUER, Told, furnish, furnish_without_service, installation, service, told
+from tests.app.moving.installation import (
+    DAY,
+    ISSUER,
+    Told,
+    furnish,
+    furnish_without_service,
+    installation,
+    service,
+    told,
+)
 from tests.app.moving.lines import quiet
 from tests.support.program_keys import public_key
 
@@ -62,7 +73,6 @@ async def imported(furnished: Furnished, path: Path, target: Path) -> None:
 
 
 async def held(opened: Installation) -> dict[str, Any]:
-    """Return what the engines hold."""
     registry, whole = opened.registry, PageRequest(size=1000)
     projects, subscriptions = await registry.projects.all(), await registry.subscriptions.all()
     users = (await registry.users.page(whole)).items
@@ -184,3 +194,56 @@ async def test_a_broken_import_is_not_served_and_goes_on(furnished: Furnished, t
     async with installation(tmp_path / "new", furnished.clock) as source:
         await export(source, str(tmp_path / "again"), quiet)
     assert (tmp_path / "again").read_bytes().splitlines(keepends=True)[1:] == lines[1:]
+
+
+def lines(path: Path) -> list[bytes]:
+    """Return what an export says, without when and by whom it was made."""
+    return path.read_bytes().splitlines()[1:]
+
+
+def registry_at(url: str) -> dict[str, str]:
+    """Return the settings of a registry at a URL that holds a password."""
+    parts = urlsplit(url)
+    without = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@"))
+    return {"registry": without.geturl(), "registry_password": parts.password or ""}
+
+
+async def offsets_at(log: Log, clock: ManualClock) -> dict[object, object]:
+    times = [clock.now - DAY * day - shift for day in range(11) for shift in (0, 1, 5001, 6234, 6235, 8702)]
+    return {(topic, time): await log.offset_at(topic, time) for topic in await log.topics() for time in times}
+
+
+@pytest.mark.long
+async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
+    tmp_path: Path, kafka_servers: str, kafka_prefix: str, postgres_url: str
+):
+    clock = ManualClock(SystemClock().wall() - 11 * DAY)  # brokers go by their own clocks: to them all is new enough
+    cluster = {
+        "log": "kafka", "kafka_servers": kafka_servers, "kafka_prefix": kafka_prefix, "kafka_replication": 1,
+        "kafka_min_isr": 1, **registry_at(postgres_url),
+    }  # fmt: skip
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    async with service(tmp_path / "old", clock) as api:
+        await furnish(api, clock)
+    async with installation(tmp_path / "old", clock) as old:
+        await furnish_without_service(old)
+    async with service(tmp_path / "old", clock) as api:  # when acknowledgements were is told until a restart only
+        before = await told(api, clock)
+    async with installation(tmp_path / "old", clock) as old:
+        await export(old, str(one), quiet)
+        found = await offsets_at(old.log, clock)
+
+    async with installation(tmp_path / "node", clock, **cluster) as moved:
+        await import_(moved, str(one), quiet)
+        await export(moved, str(two), quiet)
+        assert await offsets_at(moved.log, clock) == found
+        assert await moved.log.weak() == {}
+    async with service(tmp_path / "node", clock, **cluster) as api:
+        after = await told(api, clock)
+        assert {path for path in before if before[path] != after[path]} == set()
+    async with installation(tmp_path / "new", clock) as back:
+        await import_(back, str(two), quiet)
+        await export(back, str(three), quiet)
+        assert await offsets_at(back.log, clock) == found
+
+    assert lines(one) == lines(two) == lines(three)

@@ -8,8 +8,6 @@ from ams.wire.push import WorkerState
 
 
 class Table:
-    """Notes what it is told to deliver."""
-
     def __init__(self) -> None:
         self.targets: dict[str, Target] = {}
         self.states: dict[str, WorkerState] = {}

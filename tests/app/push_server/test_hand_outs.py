@@ -23,7 +23,6 @@ TARGET = Target(
 )  # fmt: skip
 REFUSED = Verdict("no such bed", 1, 422)
 WITH_LETTERS = wire.ParallelOptions(dead_letter_policy=wire.DeadLetterPolicy("L", 5))
-OF_ITS_OWN = wire.ParallelOptions(retry_policy=wire.RetryBackoff("7s", "7s"))
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +34,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @dataclass(frozen=True)
 class Leasing:
-    """A subscription, and what its worker asks for."""
-
     service: Served
     admin: Client
     hand_outs: HttpHandOuts
@@ -123,12 +120,11 @@ async def test_what_a_worker_that_ends_had_asked_for_is_given_back(leasing: Leas
     assert shown(await leasing.lease()) == [(1, 0)]
 
 
-@pytest.mark.parametrize(("leasing", "seconds"), [(wire.ParallelOptions(), 3), (OF_ITS_OWN, 7)], indirect=["leasing"])
-async def test_what_failed_waits_by_the_policy_of_the_subscription_or_of_push(leasing: Leasing, seconds: int) -> None:
+async def test_what_failed_waits_as_long_as_push_says(leasing: Leasing) -> None:
     await leasing.publish(b"a")
     (hand_out,) = await leasing.lease()
     await leasing.fail(hand_out)
-    leasing.service.clock.advance(seconds * 1000 - 200)
+    leasing.service.clock.advance(2800)
     assert await leasing.lease() == []
 
     leasing.service.clock.advance(400)

@@ -1,10 +1,11 @@
-"""Our push server as others see it: every row of push contract 3 and 4, with messages written from field numbers."""
+"""Our push server as others see it: push contract 3 and 4 by field numbers, and who may ask it (P22)."""
 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from unittest.mock import AsyncMock
 
 import grpc
@@ -13,16 +14,17 @@ from grpc_health.v1 import health_pb2
 
 from ams.app.push_server.condition import NO_WORKER, OK, Condition
 from ams.app.push_server.following import ByActivation, Follower
-from ams.app.push_server.service import Health, listening
+from ams.app.push_server.service import AccessList, Health, listening
 from ams.app.push_server.settings import PushSettings
 from ams.client import AsyncClient
-from ams.core.errors import Unusable
+from ams.core.errors import BadSettings
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
 from ams.push.report import RETRYING
 from ams.push.upstream import Target
 from ams.wire.push import Failure, WorkerState
 from tests.app.push_server.keepers import Table
+from tests.support.certificates import Authority, Pair
 from tests.support.wire_bytes import Value, call, written
 
 PATH = "/projects/p/subscriptions/s"
@@ -61,7 +63,6 @@ async def push() -> AsyncIterator[Server]:
 
 @contextlib.asynccontextmanager
 async def serving(condition: Condition) -> AsyncIterator[Server]:
-    """Serve over a table of workers that only notes."""
     table = Table()
     async with listening(PLAIN, _Told(table), condition) as address:
         yield Server(grpc.aio.insecure_channel(address), table, condition)
@@ -196,10 +197,6 @@ async def test_a_watch_gets_every_change(push: Server) -> None:
     assert seen == [written((1, 1)), written((1, 2))]
 
 
-async def test_a_method_that_is_unknown_is_said_to_be(push: Server) -> None:
-    assert (await push.ask("/PushService/Nonsense"))[0] == "UNIMPLEMENTED"
-
-
 async def test_bytes_that_are_no_message_do_no_harm(push: Server) -> None:
     assert await push.ask(ACTIVATE, b"\xff\xff\xff") == ("INVALID_ARGUMENT", "The request cannot be read")
     assert await push.ask(STATUS) == ("OK", "")
@@ -220,9 +217,84 @@ async def test_p1_with_nothing_to_load_the_server_is_usable_at_once() -> None:
     assert table.stops == [1]
 
 
-async def test_a_port_in_use_is_told(push: Server) -> None:
-    async with listening(PLAIN, _Told(Table()), Condition(OK)) as address:
-        taken = replace(PLAIN, port=int(address.rpartition(":")[2]))
-        with pytest.raises(Unusable, match="Could not listen"):
-            async with listening(taken, _Told(Table()), Condition(OK)):
-                await asyncio.sleep(0)
+# Who may ask: TLS, client certificates, and the access list by either kind of name (P22)
+
+JANE = (("C", "GR"), ("O", "Acme"), ("CN", "ams.example.com"))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("certificates"))
+
+
+@contextlib.asynccontextmanager
+async def guarded(authority: Authority, acl: Sequence[str]) -> AsyncIterator[str]:
+    pair = authority.signs("server", hosts=["127.0.0.1"])
+    settings = PushSettings(
+        endpoint="http://127.0.0.1:1", token="x", port=0, cert=pair.chain, key=pair.key, acl=tuple(acl),
+        certificate_authorities_dir=str(authority.folder),
+    )  # fmt: skip
+    async with listening(settings, _Told(Table()), Condition(OK)) as address:
+        yield address
+
+
+def channel(address: str, authority: Authority, shown: Pair | None) -> grpc.aio.Channel:
+    keys = (shown.key_pem, shown.pem) if shown else (None, None)
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority.pair.pem, *keys))
+
+
+@pytest.mark.parametrize(
+    ("acl", "code"),
+    [
+        (["ams.example.com"], "OK"), (["AMS.example.com"], "UNAUTHENTICATED"), (["other", "ams.example.com"], "OK"),
+        (["/C=GR/O=Acme/CN=ams.example.com"], "OK"), (["CN=ams.example.com,O=Acme,C=GR"], "OK"),
+        (["C = GR, O = Acme, CN = ams.example.com"], "OK"), (["CN=ams.example.com,O=Other,C=GR"], "UNAUTHENTICATED"),
+        (["CN=ams.example.com"], "UNAUTHENTICATED"), ([], "UNAUTHENTICATED"),
+    ],
+)  # fmt: skip
+async def test_p22_a_client_is_let_in_by_common_or_whole_name(authority: Authority, acl: list[str], code: str) -> None:
+    client = authority.signs("client", *JANE)
+    async with guarded(authority, acl) as address, channel(address, authority, client) as connection:
+        found = await call(connection, STATUS)
+
+    assert found == (code, "UNAUTHORISED" if code != "OK" else "")
+
+
+async def test_p22_health_is_told_to_nobody_else_either(authority: Authority) -> None:
+    client = authority.signs("client", *JANE)
+    async with guarded(authority, ["somebody"]) as address, channel(address, authority, client) as connection:
+        assert await call(connection, CHECK) == ("UNAUTHENTICATED", "UNAUTHORISED")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await connection.unary_stream(WATCH)(b"", timeout=5).read()
+
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("client", ["none", "of another authority"])
+async def test_without_a_good_certificate_nobody_connects(authority: Authority, tmp_path: Path, client: str) -> None:
+    shown = None if client == "none" else Authority.make(tmp_path, "other").signs("client", *JANE)
+    async with guarded(authority, ["ams.example.com"]) as address, channel(address, authority, shown) as connection:
+        assert (await call(connection, STATUS))[0] == "UNAVAILABLE"
+
+
+def test_an_entry_that_is_no_name_stops_the_start() -> None:
+    with pytest.raises(BadSettings, match="acl: 'foo=bar': this is no distinguished name"):
+        AccessList(["foo=bar"])
+
+
+@pytest.mark.parametrize("identity", [None, {}, {"x509_pem_cert": []}, {"x509_pem_cert": [b"nonsense"]}])
+def test_who_is_not_known_is_not_permitted(identity: dict[str, list[bytes]] | None) -> None:
+    assert not AccessList(["", "nonsense"]).permits(identity)
+
+
+async def test_authorities_that_cannot_be_read_stop_the_start(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.signs("server", hosts=["127.0.0.1"])
+    settings = PushSettings(
+        endpoint="http://127.0.0.1:1", token="x", port=0, cert=pair.chain, key=pair.key,
+        certificate_authorities_dir=str(tmp_path),
+    )  # fmt: skip
+    for said in (r"there is no \*.pem file", r"broken.pem holds no certificate"):
+        with pytest.raises(BadSettings, match=said):
+            async with listening(settings, ByActivation(Table()), Condition(OK)):  # type: ignore[arg-type]
+                pass
+        (tmp_path / "broken.pem").write_text("nonsense")

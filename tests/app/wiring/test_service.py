@@ -1,30 +1,45 @@
+"""A start of the service: what it waits for, what stops it, and what it finds and makes."""
+
 import contextlib
 import shutil
 import socket
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import httpx
 import pytest
+import structlog
+from google.cloud import pubsub_v1
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from structlog.testing import capture_logs
 
 from ams.app.serving import Running
-from ams.app.wiring import put_in_order
-from ams.app.wiring.engines import open_engines
+from ams.app.wiring import engines, put_in_order
+from ams.app.wiring.engines import open_engines, patiently
+from ams.app.wiring.identity import Identity, identity_of, trusted_by
 from ams.app.wiring.push import issuer_of
-from ams.core.clock import ManualClock, SystemClock
-from ams.core.errors import Unusable
-from ams.core.names import new_topic_id
+from ams.core.backoff import Backoff
+from ams.core.clock import SystemClock
+from ams.core.errors import BadSettings, RegistryUnavailable, TokenRefused, Unusable
+from ams.core.issuer import Issuer
+from ams.core.names import BindingName, IssuerName, new_topic_id
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
+from ams.storage.registry.registry import Registry
+from demo.issuer import ExampleIssuer
+from tests.support.administration import make_user, open_registry
+from tests.support.served import served
 from tests.support.service import running_service
 
 
 @contextlib.asynccontextmanager
 async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
-    """Run a service that has the project P with the topic t; gives a client of the project, which is an admin's."""
     async with (
         running_service(data, **settings) as (run, token),
         httpx.AsyncClient(base_url=f"{run.base_url}/v1/projects/P", headers={"x-api-key": token}) as client,
@@ -108,35 +123,13 @@ async def test_a_start_with_push_makes_the_worker_beside_the_first_administrator
             assert me.status_code == 200
 
 
-async def test_what_was_configured_survives_a_restart(tmp_path: Path) -> None:
-    push = {"type": "mattermost", "mattermostUrl": "https://chat.example/hooks/x", "base64Decode": True}
-    seen = []
-    for _ in range(2):
-        async with started(tmp_path / "data", **WITH_PUSH) as (_, client):
-            await client.put("/subscriptions/s", json=SUBSCRIBED | {"pushConfig": push})
-            seen.append((await client.get("/subscriptions/s")).json())
-
-    assert seen[0]["pushConfig"]["base64Decode"]
-    assert seen[0] == seen[1]
-
-
-async def test_what_was_lost_is_known_from_the_start(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with started(tmp_path / "data", clock=clock) as (run, client):
-        await client.put("/subscriptions/s", json=SUBSCRIBED)
-        for _ in range(3):
-            await client.post("/topics/t:publish", json=PUBLISHED)
-        await client.post("/topics/t:modifyRetention", json={"retentionSeconds": 1})
-        clock.advance(1100)
-        await run.service.log.retain()
-
-    async with started(tmp_path / "data", clock=clock) as (run, _):
-        assert run.service.losses.messages == 3
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
+        ({"issuers_file": "bad.toml"}, "^issuers_file[ :][^\n]*$"),
+        ({"issuers_file": "missing.toml"}, "^issuers_file[ :][^\n]*$"),
+        ({"issuers_ca_file": "bad.toml"}, "^issuers_ca_file[ :][^\n]*$"),
+        ({"issuers_allow": "here"}, "^issuers_allow[ :][^\n]*$"),
         ({"push_allow": "localhost"}, "^push_"),
         ({"push_enabled": True, "push_ca_file": "/nowhere/ca.pem"}, "^push_"),
         ({"roles_file": "roles.toml"}, "there is no action 'topics:water'$"),
@@ -147,6 +140,7 @@ async def test_bad_settings_stop_a_start_before_anything_is_made(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "roles.toml").write_text('"topics:water" = []')
+    (tmp_path / "bad.toml").write_text(GOOD + "audience = 1\n")
 
     with pytest.raises(Unusable, match=reason):
         async with running_service(tmp_path / "data", **settings):
@@ -170,3 +164,96 @@ TLS = {"cert": "chain.pem", "key": "key.pem"}
 )  # fmt: skip
 def test_the_issuer_is_where_the_service_is_found(settings: dict[str, object], issuer: str) -> None:
     assert issuer_of(Settings(**settings)) == issuer  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "BACKOFF", Backoff(0.0, 5.0))
+    monkeypatch.setattr(engines, "logger", structlog.get_logger("ams"))
+
+
+def failing(*reasons: str):
+    left = list(reasons)
+
+    async def attempt() -> str:
+        if left:
+            raise RegistryUnavailable from OSError(left.pop(0))
+        return "opened"
+
+    return attempt
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_comes_in_time_is_opened_and_each_reason_is_said_once() -> None:
+    told: list[str] = []
+    with capture_logs() as said:
+        assert await patiently("Kafka", failing(), told.append) == "opened"
+        assert (told, said) == ([], []), "what is there is opened without a word"
+        assert await patiently("PostgreSQL", failing("refused", "starting up", "refused"), told.append) == "opened"
+
+    assert told == ["PostgreSQL: refused", "PostgreSQL: starting up", "PostgreSQL: refused", ""]
+    assert [(each["event"], each.get("reason")) for each in said] == [
+        ("start.waiting", "refused"), ("start.waiting", "starting up"), ("start.going_on", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_what_cannot_be_used_ends_the_start() -> None:
+    async def attempt() -> str:
+        raise Unusable("another version")
+
+    with pytest.raises(Unusable, match="another version"):
+        await patiently("PostgreSQL", attempt, lambda _: None)
+
+
+GOOD = '[[issuer]]\nname = "egi"\nurl = "https://issuer.example"\naudiences = ["ams"]\n'
+
+
+@asynccontextmanager
+async def identifying(registry: Registry, folder: Path, **settings: str) -> AsyncIterator[Identity]:
+    chosen = Settings(issuers_allow="127.0.0.0/8", **settings)  # type: ignore[arg-type]  # all of these are texts
+    engines: Any = SimpleNamespace(
+        registry=registry, clock=SystemClock(), folder=SimpleNamespace(issuers=str(folder / "issuers"))
+    )
+    trail: Any = None
+    identity = identity_of(chosen, trusted_by(chosen), engines, trail, ())
+    async with identity.running():
+        yield identity
+
+
+async def test_a_change_of_issuers_on_another_node_forgets_what_was_verified_on_this(tmp_path: Path) -> None:
+    with ExampleIssuer() as example:
+        issuer = Issuer(IssuerName("example"), example.url, audiences=("ams",))
+        async with open_registry(tmp_path) as registry, identifying(registry, tmp_path) as identity:
+            await registry.issuers.create(issuer, None)
+            alice = await make_user(registry, "alice")
+            await registry.bindings.create(alice.id, BindingName("b"), example.url, "alice", created_by=None)
+            token = example.token()
+            assert (await identity.logins.principal(token)).name == "alice"
+
+            # As it is heard of from another node: nobody tells the keys, which stay good.
+            await registry.issuers.update(issuer.name, replace(issuer, audiences=("other",)))
+
+            with pytest.raises(TokenRefused, match="for another audience"):
+                await identity.logins.principal(token)
+
+
+TOPIC = "projects/garden/topics/plants"
+
+
+@pytest.mark.embedded("which connections are taken has nothing to do with engines")
+def test_an_emulator_asks_for_no_token_and_makes_projects(tmp_path: Path) -> None:
+    with (
+        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+        grpc.insecure_channel(service.run.pubsub) as channel,
+    ):
+        client = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        assert client.create_topic(request={"name": TOPIC}).name == TOPIC
+
+
+async def test_a_port_without_protection_is_not_opened_and_an_emulator_is_for_this_machine_only(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="pubsub_port needs TLS"):
+        async with running_service(tmp_path / "data", pubsub_port=0):
+            pass
+    lines = [line for is_so, line in Settings(host="0.0.0.0", pubsub_port=0, pubsub_emulator=True).mistakes() if is_so]
+    assert lines == ["pubsub_emulator is for a host of this machine only"]

@@ -42,7 +42,7 @@ ELSEWHERE = {
     "tests/app/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready": (
         "drain_seconds"
     ),
-    "tests/app/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder": (
+    "tests/app/moving/test_moving.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder": (
         "log registry registry_password"
     ),
     "tests/cluster/test_owners.py::test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate": (
@@ -58,8 +58,8 @@ ELSEWHERE = {
     ),
     "tests/http/test_rates.py::test_a_user_beyond_its_rate_is_told_when_to_come_back": "user_requests_per_second",
     "tests/http/test_named_tokens.py::test_where_tokens_are_shown_once_only_what_makes_one_shows_it": "show_tokens",
-    "tests/app/wiring/test_pubsub.py::test_an_emulator_asks_for_no_token_and_makes_projects": "pubsub_emulator",
-    "tests/app/wiring/test_pubsub.py::test_with_tls_a_token_of_ams_is_a_bearer_or_an_api_key": "pubsub_port",
+    "tests/app/wiring/test_service.py::test_an_emulator_asks_for_no_token_and_makes_projects": "pubsub_emulator",
+    "tests/pubsub/test_access.py::test_a_token_comes_as_bearer_or_as_an_api_key": "pubsub_port",
     "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged": "push_allow push_ca_file",
     "tests/app/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator": (
         "push_worker_token"
@@ -81,7 +81,6 @@ def shows(*settings: str) -> Callable[[Test], Test]:
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service in which what can be set small is."""
     folder = tmp_path_factory.mktemp("limited")
     with served(
         folder / "data", max_body_bytes=40_000, max_header_bytes=3_000,
@@ -239,39 +238,33 @@ def test_a_data_folder_over_its_size_loses_its_oldest_segments_that_were_read(tm
         assert client.get("/projects/P/subscriptions/ts:offsets").json()["min"] > 0
 
 
-class Syncs:
-    """Which of the disk's promises were asked for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made = threading.Event()
-        for name in ("write_through", "sync"):
-            monkeypatch.setattr(files.Disk, name, self._noting(getattr(files.Disk, name)))
-
-    def _noting(self, call: Callable[..., None]) -> Callable[..., None]:
-        def noting(*given: Any) -> None:
-            call(*given)
-            self.made.set()
-
-        return noting
-
-
 @shows("sync", "sync_interval")
 def test_a_publish_is_synced_before_its_answer_or_later_if_that_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    syncs = Syncs(monkeypatch)
+    synced = threading.Event()
+
+    def noting(call: Callable[..., None]) -> Callable[..., None]:
+        def noted(*given: Any) -> None:
+            call(*given)
+            synced.set()
+
+        return noted
+
+    for name in ("write_through", "sync"):
+        monkeypatch.setattr(files.Disk, name, noting(getattr(files.Disk, name)))
     with served(tmp_path / "default") as given, Client(given) as client:
         client.prepare().publish("YQ==").raise_for_status()  # a first one also makes a segment
-        syncs.made.clear()
+        synced.clear()
         client.publish("YQ==").raise_for_status()
-        assert syncs.made.is_set()
+        assert synced.is_set()
     with served(tmp_path / "interval", sync="interval", sync_interval=5.0) as given, Client(given) as client:
         client.prepare().publish("YQ==").raise_for_status()
         for milliseconds, is_synced in ((5_000, True), (1_000, False), (5_000, True)):
-            syncs.made.clear()
+            synced.clear()
             given.clock.advance(milliseconds)  # type: ignore[arg-type]
             client.publish("YQ==").raise_for_status()
-            assert syncs.made.wait(SECONDS if is_synced else 0.3) == is_synced
+            assert synced.wait(SECONDS if is_synced else 0.3) == is_synced
 
 
 def is_reached(host: str, port: int | None) -> bool:

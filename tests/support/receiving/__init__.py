@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 
 class Receiving:
-    """A receiver that runs."""
-
     def __init__(self, base: str, ca: str, pid: int) -> None:
         self.base = base
         """`https://127.0.0.1:PORT`."""
@@ -43,7 +41,6 @@ class Receiving:
         self._endpoints = self._ask("GET", "/_endpoints", dict[str, str | list[str]])
 
     def url(self, path: str = "/ok") -> str:
-        """Return the URL that behaves as the path says."""
         return self.base + path
 
     def bad(self, name: str, path: str = "/ok") -> str:
@@ -53,7 +50,6 @@ class Receiving:
         return found + path
 
     def more(self, path: str = "/ok") -> list[str]:
-        """Return URLs of the further ports."""
         return [base + path for base in self._endpoints["more"]]
 
     @property
@@ -62,24 +58,20 @@ class Receiving:
         bad = [each for each in self._endpoints.values() if isinstance(each, str)]
         return {urlsplit(each).port or 0 for each in (self.base, *self.more(""), *bad)}
 
-    def requests(self, path: str = "", after: int = 0) -> list[Received]:
-        """Return what came to paths that begin so, oldest first, without the first `after`."""
-        return self._ask("GET", f"/_received?path={quote(path)}&after={after}", list[Received])
+    def requests(self, path: str = "") -> list[Received]:
+        return self._ask("GET", f"/_received?path={quote(path)}", list[Received])
 
     def wait(self, count: int, path: str = "", seconds: float = WAIT_SECONDS) -> list[Received]:
         """Return what came once there are so many; fail after a while."""
         return wait_until(lambda: len(found := self.requests(path)) >= count and found, seconds) or []
 
     def numbers(self) -> Numbers:
-        """Return what was counted; the connection that asks is among the open ones."""
         return self._ask("GET", "/_numbers", Numbers)
 
     def show(self, verification_hash: str) -> None:
-        """Set what `/ams_verification_hash` shows."""
         self._ask("POST", "/_hash", None, verification_hash.encode())
 
     def forget(self) -> None:
-        """Forget all requests, and failures of `/fail`."""
         self._ask("POST", "/_forget", None)
 
     def _ask(self, method: str, path: str, kind: type[T] | None, body: bytes = b"") -> T:

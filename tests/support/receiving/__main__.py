@@ -1,25 +1,63 @@
-"""`python -m tests.support.receiving --folder DIR`: serve until SIGTERM; prints `ready URL CA-FILE`."""
+"""`python -m tests.support.receiving --folder DIR`: serve until SIGTERM; prints `ready URL CA-FILE`.
+
+Over the same ports can be asked, by paths that begin with `/_`:
+
+GET  /_received?path=/ok   the requests remembered
+GET  /_numbers             how many requests
+GET  /_endpoints           URLs of endpoints whose TLS is bad, by name, and of further ports (`more`)
+POST /_hash                what `/ams_verification_hash` shows; `?port` for this port only
+POST /_forget              forget all requests
+"""
 
 import argparse
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from urllib.parse import parse_qs
 
+import msgspec
 import uvloop
 
-from tests.support.receiving.asking import asked
-from tests.support.receiving.bad import BadEndpoints, context
-from tests.support.receiving.certificates import Authority
+from tests.support.receiving.bad import Authority, BadEndpoints, context
+from tests.support.receiving.behaviours import behave
 from tests.support.receiving.protocol import Behaviour, Conversation
-from tests.support.receiving.requests import Memory
+from tests.support.receiving.requests import Memory, Received
 
 BACKLOG = 2048
+Endpoints = Mapping[str, str | list[str]]
+
+
+def asked(endpoints: Endpoints) -> Behaviour:
+    def ask(conversation: Conversation, request: Received) -> Awaitable[None] | None:
+        if not request.target.startswith("/_"):
+            return behave(conversation, request)
+        found = _answer(conversation, request, endpoints)
+        conversation.answer(200, msgspec.json.encode(found), "Content-Type: application/json")
+        return None
+
+    return ask
+
+
+def _answer(conversation: Conversation, request: Received, endpoints: Endpoints) -> object:
+    memory = conversation.memory
+    match request.path:
+        case "/_received":
+            path = parse_qs(request.target.partition("?")[2]).get("path", [""])[0]
+            return [each for each in memory.requests if each.path.startswith(path)]
+        case "/_numbers":
+            return memory.numbers()
+        case "/_endpoints":
+            return endpoints
+        case "/_hash":
+            memory.hashes[conversation.port if request.target.endswith("?port") else 0] = request.body
+        case "/_forget":
+            memory.forget()
+    return None
 
 
 async def serve(folder: Path, port: int, more: int) -> None:
-    """Receive until SIGTERM, on `more` further ports too."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, __: None)  # clients that end handshakes: what these receivers are for
     stopped = asyncio.Event()

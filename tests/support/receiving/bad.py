@@ -13,16 +13,40 @@ import socket
 import ssl
 import struct
 import threading
+import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
-from tests.support.receiving.certificates import Authority, Pair
+from tests.support import authorities
+from tests.support.authorities import DAY, NO_CA, NOW, key_usage
 
+HERE = ("localhost", "receiver.example", "*.receiver.example", "127.0.0.1", "::1")
 ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
 """Fatal, protocol version."""
 Make = Callable[[], asyncio.BaseProtocol]
+
+
+class Pair(NamedTuple):
+    chain: str
+    key: str
+
+
+class Authority:
+    """A CA of its own, in one folder. No two have the same name, as some tests trust several."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self._folder = folder
+        self._made = authorities.Authority.make(f"Receivers' {name} {uuid.uuid4()}"[:64], path_length=0)
+        self.file = folder / f"{name}.pem"
+        self.file.write_bytes(self._made.pem)
+
+    def issue(self, name: str, hosts: tuple[str, ...] = HERE, *, is_expired: bool = False) -> Pair:
+        until = NOW + (-DAY if is_expired else 30 * DAY)
+        usage = [NO_CA, key_usage("digital_signature")]
+        made = self._made.signs(name, not_after=until, extensions=usage, hosts=hosts)
+        return Pair(*made.write(self._folder, name))
 
 
 def context(pair: Pair, newest: ssl.TLSVersion | None = None) -> ssl.SSLContext:
@@ -39,8 +63,6 @@ def context(pair: Pair, newest: ssl.TLSVersion | None = None) -> ssl.SSLContext:
 
 
 class _Says(asyncio.Protocol):
-    """Says some bytes and no more."""
-
     def __init__(self, said: bytes) -> None:
         self._said = said
 
@@ -74,8 +96,6 @@ def _accept(listener: socket.socket, tls: ssl.SSLContext) -> None:
 
 
 class BadEndpoints:
-    """All of them, listening until the stack ends."""
-
     def __init__(self, folder: Path, authority: Authority, make: Make, stack: contextlib.AsyncExitStack) -> None:
         self._folder = folder
         self._authority = authority
@@ -83,7 +103,6 @@ class BadEndpoints:
         self._stack = stack
 
     async def urls(self, good: Pair) -> dict[str, str]:
-        """Start them; return where they are."""
         issue = self._authority.issue
         unknown = Authority(self._folder, "unknown").issue("unknown-ca")
         return {
@@ -112,7 +131,6 @@ class BadEndpoints:
         return _url(listener)
 
     def _bound(self) -> socket.socket:
-        """Return a socket that has a port and does not listen."""
         bound = self._stack.enter_context(socket.socket())
         bound.bind(("127.0.0.1", 0))
         return bound

@@ -5,7 +5,7 @@
 /gone                             410
 /fail/N                           503 N times for each target, then 200
 /refuse/WORD                      422 for messages whose data has the word in it, 200 for others
-/slow/MS  /hang                   200 after milliseconds, or as /refuse: `/slow/MS/refuse/WORD`; nothing, ever
+/slow/MS  /hang                   200 after milliseconds; nothing, ever
 /drip                             the answer a byte a second; `?every=0.1` likewise
 /endless  /huge                   a body in chunks without an end; 10 GB, announced
 /long/BYTES                       200 with a body of that size
@@ -15,7 +15,6 @@
 /redirect                         307 to /ok
 /close  /stale                    closes after the answer and says so; closes a moment after it and does not say so
 /bomb                             10 MB of nothing, compressed to 10 KB, as 500
-/mattermost                       as Mattermost: 200 `ok`, 400 for no text, `/mattermost/forbidden` 403
 /ams_verification_hash            what was set for this port, else for all
 """
 
@@ -28,7 +27,7 @@ from urllib.parse import parse_qs
 import pybase64
 
 from tests.support.receiving.protocol import Conversation
-from tests.support.receiving.requests import Memory, Received
+from tests.support.receiving.requests import Received
 
 Words = Sequence[str]
 """Of the path, after the first."""
@@ -98,10 +97,7 @@ def _decoded(data: str) -> str:
 
 async def _slow(conversation: Conversation, request: Received, words: Words) -> None:
     await asyncio.sleep(int(words[0]) / 1000)
-    if words[1:2] == ["refuse"]:
-        _refuse(conversation, request, words[2:])
-    else:
-        conversation.answer(200)
+    conversation.answer(200)
 
 
 async def _hang(conversation: Conversation, request: Received, words: Words) -> None:
@@ -144,24 +140,6 @@ def _stale(conversation: Conversation, request: Received, words: Words) -> None:
     asyncio.get_running_loop().call_later(STALE_SECONDS, conversation.close)
 
 
-def _mattermost(conversation: Conversation, request: Received, words: Words) -> None:
-    if words[:1] == ["forbidden"]:
-        return _mattermost_error(conversation, 403, "Incoming webhooks have been disabled", "by the admin")
-    try:
-        text = json.loads(request.body).get("text", "")
-    except ValueError:
-        text = ""
-    if not text:
-        return _mattermost_error(conversation, 400, "Unable to parse incoming data", "")
-    return conversation.answer(200, b"ok", "Content-Type: text/plain")
-
-
-def _mattermost_error(conversation: Conversation, status: int, message: str, detail: str) -> None:
-    error = {"id": "web.incoming_webhook.error", "message": message, "detailed_error": detail, "request_id": "r1"}
-    body = json.dumps(error | {"status_code": status}).encode()
-    conversation.answer(status, body, "Content-Type: application/json")
-
-
 def _verification_hash(conversation: Conversation, request: Received, words: Words) -> None:
     hashes = conversation.memory.hashes
     shown = hashes.get(conversation.port) or hashes.get(0)
@@ -194,7 +172,6 @@ BEHAVIOURS: dict[str, Doing] = {
     "close": _close,
     "stale": _stale,
     "bomb": _always(500, BOMB, "Content-Encoding: gzip"),
-    "mattermost": _mattermost,
     "ams_verification_hash": _verification_hash,
 }
 
@@ -207,15 +184,4 @@ def behave(conversation: Conversation, request: Received) -> Awaitable[None] | N
     if doing is None:
         conversation.answer(404, b"no such behaviour")
         return None
-    found = doing(conversation, request, words)
-    return found and _counted(conversation.memory, found)
-
-
-async def _counted(memory: Memory, answering: Awaitable[None]) -> None:
-    """Count a request among those that are answered at the same time."""
-    memory.at_once += 1
-    memory.most_at_once = max(memory.most_at_once, memory.at_once)
-    try:
-        await answering
-    finally:
-        memory.at_once -= 1
+    return doing(conversation, request, words)

@@ -31,13 +31,11 @@ class Conversation(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.memory.connections += 1
-        self.memory.open += 1
         self.number = self.memory.connections
         self.port = transport.get_extra_info("sockname")[1]
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.memory.open -= 1
         self._writable.set()
         if self._answering is not None:
             self._answering.cancel()
@@ -58,11 +56,9 @@ class Conversation(asyncio.Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody listens any more."""
         return self._transport.is_closing()
 
     def send(self, raw: bytes) -> None:
-        """Send bytes as they are."""
         self._transport.write(raw)
 
     async def drain(self) -> None:
@@ -70,15 +66,9 @@ class Conversation(asyncio.Protocol):
         await self._writable.wait()
 
     def close(self) -> None:
-        """End the connection, after what was sent."""
         self._transport.close()
 
-    def abort(self) -> None:
-        """End the connection at once."""
-        self._transport.abort()
-
     def answer(self, status: int, body: bytes = b"", *headers: str, reason: str = "Status") -> None:
-        """Send a whole answer."""
         length = () if status == 204 else (f"Content-Length: {len(body)}",)
         lines = [f"HTTP/1.1 {status} {reason}", *length, *headers, "", ""]
         self.send("\r\n".join(lines).encode("latin-1") + body)

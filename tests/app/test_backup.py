@@ -1,30 +1,59 @@
+"""Backups: taken of folders at rest and in use, without stopping the service, and restored."""
+
 import asyncio
+import contextlib
 import fcntl
+import json
 import os
 import resource
 import shutil
+import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyroaring import BitMap64
+from structlog.testing import capture_logs
 
 from ams.app.backup import restore, take
-from ams.app.backup.copying import copy_file
+from ams.app.backup.copying import SLICE, copy_file
+from ams.app.backup.keeping import answering, keep
 from ams.app.backup.taking import _copy, _moment, _source
 from ams.app.maintenance import check_folder
 from ams.core.clock import ManualClock
-from ams.core.errors import Unusable
+from ams.core.errors import Damaged, Unusable
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id
 from ams.storage.cursors.base import NO_DEADLINE
-from ams.storage.cursors.sqlite import SqliteCursors
-from ams.storage.folder import Folder
+from ams.storage.folder import RESTORING, Folder
+from ams.storage.log.embedded import Part
+from tests.support.engines import open_engines
 from tests.support.service import running_service
-from tests.support.use_cases import open_use_cases
+from tests.support.use_cases import UseCases, open_use_cases
+from tests.support.waiting import wait_until_async
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with 20 messages that no service runs on."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "ams-data").write_text("1\n")
+    (folder / "token.key").write_text("0" * 64)
+    (folder / "admin.token").write_text("1" * 64)
+
+    async def publish() -> None:
+        async with open_use_cases(folder) as use_cases:
+            await use_cases.publish(20)
+
+    asyncio.run(publish())
+    return folder
+
+
+@pytest.fixture
+def data(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "data")
 
 
 def files_of(folder: Path) -> set[str]:
@@ -103,27 +132,6 @@ async def test_a_running_service_is_copied_as_it_is_and_goes_on(tmp_path: Path) 
 
     async with running_service(tmp_path / "b") as (_, token):
         assert token == (tmp_path / "data" / "admin.token").read_text().strip()
-
-
-async def test_what_is_done_of_a_parallel_subscription_is_copied_and_checked(data: Path, tmp_path: Path) -> None:
-    subscription, topic = SubscriptionId("s"), new_topic_id()
-    cursors = await SqliteCursors.open(str(data / "cursors.db"), ends={})
-    await cursors.create(subscription, topic, Offset(2))
-    await cursors.restore(subscription, topic, Offset(2), BitMap64([5, 6]))
-    await cursors.close()
-
-    take(str(data), str(tmp_path / "b"))
-    restore(str(tmp_path / "b"), str(tmp_path / "new"))
-
-    cursors = await SqliteCursors.open(str(tmp_path / "new" / "cursors.db"), ends={})
-    assert list((await cursors.progress(subscription)).done) == [5, 6]
-    await cursors.close()
-    with closing(sqlite3.connect(tmp_path / "b" / "cursors.db")) as damaged:
-        damaged.execute("UPDATE acks SET entry = x'01aabbccdd90'")
-        damaged.commit()
-    assert check_folder(str(tmp_path / "b")).problems == [
-        f"{tmp_path}/b/cursors.db: of subscription s an entry that does not match its checksum"
-    ]
 
 
 async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: Path) -> None:
@@ -223,14 +231,6 @@ def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
-def test_a_disk_without_room_is_told_before_a_copy(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.storage.files.Disk.free_bytes", lambda *_: 1000)
-
-    with pytest.raises(Unusable, match="bytes are needed and 1,000 are free; nothing is left of it"):
-        take(str(data), str(tmp_path / "b"))
-    assert sorted(os.listdir(tmp_path)) == ["data"]
-
-
 def test_what_a_killed_backup_left_is_replaced(data: Path, tmp_path: Path) -> None:
     (tmp_path / "b.partial" / "log").mkdir(parents=True)
     (tmp_path / "b.partial" / "log" / "junk").write_text("junk")
@@ -264,3 +264,204 @@ async def test_a_log_that_ends_too_early_is_not_backed_up_as_if_it_were_whole(tm
 
     with pytest.raises(Unusable, match="ends at .* instead of 9999999"):
         copy_file(str(segment), str(tmp_path / "b"), "x.log", 9_999_999)
+
+
+@pytest.fixture
+def backup(data: Path, tmp_path: Path) -> Path:
+    take(str(data), str(tmp_path / "b"))
+    return tmp_path / "b"
+
+
+def manifest_with(backup: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = backup / "backup.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+async def test_a_restored_folder_goes_on_where_the_backup_was_taken(backup: Path, tmp_path: Path) -> None:
+    restored = restore(str(backup), str(tmp_path / "new"))
+
+    assert restored.report.problems == []
+    assert restored.report.log.messages == 20
+    async with open_engines(tmp_path / "new") as engines:
+        use_cases = UseCases(engines, await engines.caller())
+        assert await use_cases.publish(1) == 20
+
+
+def test_a_folder_that_holds_something_is_refused_and_left_alone(backup: Path, data: Path) -> None:
+    before = sorted(os.listdir(data))
+
+    with pytest.raises(Unusable, match="is not empty; name a new folder with --data"):
+        restore(str(backup), str(data))
+    assert sorted(os.listdir(data)) == before
+
+
+def test_a_folder_in_use_is_refused(backup: Path, tmp_path: Path) -> None:
+    taken = Folder.take(str(tmp_path / "new"))
+    try:
+        with pytest.raises(Unusable, match="in use by another process"):
+            restore(str(backup), str(tmp_path / "new"))
+    finally:
+        taken.release()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name", "said"),
+    [(damage, "registry.db", "not what was backed up"), (damage, "cursors.db", "not what was backed up"),
+     (damage, "token.key", "not what was backed up"), (os.unlink, "cursors.db", "No such file")],
+)  # fmt: skip
+def test_what_changed_or_is_missing_is_found_and_no_service_takes_the_folder(
+    backup: Path, tmp_path: Path, spoil: Callable[[Path], None], name: str, said: str
+) -> None:
+    spoil(backup / name)
+
+    with pytest.raises((Damaged, Unusable), match=said):
+        restore(str(backup), str(tmp_path / "new"))
+    assert os.listdir(tmp_path / "new") == [RESTORING]
+    with pytest.raises(Unusable, match="holds a restore that was not finished; restore into it again, or remove it"):
+        Folder.take(str(tmp_path / "new"))
+
+
+def test_a_folder_without_a_whole_manifest_is_no_backup(backup: Path, data: Path, tmp_path: Path) -> None:
+    (backup / "backup.json").write_text('{"format":1,')
+
+    for folder, said in ((data, ""), (backup, " cannot be read")):
+        with pytest.raises(Unusable, match=rf"is not a whole backup: backup\.json{said}"):
+            restore(str(folder), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("field", "value"), [("format", 2), ("layout", "2")])
+def test_a_backup_of_a_newer_program_is_refused(backup: Path, tmp_path: Path, field: str, value: object) -> None:
+    manifest_with(backup, lambda manifest: manifest.update({field: value}))
+    with pytest.raises(Unusable, match="upgrade it"):
+        restore(str(backup), str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc/elsewhere", "log/../../elsewhere"])
+def test_no_name_leads_out_of_the_folder(backup: Path, tmp_path: Path, name: str) -> None:
+    manifest_with(backup, lambda manifest: manifest["files"].append({"name": name, "bytes": 0, "sha256": ""}))
+    with pytest.raises(Unusable, match=r"backup\.json names"):
+        restore(str(backup), str(tmp_path / "new"))
+
+
+def test_a_restore_is_done_again_over_what_another_left(backup: Path, data: Path, tmp_path: Path) -> None:
+    damage(backup / "registry.db")
+    with pytest.raises(Damaged):
+        restore(str(backup), str(tmp_path / "new"))
+    (tmp_path / "new" / "leftover").write_text("of one that was killed")
+    take(str(data), str(tmp_path / "another"))
+
+    restore(str(tmp_path / "another"), str(tmp_path / "new"))
+
+    Folder.take(str(tmp_path / "new")).release()
+    assert not {RESTORING, "leftover"} & set(os.listdir(tmp_path / "new"))
+
+
+HOUR = 3_600_000
+
+
+@contextlib.asynccontextmanager
+async def answered(data: Path, **options: float) -> AsyncIterator[UseCases]:
+    async with open_use_cases(data) as use_cases, answering(str(data), use_cases.engines.log, **options):
+        yield use_cases
+
+
+async def test_the_socket_is_for_the_owner_only_and_goes_at_the_end(tmp_path: Path) -> None:
+    async with answered(tmp_path):
+        assert (tmp_path / "control").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "control").exists()
+
+
+async def test_a_socket_left_by_a_killed_service_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "control"))
+    async with answered(tmp_path):
+        (await asyncio.to_thread(keep, str(tmp_path))).close()
+
+
+async def test_a_folder_may_lie_deeper_than_the_path_of_a_socket_is_long(tmp_path: Path) -> None:
+    deep = tmp_path / ("a" * 100) / ("b" * 100)
+    deep.mkdir(parents=True)
+    async with answered(deep):
+        (await asyncio.to_thread(keep, str(deep))).close()
+
+
+async def until_dropped(use_cases: UseCases, data: Path) -> None:
+    async def is_dropped() -> bool:
+        await use_cases.engines.log.retain()
+        return not list((data / "log").glob("*/*.log"))
+
+    await wait_until_async(is_dropped)
+
+
+async def sealed(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
+    use_cases.engines.clock.advance(200 * HOUR)
+
+
+async def test_files_are_kept_until_the_connection_ends(tmp_path: Path) -> None:
+    async with answered(tmp_path) as use_cases:
+        await sealed(use_cases)
+        kept = await asyncio.to_thread(keep, str(tmp_path))
+        parts = await asyncio.to_thread(kept.parts)
+        await use_cases.engines.log.retain()
+        assert [os.path.exists(tmp_path / "log" / each.name) for each in parts] == [True] * len(parts)
+        assert parts == [Part("7d/0000000000000001.log", parts[0].length)]
+
+        kept.close()
+        await until_dropped(use_cases, tmp_path)
+
+
+async def test_a_service_that_ends_meanwhile_is_noticed(tmp_path: Path) -> None:
+    async with answered(tmp_path):
+        kept = await asyncio.to_thread(keep, str(tmp_path))
+
+    with closing(kept), pytest.raises(Unusable, match="ended while it was copied; try again"):
+        kept.confirm()
+
+
+async def test_a_copy_that_says_nothing_is_given_up_with_a_warning_and_retention_goes_on(tmp_path: Path) -> None:
+    async with answered(tmp_path, silent_seconds=0.1) as use_cases:
+        await sealed(use_cases)
+        with capture_logs() as logged:
+            kept = await asyncio.to_thread(keep, str(tmp_path))
+            await until_dropped(use_cases, tmp_path)
+
+        with closing(kept), pytest.raises(Unusable, match=r"gave this backup up: nothing was copied for 0\.1 s"):
+            await asyncio.to_thread(kept.confirm)
+        assert [each["event"] for each in logged if each["log_level"] == "warning"] == [
+            "backup.silent",
+            "backup.given_up",
+        ]
+
+
+async def test_a_copy_that_takes_no_answers_is_given_up_too(tmp_path: Path) -> None:
+    async with answered(tmp_path, silent_seconds=0.1) as use_cases:
+        await sealed(use_cases)
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(str(tmp_path / "control"))
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(deaf.sendall, b"keep\n" * 200_000)
+            await until_dropped(use_cases, tmp_path)
+
+
+async def test_a_copy_that_gets_on_says_so_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.app.backup.keeping.SAID_EVERY_SECONDS", 0.0)
+    async with answered(tmp_path / "data"):
+        kept = await asyncio.to_thread(keep, str(tmp_path / "data"))
+        asked: list[str] = []
+        monkeypatch.setattr(kept, "_ask", asked.append)
+
+        (tmp_path / "file").write_bytes(bytes(2 * SLICE + 1))
+        copy_file(str(tmp_path / "file"), str(tmp_path), "copy", get_on=kept.get_on)
+        kept.close()
+
+    assert asked == ["keep"] * 3

@@ -1,0 +1,419 @@
+"""The service as a client of a push server: its wire, byte by byte, and that the server delivers what is wanted."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+
+from ams.core.errors import BadSettings, RegistryUnavailable
+from ams.core.push_config import PushConfig
+from ams.core.supervisor import Supervisor
+from ams.push.rpc import push_service_pb2 as pb
+from ams.push.rpc.channel import PushServerAddress, trust
+from ams.push.rpc.client import AWAY, GrpcPushServer, Outcome
+from ams.push.rpc.driving import AT_ONCE, DrivenPushServer, Driving
+from ams.push.upstream import Target
+from tests.support.certificates import Authority
+from tests.support.reference_push_server import ReferencePushServer, reference_push_server
+from tests.support.waiting import wait_until_async
+from tests.support.wire_bytes import read, written
+
+PATH = "/projects/p/subscriptions/s"
+ENDPOINT = PushConfig(
+    "http_endpoint", endpoint="https://example.com/in", max_messages=7, header_type="autogen", header_value="secret",
+    retry_policy="linear", retry_period=300, verified=True, base64_decode=True,
+)  # fmt: skip
+HOOK = PushConfig(
+    "mattermost", mattermost_url="https://chat.example/hooks/x", mattermost_username="ams",
+    mattermost_channel="town-square", retry_policy="slowstart", retry_period=0, verified=True,
+)  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def asking(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[GrpcPushServer]:
+    client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=port, **more), seconds)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ReferencePushServer]:
+    async with reference_push_server() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: ReferencePushServer) -> AsyncIterator[GrpcPushServer]:
+    async with asking(server.port, tls=False) as made:
+        yield made
+
+
+async def test_an_activation_has_the_field_numbers_of_the_contract(
+    server: ReferencePushServer, client: GrpcPushServer
+) -> None:
+    outcome = await client.activate(Target(PATH, "/projects/p/topics/t", ENDPOINT, 10, ("whsec_x",), "id", "topic"))
+
+    assert outcome.is_ok
+    assert outcome.text == f"Subscription {PATH} activated"
+    [(method, request)] = server.calls
+    assert method == "ActivateSubscription"
+    assert request == written(
+        (1, [
+            (1, PATH),
+            (2, "/projects/p/topics/t"),
+            (4, [
+                (1, "https://example.com/in"), (2, [(1, "linear"), (2, 300)]), (3, 7), (4, "secret"), (9, 1),
+            ]),
+        ])
+    )  # fmt: skip
+
+
+async def test_a_period_that_the_wire_cannot_carry_is_told_as_the_longest_it_can(
+    server: ReferencePushServer, client: GrpcPushServer
+) -> None:
+    outcome = await client.activate(Target(PATH, "", replace(ENDPOINT, retry_period=2**63 - 1), 10))
+
+    assert outcome.is_ok
+    retry = server.active[PATH][2]
+    assert isinstance(retry, bytes)
+    assert read(retry)[2] == 2**32 - 1
+
+
+async def test_a_mattermost_activation_has_the_field_numbers_of_the_contract(
+    server: ReferencePushServer, client: GrpcPushServer
+) -> None:
+    await client.activate(Target(PATH, "/projects/p/topics/t", HOOK, 10))
+
+    config = server.active[PATH]
+    assert {number: value for number, value in config.items() if number != 2} == {
+        3: 1, 5: 1, 6: b"https://chat.example/hooks/x", 7: b"ams", 8: b"town-square",
+    }  # fmt: skip
+    retry = config[2]
+    assert isinstance(retry, bytes)
+    assert read(retry) == {1: b"slowstart"}
+
+
+async def test_answers_are_worded_as_clients_of_the_service_know_them(
+    server: ReferencePushServer, client: GrpcPushServer
+) -> None:
+    assert await client.status(PATH) == f"Error: Subscription {PATH} is not active"
+    await client.activate(Target(PATH, "", ENDPOINT, 10))
+    assert await client.status(PATH) == f"Subscription {PATH} is currently active"
+    assert await client.deactivated(PATH) == f"Subscription {PATH} deactivated"
+    assert await client.deactivated(PATH) == f"Error: Subscription {PATH} is not active"
+
+    server.fault = grpc.StatusCode.UNAUTHENTICATED, "UNAUTHORISED"
+    assert await client.status(PATH) == "Error: UNAUTHORISED"
+
+
+async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
+    server: ReferencePushServer, client: GrpcPushServer
+) -> None:
+    server.hangs = True
+    async with asking(server.port, 0.2, tls=False) as hurried:
+        assert await hurried.status(PATH) == AWAY
+        assert await hurried.deactivated(PATH) == AWAY
+        assert await hurried.health(details=True) in ("Deadline Exceeded", "no answer within 0.2 seconds")
+
+
+async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back() -> None:
+    async with reference_push_server() as first:
+        port = first.port
+    async with asking(port, tls=False) as client:
+        assert await client.status(PATH) == AWAY
+        assert await client.health(details=False) == AWAY
+        assert "127.0.0.1" in await client.health(details=True)
+
+        async with reference_push_server(port=port):
+
+            async def serves() -> bool:
+                return await client.health(details=False) == "SERVING"
+
+            await wait_until_async(serves)
+
+
+async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
+    server: ReferencePushServer, client: GrpcPushServer
+) -> None:
+    assert await client.health(details=False) == "SERVING"
+
+    server.state = "Could not retrieve push worker user"
+    unable = "Error: The push service is currently unable to handle any requests.Could not retrieve push worker user"
+    assert await client.health(details=False) == unable
+    assert await client.health(details=True) == unable
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("certificates"))
+
+
+@contextlib.asynccontextmanager
+async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePushServer]:
+    pair = authority.signs("push", hosts=[host])
+    credentials = grpc.ssl_server_credentials([(pair.key_pem, pair.pem)], authority.pair.pem, True)
+    async with reference_push_server(credentials) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "verified", "unverified"),
+    [
+        ("127.0.0.1", "own", "SERVING", "SERVING"),
+        ("127.0.0.1", "nobody", AWAY, AWAY),
+        ("elsewhere.example.com", "own", AWAY, "SERVING"),
+        ("127.0.0.1", "other", AWAY, "SERVING"),
+    ],
+    ids=["all is well", "we show no certificate", "for another host", "of another authority"],
+)
+async def test_our_own_certificate_is_shown_and_theirs_is_checked_unless_nobody_verifies(
+    authority: Authority, tmp_path: Path, host: str, more: str, verified: str, unverified: str
+) -> None:
+    own, trusted = authority.signs("ams"), Authority.make(tmp_path, "other") if more == "other" else authority
+    shown = {} if more == "nobody" else {"cert": own.chain, "key": own.key}
+    async with secure(authority, host) as server:
+        for verify, expected in ((True, verified), (False, unverified)):
+            async with asking(server.port, authorities=str(trusted.folder), verify=verify, **shown) as client:
+                assert await client.health(details=False) == expected
+
+
+def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=r"certificate_authorities_dir .*: there is no \*.pem file"):
+        trust(PushServerAddress(host="x", port=1, authorities=str(tmp_path)))
+    with pytest.raises(BadSettings, match="cert nowhere.pem: "):
+        trust(PushServerAddress(host="x", port=1, cert="nowhere.pem", key="nowhere.key"))
+    assert trust(PushServerAddress(host="x", port=1, tls=False, cert="nowhere.pem")) is None
+
+
+# Driving: it delivers what is wanted after any failure on either side (P3, P28, P31)
+
+CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)
+
+
+def target(name: str, config: PushConfig = CONFIG) -> Target:
+    return Target(f"/projects/p/subscriptions/{name}", "/projects/p/topics/t", config, 10)
+
+
+@dataclass
+class Wanted:
+    targets: list[Target] = field(default_factory=list)
+    fails: bool = False
+
+    async def __call__(self) -> Sequence[Target]:
+        if self.fails:
+            raise RegistryUnavailable
+        return list(self.targets)
+
+
+@dataclass
+class Drive:
+    server: ReferencePushServer
+    wanted: Wanted
+    driving: Driving
+
+    async def follow(self, *targets: Target) -> bool:
+        self.wanted.targets = list(targets)
+        return await self.driving.round()
+
+    def active(self) -> list[str]:
+        return sorted(name.rpartition("/")[2] for name in self.server.active)
+
+
+@pytest.fixture
+async def drive() -> AsyncIterator[Drive]:
+    async with reference_push_server() as server:
+        client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False), 60.0)
+        wanted = Wanted()
+        yield Drive(server, wanted, Driving(client, wanted))
+        await client.close()
+
+
+async def test_what_is_wanted_is_activated_and_what_is_wanted_no_more_deactivated(drive: Drive) -> None:
+    assert await drive.follow(target("a"), target("b"))
+    assert drive.active() == ["a", "b"]
+
+    assert await drive.follow(target("b"))
+    assert drive.active() == ["b"]
+    assert list(drive.driving.results) == ["/projects/p/subscriptions/b"]
+
+
+async def test_what_is_as_wanted_is_only_looked_at(drive: Drive) -> None:
+    await drive.follow(target("a"))
+    drive.server.calls.clear()
+
+    await drive.driving.round()
+
+    assert [method for method, _ in drive.server.calls] == ["SubscriptionStatus"]
+    assert drive.driving.results[target("a").path].text.endswith("is currently active")
+
+
+async def test_a_changed_target_is_deactivated_and_activated(drive: Drive) -> None:
+    await drive.follow(target("a"))
+
+    await drive.follow(target("a", replace(CONFIG, endpoint="https://example.com/other")))
+
+    assert drive.server.active[target("a").path][1] == b"https://example.com/other"
+
+
+@pytest.mark.parametrize("others", [{}, {target("a").path: {1: b"https://example.com/old"}}], ids=["new", "told"])
+async def test_a_push_server_that_forgot_everything_or_was_told_by_another_process_is_told_again(
+    drive: Drive, others: dict[str, dict[int, bytes]]
+) -> None:
+    drive.server.active.update(others)
+    await drive.follow(target("a"))
+    assert drive.server.active[target("a").path][1] == b"https://example.com/in"
+    drive.server.active.clear()
+
+    await drive.driving.round()
+
+    assert drive.active() == ["a"]
+
+
+async def test_what_nobody_here_activated_is_left_alone(drive: Drive) -> None:
+    drive.server.active["/projects/other/subscriptions/x"] = {}
+
+    await drive.driving.round()
+
+    assert drive.active() == ["x"]
+
+
+async def test_p28_a_refusal_is_kept_and_repaired_later(drive: Drive) -> None:
+    drive.wanted.targets = [target("a")]
+    drive.server.fault = grpc.StatusCode.INTERNAL, "not yet"
+    assert await drive.driving.round()
+    assert drive.driving.results[target("a").path].worded() == "Error: not yet"
+
+    drive.server.fault = None
+    await drive.driving.round()
+    assert drive.active() == ["a"]
+
+
+async def test_a_target_that_cannot_be_told_keeps_no_other_from_being_driven(drive: Drive) -> None:
+    """P4: one target's fault."""
+    assert await drive.follow(target("a", replace(CONFIG, endpoint="https://\ud800/")), target("b"))
+
+    assert drive.active() == ["b"]
+    assert drive.driving.results[target("a").path].worded() == "Error: unexpected UnicodeEncodeError"
+
+
+async def test_a_deactivation_that_failed_is_repaired_later(drive: Drive) -> None:
+    await drive.follow(target("a"))
+    drive.wanted.targets = []
+    drive.server.fault = grpc.StatusCode.UNAVAILABLE, "not now"
+    assert not await drive.driving.round()
+    assert drive.driving.results[target("a").path].is_away
+
+    drive.server.fault = None
+    assert await drive.driving.round()
+    assert drive.active() == []
+    assert dict(drive.driving.results) == {}
+
+
+async def test_a_registry_that_does_not_answer_changes_nothing(drive: Drive) -> None:
+    await drive.follow(target("a"))
+    drive.wanted.fails = True
+
+    assert not await drive.driving.round()
+    assert drive.active() == ["a"]
+
+
+async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription() -> None:
+    class Away(GrpcPushServer):
+        asked = 0
+
+        async def look(self, path: str) -> Outcome:
+            self.asked += 1
+            return Outcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
+
+    server = Away(PushServerAddress(host="127.0.0.1", port=1, tls=False))
+    driving = Driving(server, Wanted([target(f"s{number}") for number in range(100)]))
+
+    for _ in range(2):
+        assert not await driving.round()
+    assert server.asked <= 2 * AT_ONCE
+    assert all(each.is_away for each in driving.results.values())
+    assert len(driving.results) == 100
+
+
+async def test_a_change_is_followed_at_once(drive: Drive) -> None:
+    await drive.driving.start(Supervisor())
+    drive.wanted.targets = [target("a")]
+    drive.driving.changed()
+    await wait_until_async(lambda: drive.active() == ["a"])
+    await drive.driving.close()
+
+
+async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -> None:
+    async with reference_push_server() as server:
+        driven = DrivenPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False))
+        wanted = Wanted([replace(target("a"), topic_id="first"), target("b")])
+        await driven.start(wanted, Supervisor())
+        for topic_id in ("first", "", "second"):
+            wanted.targets[0] = replace(target("a"), topic_id=topic_id)
+            await driven.settle()
+            assert list(server.active) == ([target("a").path] if topic_id else [])
+        await driven.close()
+
+
+# The schema: what is committed is what the tool makes, and its numbers are those of push contract 2
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path("ams/push/rpc")
+
+
+def test_the_generated_files_are_what_the_tool_makes_of_the_schema(tmp_path: Path) -> None:
+    schema = str(FOLDER / "push_service.proto")
+    subprocess.run(
+        [sys.executable, "-m", "grpc_tools.protoc", "-Isrc", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
+         str(Path("src") / schema)],
+        cwd=ROOT, check=True, timeout=60,
+    )  # fmt: skip
+
+    for name in ("push_service_pb2.py", "push_service_pb2.pyi"):
+        assert (tmp_path / FOLDER / name).read_text() == (ROOT / "src" / FOLDER / name).read_text(), "run make proto"
+
+
+FIELDS = {
+    "ActivateSubscriptionRequest": "1 subscription MESSAGE",
+    "ActivateSubscriptionResponse": "1 message STRING",
+    "DeactivateSubscriptionRequest": "1 full_name STRING",
+    "DeactivateSubscriptionResponse": "1 message STRING",
+    "StatusRequest": "",
+    "StatusResponse": "",
+    "SubscriptionStatusRequest": "1 full_name STRING",
+    "SubscriptionStatusResponse": "1 status STRING",
+    "Subscription": "1 full_name STRING, 2 full_topic STRING, 4 push_config MESSAGE",
+    "PushConfig": "1 push_endpoint STRING, 2 retry_policy MESSAGE, 3 max_messages INT64, 4 authorization_header STRING,"
+    " 5 type ENUM, 6 mattermost_url STRING, 7 mattermost_username STRING, 8 mattermost_channel STRING,"
+    " 9 base_64_decode BOOL",
+    "RetryPolicy": "1 type STRING, 2 period UINT32",
+}
+TYPES = {value: name.removeprefix("TYPE_") for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")}
+
+
+def test_messages_have_the_fields_of_the_contract() -> None:
+    described = pb.DESCRIPTOR.message_types_by_name
+
+    assert {
+        name: ", ".join(f"{field.number} {field.name} {TYPES[field.type]}" for field in message.fields)
+        for name, message in described.items()
+    } == FIELDS
+
+
+def test_the_service_has_no_package_and_the_methods_of_the_contract() -> None:
+    service = pb.DESCRIPTOR.services_by_name["PushService"]
+
+    assert service.full_name == "PushService"
+    assert {method.name for method in service.methods} == {
+        "ActivateSubscription", "DeactivateSubscription", "Status", "SubscriptionStatus",
+    }  # fmt: skip
+    assert dict(pb.PushType.items()) == {"HTTP_ENDPOINT": 0, "MATTERMOST": 1}

@@ -1,24 +1,31 @@
-"""Logins: whom tokens of an issuer stand for, who is made at the first one, and whose roles follow."""
+"""Logins: whom tokens of an issuer stand for, whose roles follow; and keys of named tokens (reference/tokens.md)."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
+from ams.access.admission import Admission, Bearer, Caller
 from ams.access.key_logins import KeyLogins
 from ams.access.logins import Logins
-from ams.core.clock import ManualClock
-from ams.core.errors import TokenRefused
+from ams.core.clock import ManualClock, Milliseconds, SystemClock
+from ams.core.errors import AlreadyExists, NotAllowed, TokenRefused, UnknownToken
 from ams.core.issuer import RoleRule
-from ams.core.names import BindingName, ProjectId, ProjectName, UserName
+from ams.core.names import BindingName, ProjectId, ProjectName, TokenId, TokenName, UserName
+from ams.core.rights import Right, Rights
 from ams.identity.verifier import CachedToken, Verifier
 from ams.storage.audit.event import AuditEvent
 from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Invalidation
-from ams.storage.registry.records import Principal, Project, User, UserDetails
+from ams.storage.registry.records import NamedToken, Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
+from tests.identity import signing
 from tests.identity.signing import ISSUER, NOW, SAID, Issuers, signed
-from tests.support.administration import make_project, make_user
+from tests.support import program_keys
+from tests.support.administration import ENGINES, make_project, make_user, open_registry_at, url_of
+from tests.support.program_keys import library_token, public_key
+from tests.support.waiting import wait_until_async
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
 RULES = (
@@ -81,7 +88,7 @@ async def memberships(setup: LoginSetup, principal: Principal) -> dict[str, tupl
     return {str(each.project): each.roles for each in user.memberships}
 
 
-async def project(setup: LoginSetup, name: str) -> ProjectId:
+async def project_id(setup: LoginSetup, name: str) -> ProjectId:
     found = await setup.registry.projects.find(ProjectName(name))
     return found.id
 
@@ -97,13 +104,6 @@ async def test_a_bound_identity_logs_in_as_its_user(setup: LoginSetup) -> None:
     assert principal.login.expires_on is not None
     assert principal.login.expires_on >= (NOW + 3600) * 1000
     assert setup.events == []
-
-
-async def test_a_token_that_was_seen_before_stands_for_the_very_same_principal(setup: LoginSetup) -> None:
-    await setup.bind(await make_user(setup.registry, "alice"))
-    shown = token()
-
-    assert await setup.logins.principal(shown) is await setup.logins.principal(shown)
 
 
 async def test_only_so_many_tokens_are_remembered_as_seen(setup: LoginSetup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,9 +188,9 @@ async def test_roles_that_an_administrator_changes_count_for_the_next_request(se
     shown = token()
     await setup.logins.principal(shown)
 
-    await setup.registry.users.add_member(alice.id, await project(setup, "P"), ("publisher",))
+    await setup.registry.users.add_member(alice.id, await project_id(setup, "P"), ("publisher",))
 
-    assert (await setup.logins.principal(shown)).project_roles == {await project(setup, "P"): {"publisher"}}
+    assert (await setup.logins.principal(shown)).project_roles == {await project_id(setup, "P"): {"publisher"}}
 
 
 async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_give(creating: LoginSetup) -> None:
@@ -219,22 +219,12 @@ async def test_nobody_is_made_without_a_role(creating: LoginSetup) -> None:
     assert creating.events == []
 
 
-async def test_a_hundred_first_logins_at_once_make_one_user(creating: LoginSetup) -> None:
-    shown = [token("reader", jti=str(number)) for number in range(100)]
-
-    found = await asyncio.gather(*map(creating.logins.principal, shown))
-
-    assert len({principal.id for principal in found}) == 1
-    assert [event.action for event in creating.events] == ["logins:create"]
-
-
-async def test_the_first_logins_of_two_nodes_make_one_user(creating: LoginSetup) -> None:
+async def test_many_first_logins_at_once_on_two_nodes_make_one_user(creating: LoginSetup) -> None:
     other = LoginSetup([CREATING], registry=creating.registry)
+    logins = (each.login("reader", jti=str(number)) for number in range(50) for each in (creating, other))
 
-    found = await asyncio.gather(creating.login("reader"), other.login("reader"))
-
-    assert len({principal.id for principal in found}) == 1
-    assert len(creating.events + other.events) == 1
+    assert len({principal.id for principal in await asyncio.gather(*logins)}) == 1
+    assert [event.action for event in creating.events + other.events] == ["logins:create"]
 
 
 async def test_a_user_without_its_binding_is_not_given_it_back(creating: LoginSetup) -> None:
@@ -249,23 +239,23 @@ async def test_a_user_without_its_binding_is_not_given_it_back(creating: LoginSe
 async def test_each_new_token_sets_the_roles_in_the_projects_that_rules_name(creating: LoginSetup) -> None:
     await make_project(creating.registry, "OTHER")
     principal = await creating.login("publisher", "reader")
-    await creating.registry.users.add_member(principal.id, await project(creating, "OTHER"), ("consumer",))
+    await creating.registry.users.add_member(principal.id, await project_id(creating, "OTHER"), ("consumer",))
 
     after = await creating.login("reader", jti="2")
 
     assert after.id == principal.id
     assert after.project_roles == {
-        await project(creating, name): frozenset({"consumer"}) for name in ("P", "Q", "OTHER")
+        await project_id(creating, name): frozenset({"consumer"}) for name in ("P", "Q", "OTHER")
     }
     assert [event.action for event in creating.events] == ["logins:create", "logins:roles"]
     assert creating.events[-1].reason == "entitlements of issuer egi"
-    assert (await creating.login(jti="3")).project_roles == {await project(creating, "OTHER"): {"consumer"}}
+    assert (await creating.login(jti="3")).project_roles == {await project_id(creating, "OTHER"): {"consumer"}}
 
 
 async def test_a_token_is_followed_once(creating: LoginSetup) -> None:
     shown = token("reader")
     principal = await creating.logins.principal(shown)
-    place = await project(creating, "P")
+    place = await project_id(creating, "P")
 
     assert await creating.registry.users.set_roles(principal.id, place, ("project_admin",))
 
@@ -274,7 +264,7 @@ async def test_a_token_is_followed_once(creating: LoginSetup) -> None:
 
 
 async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(creating: LoginSetup) -> None:
-    place = await project(creating, "P")
+    place = await project_id(creating, "P")
     await creating.bind(await make_user(creating.registry, "alice", {place: ("project_admin",)}))
 
     assert (await creating.login("reader")).project_roles == {place: {"project_admin"}}
@@ -295,3 +285,212 @@ async def test_a_project_that_is_deleted_keeps_no_role(creating: LoginSetup, mon
     after = await creating.login("other")
 
     assert (after.id, await memberships(creating, after)) == (alice.id, {})
+
+
+CI = TokenName("ci")
+P = ProjectName("P")
+GARDEN = {"project": "P", "topic": "garden"}
+PUBLISH = (Right("topics:publish", "projects/P/topics/garden"),)
+
+
+@pytest.fixture
+def real_clock() -> ManualClock:
+    """A clock at the time that Google's library believes it is."""
+    return ManualClock(SystemClock().wall())
+
+
+@pytest.fixture(params=ENGINES)
+async def either_registry(
+    request: pytest.FixtureRequest, tmp_path: Path, real_clock: ManualClock
+) -> AsyncIterator[Registry]:
+    async with open_registry_at(url_of(request.param, tmp_path), real_clock) as opened:
+        yield opened
+
+
+class KeySetup:
+    """Admission by keys, on a service whose issuers count how often they are asked."""
+
+    def __init__(self, registry: Registry, clock: ManualClock) -> None:
+        self.registry, self.clock = registry, clock
+        self.urls: list[str] = []
+        self.used: list[tuple[TokenId, Milliseconds]] = []
+        remembered: Cache[bytes, CachedToken] = registry.invalidations.new_cache(100)
+        verifier = Verifier(self, None, None, clock, 30, remembered)  # type: ignore[arg-type]  # no issuer is known
+        self.logins = Logins(registry, self, verifier, KeyLogins(registry, clock, 30), None, clock, str)  # type: ignore[arg-type]
+        self.admission = Admission(
+            registry, logins=self.logins, note_use=lambda token, now: self.used.append((token, now)), clock=clock
+        )
+
+    async def by_url(self, url: str) -> None:
+        self.urls.append(url)
+
+    async def of_opaque(self) -> None:
+        return None
+
+    async def key(self, user: User, *, expires_on: int | None = None, rights: Rights | None = None) -> NamedToken:
+        until = None if expires_on is None else Milliseconds(expires_on)
+        made, text = await self.registry.named_tokens.create(
+            user.id, CI, expires_on=until, rights=rights, created_by=None, key=public_key()
+        )
+        assert text == ""
+        return made
+
+    async def admit(self, token: str, action: str = "topics:publish") -> Caller:
+        return await self.admission.admit(action, Bearer(token), P, GARDEN)
+
+    async def refusal(self, token: str) -> str:
+        with pytest.raises(TokenRefused) as refused:
+            await self.admit(token)
+        return refused.value.message
+
+    def signed(self, **said: object) -> str:
+        return program_keys.signed(self.clock.now // 1000, **said)  # type: ignore[arg-type]  # claims are of any type
+
+
+@pytest.fixture
+async def keys(either_registry: Registry, real_clock: ManualClock) -> AsyncIterator[KeySetup]:
+    keys = KeySetup(either_registry, real_clock)
+    yield keys
+    await keys.logins.close()
+
+
+@pytest.fixture
+async def key_project(keys: KeySetup) -> Project:
+    return await make_project(keys.registry)
+
+
+@pytest.fixture
+async def anna(keys: KeySetup, key_project: Project) -> User:
+    return await make_user(keys.registry, "anna", {key_project.id: ("project_admin",)})
+
+
+@pytest.mark.parametrize("audience", [program_keys.AUDIENCE, None], ids=["audience", "scopes"])
+async def test_what_googles_library_signs_logs_in_as_the_user(keys: KeySetup, anna: User, audience: str | None) -> None:
+    pytest.importorskip("google.oauth2.service_account")
+    made = await keys.key(anna)
+
+    caller = await keys.admit(library_token(audience=audience))
+
+    assert (caller.name, caller.is_reduced) == ("anna", False)
+    assert (caller.login.name, caller.login.token) == ("ci", made.id)
+    assert keys.used == [(made.id, keys.clock.wall())]
+    assert keys.urls == []
+
+
+async def test_a_token_that_was_seen_costs_no_look_into_the_registry(keys: KeySetup, anna: User) -> None:
+    await keys.key(anna)
+    token = keys.signed()
+    assert keys.logins.known(token) is None
+    callers: list[Caller] = []
+
+    async def is_known() -> bool:  # a node also hears of its own changes, a moment later, and forgets
+        callers.append(await keys.admit(token))
+        return keys.logins.known(token) is not None
+
+    await wait_until_async(is_known)
+    first, used, known = callers[-1], len(keys.used), keys.logins.known(token)
+
+    assert known.login is first.login
+    assert keys.admission.is_still(Bearer(token), first.login)
+    assert (await keys.admit(token)).login is first.login
+    assert len(keys.used) == used + 2
+
+
+async def test_it_has_the_rights_and_the_end_of_the_named_token(keys: KeySetup, anna: User) -> None:
+    end = keys.clock.now + 120_000
+    await keys.key(anna, expires_on=end, rights=PUBLISH)
+    token = keys.signed()
+
+    caller = await keys.admit(token)
+
+    assert caller.is_reduced
+    assert caller.login.expires_on == end
+    with pytest.raises(NotAllowed, match="The token is not good for this"):
+        await keys.admit(token, "topics:delete")
+    keys.clock.advance(120_000)
+    for each in (token, keys.signed()):
+        assert await keys.refusal(each) == "The token has expired"
+
+
+async def test_it_ends_with_what_was_signed_and_another_one_is_good_again(keys: KeySetup, anna: User) -> None:
+    await keys.key(anna)
+    token = keys.signed(exp=keys.clock.now // 1000 + 60)
+    caller = await keys.admit(token)
+    assert caller.login is not None
+
+    keys.clock.advance(91_000)
+
+    assert await keys.refusal(token) == "The token has expired"
+    with pytest.raises(TokenRefused):
+        keys.admission.is_still(Bearer(token), caller.login)
+    assert (await keys.admit(keys.signed())).name == "anna"
+
+
+async def test_a_revoked_key_opens_nothing_at_once(keys: KeySetup, anna: User) -> None:
+    await keys.key(anna)
+    token = keys.signed()
+    caller = await keys.admit(token)
+    assert caller.login is not None
+
+    await keys.registry.named_tokens.revoke(anna.id, CI)
+
+    reason = "The token's key is not known: it was revoked, or is of another service"
+    assert not keys.admission.is_still(Bearer(token), caller.login)
+    assert await keys.refusal(token) == reason
+    assert await keys.refusal(keys.signed()) == reason
+    assert keys.urls == []
+
+
+async def test_a_look_up_under_way_does_not_revive_a_revoked_key(keys: KeySetup, anna: User) -> None:
+    await keys.key(anna)
+    token = keys.signed()
+
+    await asyncio.gather(
+        *(keys.logins.principal(token) for _ in range(10)),
+        keys.registry.named_tokens.revoke(anna.id, CI),
+        *(keys.logins.principal(token) for _ in range(10)),
+        return_exceptions=True,
+    )
+
+    assert keys.logins.known(token) is None
+    assert await keys.refusal(token)
+
+
+async def test_a_bad_one_is_refused_without_an_issuer(keys: KeySetup, anna: User) -> None:
+    """Each reason is told in tests/identity/test_tokens.py."""
+    await keys.key(anna)
+    token = keys.signed(by=program_keys.private_key("two"))
+
+    assert [await keys.refusal(token) for _ in range(2)] == ["The token's signature is wrong"] * 2
+    assert keys.logins.known(token) is None
+    assert keys.urls == []
+
+
+async def test_what_names_no_key_of_ours_is_an_issuers(keys: KeySetup, anna: User) -> None:
+    await keys.key(anna)
+
+    for token in (signing.signed(), signing.signed(kid="0f" * 20), signing.signed(kid="a")):
+        assert (await keys.refusal(token)).startswith("The token is of an issuer that is not known here")
+    assert keys.urls == [signing.ISSUER.url] * 3
+
+
+async def test_no_text_opens_what_a_key_opens(keys: KeySetup, anna: User) -> None:
+    made = await keys.key(anna)
+
+    for text in ("", "0f" * 32, public_key().id, public_key().pem, made.id, "ci"):
+        with pytest.raises(UnknownToken):
+            await keys.admission.admit("topics:publish", Bearer(text or "0"), P, GARDEN)
+        assert await keys.registry.users.principal(text) is None
+
+
+async def test_a_key_is_of_one_token_until_that_is_revoked(keys: KeySetup, anna: User) -> None:
+    bert = await make_user(keys.registry, "bert")
+    made = await keys.key(anna)
+
+    with pytest.raises(AlreadyExists, match=r"^The key is another token's already$"):
+        await keys.key(bert)
+
+    assert made.key_id == public_key().id
+    assert await keys.registry.named_tokens.find(anna.id, CI) == made
+    await keys.registry.named_tokens.revoke(anna.id, CI)
+    assert (await keys.key(bert)).user == "bert"

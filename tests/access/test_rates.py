@@ -1,15 +1,20 @@
+"""Limits of users and projects: rates of requests, shared fairly, and slots of what lasts."""
+
+import contextlib
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.access.admission import Caller
+from ams.access.quota_slots import QuotaSlots
 from ams.access.rates import Rate, Rates, SharedRate
 from ams.core.clock import ManualClock
-from ams.core.errors import RateLimited
+from ams.core.errors import QuotaExceeded, RateLimited
 from ams.core.names import ProjectId, ProjectName, UserId, UserName
-from ams.core.quotas import REQUESTS, Quotas
+from ams.core.quotas import REQUESTS, STREAMS, Limits, Quotas
 from ams.storage.registry.records import Project
 
 
@@ -27,14 +32,6 @@ STEPS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 30)), max_size=3
 """What happens: so many milliseconds pass, then so many requests come at once."""
 
 
-def running_sums(grants: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    sums, total = [], 0
-    for moment, count in grants:
-        total += count
-        sums.append((moment, total))
-    return sums
-
-
 @given(st.integers(1, 20), STEPS)
 def test_a_seconds_worth_and_what_time_earns_is_given_no_more(per_second: int, steps: list[tuple[int, int]]) -> None:
     """The bucket as everybody draws it, filled drop by drop, grants the same."""
@@ -45,30 +42,9 @@ def test_a_seconds_worth_and_what_time_earns_is_given_no_more(per_second: int, s
         clock.advance(milliseconds)
         drops = min(full, drops + milliseconds * per_second)
         granted = min(wanted, drops // 1000)
+        assert [rate.allows("k") for _ in range(50)] == [drops >= 1000] * 50, "asking takes nothing"
         assert taken(rate, "k", wanted) == granted
         drops -= granted * 1000
-
-
-@given(st.integers(1, 20), STEPS)
-def test_asking_without_taking_changes_nothing(per_second: int, steps: list[tuple[int, int]]) -> None:
-    clock = ManualClock()
-    patient, hasty = Rate(per_second, clock), Rate(per_second, clock)
-    for milliseconds, wanted in steps:
-        clock.advance(milliseconds)
-        for _ in range(50):
-            hasty.allows("k")
-        assert taken(patient, "k", wanted) == taken(hasty, "k", wanted)
-
-
-@pytest.mark.parametrize("per_second", [1, 2, 3, 7, 1000, 100_000])
-def test_a_second_later_there_is_room_again(per_second: int) -> None:
-    clock = ManualClock()
-    rate = Rate(per_second, clock)
-    assert taken(rate, "k", per_second + 10) == per_second
-
-    clock.advance(1000)
-
-    assert taken(rate, "k", per_second + 10) == per_second
 
 
 def test_the_time_of_day_does_not_matter() -> None:
@@ -79,20 +55,6 @@ def test_the_time_of_day_does_not_matter() -> None:
     assert not rate.allows("k")
     clock.step(2 * 86_400_000)
     assert not rate.allows("k")
-
-
-def test_keys_do_not_share_and_what_is_full_again_is_forgotten() -> None:
-    clock = ManualClock()
-    rate = Rate(1, clock)
-    for second in range(20):
-        for number in range(1000):
-            assert rate.allows(f"{second}-{number}")
-            rate.take(f"{second}-{number}")
-        clock.advance(1000)
-
-    assert len(rate) < 3000
-    rate.take("last")
-    assert not rate.allows("last")
 
 
 def asked(rate: SharedRate, user: str, project: str = "P") -> bool:
@@ -122,7 +84,7 @@ def test_all_users_together_never_have_more_than_the_rate(per_second: int, steps
         grants.append((clock.monotonic(), int(asked(shared, user))))
 
     for first, (began, _) in enumerate(grants):
-        for ended, total in running_sums(grants[first:]):
+        for (ended, _), total in zip(grants[first:], accumulate(count for _, count in grants[first:]), strict=True):
             assert total <= per_second + (ended - began) * per_second / 1000
 
 
@@ -182,34 +144,18 @@ def test_what_some_leave_of_their_shares_goes_to_the_others(per_second: int, pau
         assert each >= SECONDS * share / 2
 
 
-@settings(max_examples=20)
-@given(st.integers(2, 30), st.integers(2, 5))
-def test_users_who_all_ask_without_pause_get_the_same(per_second: int, users: int) -> None:
-    got = demanded(per_second, [10] * users)
-
-    fair = SECONDS * per_second / users
-    assert all(abs(each - fair) <= per_second + 2 for each in got)
-    assert sum(got) >= 0.9 * SECONDS * per_second - users
-
-
-def test_one_who_wants_much_has_what_many_who_want_little_leave() -> None:
-    got = demanded(60, [20] + [1800] * 19)
-
-    assert sum(got) >= 0.95 * SECONDS * 60
-    assert all(each == 12 for each in got[1:])
-
-
-def test_projects_do_not_share_and_those_that_nobody_asks_are_forgotten() -> None:
+def test_keys_and_projects_do_not_share_and_those_that_nobody_asks_are_forgotten() -> None:
     clock = ManualClock()
-    shared = SharedRate(1, clock)
-    for second in range(20):
-        for number in range(1000):
-            assert asked(shared, "a", f"{second}-{number}")
-        clock.advance(1000)
+    rate, shared = Rate(1, clock), SharedRate(1, clock)
+    for key in (f"{second}-{number}" for second in range(20) for number in range(1000)):
+        if key.endswith("-0"):
+            clock.advance(1000)
+        assert taken(rate, key, 1) == 1
+        assert asked(shared, "a", key)
 
+    assert len(rate) < 3000
     assert len(shared) < 7000
-    assert asked(shared, "a", "P")
-    assert not asked(shared, "a", "P")
+    assert (taken(rate, "P", 2), [asked(shared, "a", "P") for _ in range(2)]) == (1, [True, False])
 
 
 def caller(request: str) -> Caller:
@@ -273,3 +219,26 @@ def test_a_project_with_a_rate_of_its_own_goes_by_that() -> None:
     clock.advance(1000)
     wide = replace(own, project=replace(own.here, quotas={REQUESTS: 2}))
     assert counted(rates, wide, wide, wide) == ["", "", of_project(2)]
+
+
+def project_with(name: str, quotas: Limits) -> Project:
+    return Project(ProjectId(name), ProjectName(name), "", 0, 0, None, None, quotas)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "most"), [(0, {}, 9), (2, {}, 2), (2, {STREAMS: 3}, 3), (2, {STREAMS: 0}, 9)]
+)
+def test_a_project_has_as_many_as_its_quota_says_and_others_do_not_notice(default: int, own: Limits, most: int) -> None:
+    slots, here, other = QuotaSlots(Quotas({STREAMS: default}), STREAMS), project_with("P", own), project_with("Q", {})
+    with contextlib.ExitStack() as stack:
+        for _ in range(most):
+            stack.enter_context(slots.taken(here))
+        assert slots.used(here.id) == most
+        with slots.taken(other):
+            assert slots.used(other.id) == 1
+        if most < 9:
+            with pytest.raises(QuotaExceeded, match=f"Quota streams of the project is exceeded: its limit is {most}"):
+                stack.enter_context(slots.taken(here))
+    with contextlib.suppress(KeyError), slots.taken(here):
+        raise KeyError
+    assert (slots.used(here.id), slots.used(other.id)) == (0, 0)

@@ -1,4 +1,4 @@
-"""From a certificate to a token: each step in its order, by real certificates, a real store and a real service."""
+"""From a certificate to a token: each step in its order, and how services are asked for one user's token."""
 
 import asyncio
 import re
@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
@@ -20,11 +19,11 @@ from ams.authn.services import Services
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
-from ams.authn.values import Binding, Peer, Presented
+from ams.authn.values import API_KEY, HEADERS, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
 from ams.core.attempts import Attempts
-from ams.core.clock import ManualClock
+from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
-from ams.core.errors import AmsError, RateLimited, ServiceTimeout
+from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
 from ams.outgoing.guard import Guard, trust
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import AuditRecords
@@ -32,7 +31,8 @@ from ams.storage.audit.trail import FileTrail, events_in
 from ams.storage.database.database import sqlite_url
 from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 from tests.support.authorities import NOW, Authority, Credentials, Subject
-from tests.support.receiver import Receiver, answers, is_silent, receiver, waits
+from tests.support.receiver import Behaviour, Receiver, answers, is_silent, receiver, sends, sends_and_ends, waits
+from tests.support.waiting import wait_until_async
 
 SECRET = "the-key-of-the-certificate-service"
 TOKEN = "the-token-of-jane"
@@ -84,31 +84,27 @@ class LoginService:
             )
         )  # fmt: skip
 
+    async def service_type(self) -> ServiceType:
+        found = await self.store.service_types.find("ams")
+        assert found is not None
+        return found
+
     async def reach(self) -> None:
         """Make the auth method."""
-        service_type = await self.store.service_types.find("ams")
-        assert service_type is not None
         fields = AuthMethodFields(host="localhost", port=self.world.service.port, headers={"x-api-key": SECRET})
-        await AuthMethods(self.store).create(service_type, fields)
+        await AuthMethods(self.store).create(await self.service_type(), fields)
 
-    async def reach_by(self, key: str) -> None:
-        """Change what the service is asked with."""
-        service_type = await self.store.service_types.find("ams")
-        assert service_type is not None
-        methods = AuthMethods(self.store)
-        found = await methods.get(service_type, "localhost")
-        await methods.update(found, AuthMethodFields(headers={"x-api-key": key}))
-
-    async def bind(self, certificate: x509.Certificate, name: str = "jane", **other: str) -> Binding:
+    async def bind(self, certificate: x509.Certificate, name: str = "jane") -> Binding:
         """Bind a certificate."""
-        service_type = await self.store.service_types.find("ams")
-        assert service_type is not None
-        identifier = of_certificate(certificate.subject)
         fields = BindingFields(
-            service_uuid=service_type.uuid, host="localhost", auth_identifier=identifier, unique_key="u-1",
-            auth_type="x509",
+            service_uuid=(await self.service_type()).uuid, host="localhost", unique_key="u-1", auth_type="x509",
+            auth_identifier=of_certificate(certificate.subject),
         )  # fmt: skip
-        return await Bindings(self.store).create(name, msgspec.structs.replace(fields, **other))
+        return await Bindings(self.store).create(name, fields)
+
+    async def rebind(self, **changes: str) -> None:
+        """Change Jane's binding."""
+        await Bindings(self.store).update(await self.binding(), BindingFields(**changes))
 
     async def all(self) -> None:
         """Make all that Jane needs."""
@@ -175,9 +171,7 @@ async def test_every_step_is_taken_in_its_order_and_says_what_is_missing(site: L
     assert await site.error(jane) == (404, "Service-type was not found")
     await site.offer("other")
     assert await site.error(jane) == (422, "Auth type: x509 is not yet supported.Supported:[other]")
-    found = await site.store.service_types.find("ams")
-    assert found is not None
-    await site.store.service_types.delete(found.uuid)
+    await site.store.service_types.delete((await site.service_type()).uuid)
     await site.offer()
     assert await site.error(jane, "elsewhere") == (404, "Host was not found")
     assert await site.error(jane) == (404, "Auth method was not found")
@@ -196,7 +190,7 @@ async def test_a1_a_binding_that_is_given_another_user_logs_in_as_that_one(site:
     await site.all()
     await site.ask()
 
-    await Bindings(site.store).update(await site.binding(), BindingFields(unique_key="u-2"))
+    await site.rebind(unique_key="u-2")
     await site.ask()
 
     asked = [head.split()[1] for head in site.world.service.heads]
@@ -239,7 +233,7 @@ async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then
     new = site.world.authority.signs((("O", "Acme"), ("CN", "Jane of today")))
     identifier = of_certificate(new.certificate.subject)
 
-    await Bindings(site.store).update(await site.binding(), BindingFields(auth_identifier=identifier))
+    await site.rebind(auth_identifier=identifier)
 
     assert await site.ask(new) == TOKEN
     assert await site.error() == (404, "Binding was not found")
@@ -284,7 +278,7 @@ async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(si
     await Bindings(site.store).update(binding, BindingFields(issuer="CN=Other CA"))
     assert await site.error() == (403, "Your certificate is of another issuer than this binding names")
 
-    await Bindings(site.store).update(await site.binding(), BindingFields(issuer="CN=Grid CA"))
+    await site.rebind(issuer="CN=Grid CA")
     assert await site.ask() == TOKEN
 
 
@@ -298,13 +292,17 @@ async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(site: LoginSer
     assert site.login.results == {"done": 0, "refused": 0, "failed": 1}
 
 
-async def test_logins_of_one_user_at_one_time_are_one_request(site: LoginService) -> None:
+async def test_logins_of_one_user_at_one_time_are_one_request_whoever_goes_away_meanwhile(site: LoginService) -> None:
     await site.all()
     await site.ask()
     site.world.service.heads.clear()
     site.world.service.behaviour = waits(0.5, GOOD)  # long enough for all of them to come
 
-    assert await asyncio.gather(*(site.ask() for _ in range(20))) == [TOKEN] * 20
+    first, *others = (asyncio.create_task(site.ask()) for _ in range(20))
+    await wait_until_async(lambda: site.world.service.heads)
+    first.cancel()
+
+    assert await asyncio.gather(*others) == [TOKEN] * 19
     assert len(site.world.service.heads) == 1
     await site.ask()
     assert len(site.world.service.heads) == 2
@@ -318,27 +316,17 @@ async def test_a_token_is_used_again_for_as_long_as_is_set_and_for_its_user_only
 
     site.clock.advance(999)
     assert await site.ask() == TOKEN
-    await Bindings(site.store).update(await site.binding(), BindingFields(unique_key="u-2"))
+    await site.rebind(unique_key="u-2")
     assert await site.ask() == "another"
-    await Bindings(site.store).update(await site.binding(), BindingFields(unique_key="u-1"))
+    await site.rebind(unique_key="u-1")
     assert await site.ask() == TOKEN
     site.clock.advance(1)
     assert await site.ask() == "another"
     site.world.service.behaviour = answers('{"token": "a third"}')
-    await site.reach_by("another key")
+    methods = AuthMethods(site.store)
+    method = await methods.get(await site.service_type(), "localhost")
+    await methods.update(method, AuthMethodFields(headers={"x-api-key": "another key"}))
     assert await site.ask() == "a third"
-
-
-async def test_who_goes_away_while_others_wait_for_the_same_user_takes_nothing_from_them(site: LoginService) -> None:
-    await site.all()
-    await site.ask()
-    site.world.service.behaviour = waits(0.05, GOOD)
-    first, second = (asyncio.create_task(site.ask()) for _ in range(2))
-    await asyncio.sleep(0.01)
-
-    first.cancel()
-
-    assert await second == TOKEN
 
 
 @made_with(per_minute=3)
@@ -411,3 +399,159 @@ async def test_no_token_and_no_secret_is_in_any_line_of_any_log(site: LoginServi
     assert re.search("could not|answered|was not", written)
     assert SECRET not in written
     assert TOKEN not in written
+
+
+PATHS = {"ams": "/v1/users:byUUID/{{identifier}}", "web-api": "/api/{{identifier}}/{{identifier}}?key={{access_key}}"}
+FIELDS = {"ams": "token", "web-api": "api_key"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with receiver(tmp_path_factory.mktemp("service"), GOOD, keeps=True) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running: Receiver) -> Receiver:
+    running.behaviour = GOOD
+    running.heads.clear()
+    running.connections = 0
+    return running
+
+
+@pytest.fixture
+async def services(service: Receiver) -> AsyncIterator[Services]:
+    asked = Services(PATHS, FIELDS, trust(service.ca), seconds=30)
+    yield asked
+    await asked.close()
+
+
+def service_type(kind: str = "ams") -> ServiceType:
+    return ServiceType(
+        uuid=ServiceTypeId("s-1"), name="ams", hosts=("localhost",), auth_types=("x509",), auth_method=HEADERS,
+        type=kind, created_on=Milliseconds(0),
+    )  # fmt: skip
+
+
+def method(service: Receiver, **other: object) -> AuthMethod:
+    given = {
+        "uuid": "m-1", "service_uuid": "s-1", "host": "localhost", "port": service.port, "type": HEADERS,
+        "headers": {"x-api-key": SECRET}, "created_on": 0,
+    }  # fmt: skip
+    return AuthMethod(**given | other)  # type: ignore[arg-type]  # tests name fields freely
+
+
+async def test_a_user_is_asked_for_by_id_with_the_auth_methods_headers(service: Receiver, services: Services) -> None:
+    assert await services.token(service_type(), method(service), "u-1") == TOKEN
+
+    [head] = service.heads
+    assert head.decode() == (
+        f"GET /v1/users:byUUID/u-1 HTTP/1.1\r\nHost: localhost:{service.port}\r\nAccept: application/json\r\n"
+        f"x-api-key: {SECRET}\r\n\r\n"
+    )
+
+
+async def test_a17_ids_and_keys_are_percent_encoded_in_paths(service: Receiver, services: Services) -> None:
+    service.behaviour = answers('{"api_key": "t-2"}')
+    asked = method(service, type=API_KEY, access_key="k/ü&?", headers={})
+
+    assert await services.token(service_type("web-api"), asked, "a b/../c#") == "t-2"
+
+    target = service.heads[0].split()[1]
+    assert target == b"/api/a%20b%2F..%2Fc%23/a%20b%2F..%2Fc%23?key=k%2F%C3%BC%26%3F"
+
+
+async def test_a17_a_user_that_is_gone_is_not_found(service: Receiver, services: Services) -> None:
+    service.behaviour = answers('{"error": {"message": "User with uuid u-1 of somewhere"}}', "404 Not Found")
+    with pytest.raises(NotFound, match=r"^User was not found$"):
+        await services.token(service_type(), method(service), "u-1")
+
+
+FIELD = "The specified retrieval field: `token` was not found in the response body of the service type"
+NOT_JSON, UNASKED = "The answer of the service is not JSON", "The service could not be asked: "
+SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+TOO_LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + bytes(5_000_000)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "text"),
+    [
+        (answers("secret details", "500 Internal Server Error"), "The service answered with status 500"),
+        (answers("secret details", "401 Unauthorized"), "The service answered with status 401"),
+        (answers("", "302 Found", "Location: https://localhost/else"), "The service answered with status 302"),
+        (answers("<html>secret details</html>"), NOT_JSON),
+        (answers(""), NOT_JSON),
+        (sends(b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"token": "\xff"'), NOT_JSON),
+        *((answers(body), FIELD) for body in ("{}", '["token"]', '{"token": ""}', '{"token": 7}', '{"token": null}')),
+        (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), UNASKED + "The answer is not HTTP/1.1"),
+        (sends_and_ends(b""), UNASKED + "The connection was closed"),
+        (sends_and_ends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"), UNASKED + "The connection was closed"),
+        (sends(SWITCHING), UNASKED + "The service wants to speak another protocol"),
+        (sends(TOO_LONG), UNASKED + "The answer is too long"),
+    ],
+)
+async def test_a17_any_other_answer_is_a_failed_service_in_our_words(
+    service: Receiver, services: Services, behaviour: Behaviour, text: str
+) -> None:
+    service.behaviour = behaviour
+
+    with capture_logs() as logs, pytest.raises(ServiceFailed) as failed:
+        await services.token(service_type(), method(service), "u-1")
+
+    assert failed.value.message == text
+    assert [each["reason"] for each in logs if each["event"] == "a service gave no token"] == [text]
+    assert not any(SECRET in str(each) or "secret details" in str(each) for each in logs)
+    assert services.failures == 1
+
+
+@pytest.mark.parametrize("behaviour", [is_silent, waits(1.0, GOOD), sends(b"HTTP/1.1 200 OK\r\nContent-Le")])
+async def test_a17_a_service_that_answers_too_late_is_a_timeout(service: Receiver, behaviour: Behaviour) -> None:
+    service.behaviour = behaviour
+    impatient = Services(PATHS, FIELDS, trust(service.ca), seconds=0.1)
+
+    with pytest.raises(ServiceTimeout, match=r"^The service did not answer in time$"):
+        await impatient.token(service_type(), method(service), "u-1")
+    await impatient.close()
+
+
+async def test_a_service_that_is_not_there_is_said_to_be_so(service: Receiver, services: Services) -> None:
+    for asked in (method(service, port=1), method(service, host="nowhere.invalid"), method(service, host="..")):
+        with pytest.raises(ServiceFailed, match="^The service could not be asked: "):
+            await services.token(service_type(), asked, "u-1")
+
+
+async def test_a17_a_service_is_believed_by_its_certificate_only(service: Receiver) -> None:
+    stranger = Services(PATHS, FIELDS, trust(), seconds=5)
+    with pytest.raises(ServiceFailed, match="^The service could not be asked: TLS: "):
+        await stranger.token(service_type(), method(service), "u-1")
+
+    trusting = Services(PATHS, FIELDS, trust(verify=False), seconds=5)
+    assert await trusting.token(service_type(), method(service, host="127.0.0.1"), "u-1") == TOKEN
+    await trusting.close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"headers": {"x-api-key": "a\r\nx-other: b"}}, {"headers": {"x\n": "a"}}, {"headers": {"x": "ключ"}},
+        {"host": "local\r\nhost"}, {"type": API_KEY, "access_key": "\ud800"},
+    ],
+)  # fmt: skip
+async def test_odd_auth_methods_reach_nobody(service: Receiver, services: Services, other: dict[str, object]) -> None:
+    with pytest.raises(ServiceFailed, match="^The auth method holds what cannot be sent$"):
+        await services.token(service_type("web-api" if "access_key" in other else "ams"), method(service, **other), "u")
+    assert not service.heads
+
+
+async def test_an_auth_method_sets_no_headers_of_the_connection(service: Receiver, services: Services) -> None:
+    headers = {"Host": "elsewhere", "Content-Length": "9", "Accept-Encoding": "gzip", "X-Mine": "ü"}
+
+    await services.token(service_type(), method(service, headers=headers), "u-1")
+
+    lines = service.heads[0].decode("latin-1").split("\r\n")[1:-2]
+    assert lines == [f"Host: localhost:{service.port}", "Accept: application/json", "X-Mine: ü"]
+
+
+async def test_a_type_without_path_or_field_is_the_operators_to_mend(service: Receiver, services: Services) -> None:
+    with pytest.raises(Unavailable, match=r"^Backend error$"):
+        await services.token(service_type("custom"), method(service), "u-1")

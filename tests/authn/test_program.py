@@ -1,19 +1,18 @@
-"""`ams authn serve` as a program: a first start, what is in its folder, an orderly end; and beside AMS."""
+"""`ams authn serve`: settings, also those of the reference (contract 11); a first start, its folder, its end."""
 
 import asyncio
 import contextlib
-import datetime
 import json
 import os
 import signal
 import socket
-import sqlite3
 import ssl
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,22 +20,169 @@ import pytest
 from ams.authn.assembly import AuthnFolder, bearable
 from ams.authn.program import Running, running
 from ams.authn.settings import AuthnSettings
-from ams.authn.store import Store
-from ams.authn.store.tables import audit
-from ams.core.clock import ManualClock
+from ams.authn.settings_import import WITHOUT_MONGO, WITHOUT_OIDC, converted, imported
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
-from ams.storage.audit.logins import EACH
-from ams.storage.audit.records import AuditRecords
-from ams.storage.database.database import sqlite_url
 from ams.storage.folder import Folder
-from tests.storage.audit.events import event
-from tests.support.authorities import DAY, NOW, YEARS, Authority, Credentials
-from tests.support.receiver import answers, receiver
-from tests.support.waiting import wait_until, wait_until_async
+from tests.support.waiting import wait_until
 
-MILLISECOND = datetime.timedelta(milliseconds=1)
+NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
+JSON: dict[str, Any] = {
+    "service_port": 8081, "mongo_host": "localhost", "mongo_db": "argo_auth",
+    "certificate_authorities": "/etc/grid-security/certificates", "certificate": "c.pem", "certificate_key": "c.key",
+    "service_token": "s3cret", "supported_auth_types": ["x509", "oidc"],
+    "supported_auth_methods": ["api-key", "headers"], "supported_service_types": ["ams", "web-api", "custom"],
+    "service_types_paths": {"ams": "/v1/users:byUUID/{{identifier}}}"},
+    "service_types_retrieval_fields": {"ams": "token"}, "verify_ssl": True, "trust_unknown_cas": False,
+    "verify_certificate": True, "client_cert_host_verification": True, "syslog_enabled": True,
+    "server_read_timeout": 6, "server_header_read_timeout": 7, "server_write_timeout": 16, "server_idle_timeout": 61,
+}  # fmt: skip
+
+
+def written(path: Path, content: Any) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"port": "many"}, "--port: 'many' is not a good value"),
+        ({"client_ca": ""}, "--client-ca is needed"),
+        ({"key": ""}, "--cert and --key go together"),
+        ({"tls_self_signed": True}, "either --cert and --key or --tls-self-signed"),
+        ({"secrets_key": "12"}, "64 hex digits"),
+        ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
+        ({"registry": "mongodb://h"}, "registry is sqlite or postgresql"),
+        ({"service_types_paths": "[]"}, "is not a good value"),
+        ({"supported_auth_methods": "kerberos"}, "supported_auth_methods is of api-key, headers"),
+        ({"server_read_timeout": "0"}, "must be positive"),
+        ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"),
+        ({"max_connections": "0"}, "must be positive"),
+        ({"ams_endpoint": "ams.example"}, "ams_endpoint is a base URL without a user and password"),
+        ({"ams_endpoint": "https://user:s3cret@ams.example"}, "https://ams.example, not https://ams.example$"),
+        ({"proxy_protocol": True}, "proxy_protocol and proxies go together"),
+        ({"proxies": "127.0.0.0/8"}, "proxy_protocol and proxies go together"),
+        ({"proxy_header": "X"}, "proxy_header and proxy_names go together"),
+        ({"proxy_header": "X", "proxy_names": "nobody"}, "no distinguished name"),
+        ({"proxy_protocol": True, "proxies": "x"}, "proxies is of networks"),
+        ({"proxy_protocol": True, "proxies": "::/0", "proxy_header": "X", "proxy_names": "CN=x"}, "exclude each other"),
+        ({"supported_auth_types": "x509,oidc"}, "oidc is not spoken here"),
+    ],
+)
+def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
+    with pytest.raises(BadSettings, match=text):
+        AuthnSettings.load(flags, NEEDED)
+
+
+def test_the_management_key_of_clients_is_not_taken_for_the_file_of_the_servers_own() -> None:
+    assert AuthnSettings.load({}, NEEDED | {"AMS_AUTHN_KEY": "a management key"}).key == "c.key"
+
+
+def test_variables_that_are_no_settings_are_told() -> None:
+    told: list[str] = []
+    AuthnSettings.load(
+        {}, NEEDED | {"AMS_AUTHN_PORTT": "1", "AMS_AUTHN_ENDPOINT": "https://h", "AMS_TOKEN": "t"}, warn=told.append
+    )
+
+    assert told == ["unknown setting AMS_AUTHN_PORTT in the environment is ignored"]
+
+
+@pytest.mark.parametrize("flag", [{"trust_unknown_cas": True}, {"verify_certificate": False}, {"verify_ssl": False}])
+def test_a9_what_lets_anybody_in_needs_a_switch_of_its_own(flag: dict[str, object]) -> None:
+    with pytest.raises(BadSettings, match="--development"):
+        AuthnSettings.load(flag, NEEDED)
+    assert AuthnSettings.load(flag | {"development": True}, NEEDED).development
+
+
+def test_a9_the_defaults_are_secure_and_there_is_no_default_token() -> None:
+    settings = AuthnSettings.load({}, NEEDED)
+    assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
+    assert (settings.service_token, settings.revocation, settings.development) == ("", "refuse", False)
+
+
+def test_a_configuration_of_the_reference_is_read_and_what_it_has_beside_settings_is_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
+
+    assert told == [WITHOUT_MONGO, WITHOUT_OIDC, "colour has no counterpart"]
+    assert settings == AuthnSettings(
+        host="0.0.0.0", port=8081, cert="c.pem", key="c.key", client_ca="/etc/grid-security/certificates",
+        service_token="s3cret", service_types_paths=(("ams", "/v1/users:byUUID/{{identifier}}"),),
+        service_types_retrieval_fields=(("ams", "token"),), client_cert_host_verification=True,
+        log_facilities="console,syslog", server_read_timeout=6.0, server_header_read_timeout=7.0,
+        server_write_timeout=16.0, server_idle_timeout=61.0,
+    )  # fmt: skip
+
+
+def test_a9_missing_switches_are_secure_and_open_ones_stop_the_start(tmp_path: Path) -> None:
+    missing = {key: value for key, value in JSON.items() if not key.startswith(("verify", "trust"))}
+    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", missing))
+    assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
+
+    with pytest.raises(BadSettings, match="trust_unknown_cas = true lets anybody"):
+        AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
+
+
+@pytest.mark.parametrize("key", [key for key in JSON if key not in ("syslog_enabled",)][:12])
+def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -> None:
+    with pytest.raises(Unusable) as raised:
+        converted({name: value for name, value in JSON.items() if name != key})
+    assert str(raised.value) == f"config object contains empty fields. empty value for field: {key}"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "Something went wrong while marshaling the json data. Error: "),
+        ("[]", "Something went wrong while marshaling the json data. Error: this is no JSON object"),
+        (JSON | {"service_port": "x"}, "marshaling the json data. Error: service_port is of another type"),
+        (JSON | {"service_types_paths": {"ams": 1}}, "Error: service_types_paths is of another type"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content: Any, text: str) -> None:
+    with pytest.raises(Unusable, match=text):
+        AuthnSettings.load({}, {}, written(tmp_path / "c.json", content))
+    with pytest.raises(Unusable, match=r"open .*none\.json: no such file or directory"):
+        AuthnSettings.load({}, {}, str(tmp_path / "none.json"))
+
+
+def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_path: Path) -> None:
+    found = imported(json.dumps(JSON | {"colour": "blue"}))
+
+    assert found is not None
+    assert WITHOUT_OIDC in found.notes
+    assert "colour has no counterpart" in found.notes
+    assert tomllib.loads(found.toml)["supported_auth_types"] == ["x509"]
+    path = written(tmp_path / "a.toml", found.toml)
+    assert AuthnSettings.load({}, {}, path) == AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON))
+
+
+def test_a9_the_import_says_what_the_service_will_not_start_with_and_takes_no_other_file() -> None:
+    found = imported(json.dumps(JSON | {"trust_unknown_cas": True, "verify_certificate": False}))
+    assert found is not None
+    assert sum("only with development = true" in note for note in found.notes) == 2
+    assert [imported(text) for text in ("{", "[]", '{"port": 443, "store_host": "x"}')] == [None] * 3
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = AuthnSettings.load({"service_token": "s3cret", "registry_password": "s3cret"}, NEEDED)
+    assert "s3cret" not in repr(settings)
+    assert "s3cret" not in str(settings.shown())
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    text = Path("docs/reference/authn-settings.md").read_text(encoding="utf-8")
+
+    for name, variable, value, told in AuthnSettings().shown():
+        default = f"`{value}`" if value else ""
+        assert f"| `{name}` | `{variable}` | {default} | {told} |" in text
+    assert len(AuthnSettings.fields()) == sum(
+        line.startswith("| `") and "`AMS_AUTHN_" in line for line in text.splitlines()
+    )
+
+
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
 
 
@@ -47,18 +193,12 @@ def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
-def settings_in(folder: Path, **more: object) -> AuthnSettings:
-    """Return settings of a service in a folder, on free ports and with a certificate of its own."""
-    usual = {"data": str(folder / "data"), "port": 0, "ops_port": 0, "tls_self_signed": True, "client_ca": str(folder)}
-    return AuthnSettings(**usual | more)  # type: ignore[arg-type]  # tests name settings freely
-
-
 @contextlib.asynccontextmanager
-async def serving(
-    folder: Path, *, clock: ManualClock | None = None, **more: object
-) -> AsyncIterator[tuple[Running, str]]:
-    """Run a service in this process; gives it, and the file of its CA."""
-    async with running(settings_in(folder, **more), Supervisor(), clock=clock) as run:
+async def serving(folder: Path, **more: object) -> AsyncIterator[tuple[Running, str]]:
+    """Run a service in this process, on free ports and with a certificate of its own; gives it, and its CA's file."""
+    usual = {"data": str(folder / "data"), "port": 0, "ops_port": 0, "tls_self_signed": True, "client_ca": str(folder)}
+    settings = AuthnSettings(**usual | more)  # type: ignore[arg-type]  # tests name settings freely
+    async with running(settings, Supervisor()) as run:
         yield run, str(folder / "data" / "authn-tls" / "ca.pem")
 
 
@@ -101,83 +241,6 @@ def test_a9_a_first_start_makes_files_and_serves(started: "tuple[subprocess.Pope
     assert key not in errors.read_text() + (data / "authn-audit.jsonl").read_text()
 
 
-async def offered(url: str, ca: str, port: int, subject: str) -> None:
-    """Make a service type, how its users are asked for, and a binding."""
-    secure = ssl.create_default_context(cafile=ca)
-    async with httpx.AsyncClient(
-        base_url=f"{url}/v1", verify=secure, headers={"x-api-key": "the-key"}, trust_env=False
-    ) as client:
-        body: dict[str, object] = {
-            "name": "ams", "hosts": ["localhost"], "auth_types": ["x509"], "auth_method": "headers", "type": "ams",
-        }  # fmt: skip
-        made = (await client.post("/service-types", json=body)).json()
-        body = {"host": "localhost", "port": port, "headers": {"x-api-key": "a-key-of-ams"}}
-        assert (await client.post("/service-types/ams/authm", json=body)).status_code == 201
-        body = {
-            "service_uuid": made["uuid"], "host": "localhost", "auth_identifier": subject, "unique_key": "u-1",
-            "auth_type": "x509",
-        }  # fmt: skip
-        assert (await client.post("/bindings/jane", json=body)).status_code == 201
-
-
-@dataclass(frozen=True)
-class Site:
-    """A client of a running service; each login is a connection of its own."""
-
-    url: str
-    ca: str
-    files: Path
-
-    async def login(self, shown: Credentials) -> tuple[int, str]:
-        """Return the status, and what is said of a refusal."""
-        secure = ssl.create_default_context(cafile=self.ca)
-        secure.load_cert_chain(*shown.write(self.files, "shown"))
-        async with httpx.AsyncClient(verify=secure, trust_env=False) as client:
-            answer = await client.get(f"{self.url}/v1/service-types/ams/hosts/localhost:authx509")
-        body = answer.json()
-        return answer.status_code, body["error"]["message"] if "error" in body else ""
-
-
-async def is_let_in(site: Site, shown: Credentials) -> bool:
-    return (await site.login(shown))[0] == 200
-
-
-async def test_each_login_is_judged_at_its_own_time_and_by_the_folder_after_sighup(tmp_path: Path) -> None:
-    ending, lasting, added = (
-        Authority.make("Ending CA", not_after=NOW + DAY), Authority.make(), Authority.make("New CA"),
-    )  # fmt: skip
-    folder = tmp_path / "authorities"
-    folder.mkdir()
-
-    def trusts(authority: Authority, name: str) -> None:
-        (folder / f"{name}.pem").write_bytes(authority.pem)
-        (folder / f"{name}.r0").write_bytes(authority.crl(next_update=NOW + YEARS))
-
-    trusts(ending, "0")
-    trusts(lasting, "1")
-    early, late, other = ending.signs(), lasting.signs(not_before=NOW + DAY), added.signs()
-    clock = ManualClock(int(NOW.timestamp()) * 1000)
-    with receiver(tmp_path, answers('{"token": "t"}'), keeps=True) as users:
-        settings = {"client_ca": str(folder), "service_token": "the-key", "service_ca": users.ca}
-        async with serving(tmp_path, clock=clock, failed_logins_per_minute=0, **settings) as (run, ca):
-            site = Site(run.base_url, ca, tmp_path)
-            await offered(site.url, site.ca, users.port, "CN=Jane")
-            assert await site.login(early) == (200, "")
-            assert await site.login(late) == (403, "Your certificate is not active yet")
-
-            clock.advance(2 * DAY // MILLISECOND)
-            assert await site.login(late) == (200, "")
-            ended = "Your certificate is of a CA whose own has expired: CN=Ending CA"
-            assert await site.login(early) == (403, ended)
-
-            trusts(added, "2")
-            assert (await site.login(other))[0] == 403  # the folder was looked at in this second
-            os.kill(os.getpid(), signal.SIGHUP)
-            await wait_until_async(lambda: is_let_in(site, other))
-            assert await site.login(early) == (403, ended)
-            assert await site.login(late) == (200, "")
-
-
 async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Path) -> None:
     async with serving(tmp_path) as (run, ca):
         login = f"{run.base_url}/v1/service-types/ams/hosts/ams.example:authx509"
@@ -205,19 +268,6 @@ def test_a20_connections_leave_files_for_all_else(monkeypatch: pytest.MonkeyPatc
     assert bearable(AuthnSettings(max_connections=5_000)) == most
 
 
-async def test_a12_whoever_pretends_to_be_a_proxy_does_not_fill_the_audit_log(tmp_path: Path) -> None:
-    async with serving(tmp_path, proxy_header="shown", proxy_names=("CN=proxy",)) as (run, ca):
-        for _ in range(EACH + 2):
-            status, _ = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, shown="x")
-            assert status == 403
-
-    lines = [json.loads(line) for line in (tmp_path / "data" / "authn-audit.jsonl").read_text().splitlines()]
-    assert [(each["action"], each["resource"], each.get("times", 1)) for each in lines] == [
-        *[("login", "/bindings", 1)] * EACH,
-        ("login", "/bindings", 2),
-    ]
-
-
 @pytest.mark.parametrize(
     ("setting", "text"), [("client_ca", "client_ca .*none: No such file"), ("ams_ca", "ams_ca .*none: No such file")]
 )
@@ -228,18 +278,6 @@ async def test_a_missing_folder_or_file_of_cas_stops_the_start(tmp_path: Path, s
             pass
 
 
-async def test_events_older_than_their_days_go_from_the_table(tmp_path: Path) -> None:
-    """Every login is one."""
-    (data := tmp_path / "data").mkdir()
-    (data / "authn.lock").touch()
-    store = await Store.open(sqlite_url(str(data / "authn.db")), bytes(32))
-    await AuditRecords(store.database, audit).add([event(0)])
-    await store.close()
-    async with serving(tmp_path, secrets_key="00" * 32, audit_days=1):
-        with contextlib.closing(sqlite3.connect(data / "authn.db", check_same_thread=False)) as table:
-            await asyncio.to_thread(wait_until, lambda: not table.execute("SELECT * FROM authn_audit").fetchall())
-
-
 def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:
     for first, second in ((AuthnFolder, Folder), (Folder, AuthnFolder)):
         data = str(tmp_path / first.__name__)
@@ -248,12 +286,6 @@ def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:
             AuthnFolder.take(data)
         one.release()
         other.release()
-
-
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(Unusable, match=r"holds other files \(letters.txt"):
-        AuthnFolder.take(str(tmp_path))
 
 
 def test_a_management_key_is_kept_and_an_empty_one_is_not_taken(tmp_path: Path) -> None:

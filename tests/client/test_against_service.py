@@ -1,6 +1,5 @@
 """The client, asked of a real service."""
 
-import threading
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ams.client import Client, Message, errors, wire
+from ams.client import Client, Message, wire
 from tests.client.faces import open_client
 from tests.support.service import LiveService, live_service
 
@@ -41,30 +40,6 @@ def project(client: Client) -> str:
     name = f"p-{uuid.uuid4()}"
     assert client.call(wire.create_project(name, "for a test")).description == "for a test"
     return name
-
-
-@pytest.mark.both_shapes
-def test_positions_are_looked_up_and_moved(client: Client, project: str) -> None:
-    client.call(wire.create_topic(project, "T"))
-    client.call(wire.create_subscription(project, "S", "T"))
-    client.call(wire.publish(project, "T", [wire.message(b"one"), wire.message(b"two")]))
-
-    assert client.call(wire.time_to_offset(project, "S", datetime.now(UTC) - timedelta(hours=1))).offset == 0
-    client.call(wire.modify_offset(project, "S", 1))
-    [received] = client.call(wire.pull(project, "S", max_messages=10)).received_messages
-    assert received.ack_id == wire.ack_id(project, "S", 1)
-    client.call(wire.acknowledge(project, "S", [received.ack_id]))
-    offsets = client.call(wire.get_offsets(project, "S"))
-    assert (offsets.min, offsets.current, offsets.max) == (0, 2, 2)
-
-
-def test_a_deadline_of_0_is_one_of_0(either: Any, client: Client, project: str) -> None:
-    client.call(wire.create_topic(project, "T"))
-
-    made = either.project(project).subscription("S").create("T", ack_deadline=0)
-
-    assert made.ack_deadline_seconds == 0
-    assert client.call(wire.get_subscription(project, "S")) == made
 
 
 def test_a_parallel_subscription_is_made_and_changed(either: Any, client: Client, project: str) -> None:
@@ -104,52 +79,3 @@ def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> Non
     assert subscription.offsets().current == 3
     subscription.delete()
     topic.delete()
-
-
-def test_a_parallel_subscription_says_what_is_under_way_until_it_is_detached(either: Any, project: str) -> None:
-    topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
-    topic.create()
-    subscription.create("T", parallel=wire.ParallelOptions())
-    topic.publish([Message(b"%d" % number) for number in range(4)])
-    _, second, third = subscription.pull(3)
-    subscription.acknowledge([second, third])
-
-    found = subscription.offsets()
-    assert (found.current, found.acknowledged, found.leased, found.waiting, found.blocked) == (0, 2, 1, 0, 0)
-    subscription.detach()
-    with pytest.raises(errors.Conflict, match="Subscription is detached"):
-        subscription.pull(wait=False)
-    subscription.delete()
-    subscription.create("T")
-    with pytest.raises(errors.Conflict, match="Subscription is not of type parallel"):
-        subscription.detach()
-
-
-def test_what_a_loop_did_not_finish_comes_again(either: Any, project: str) -> None:
-    topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
-    topic.create()
-    subscription.create("T")
-    topic.publish([Message(b"%d" % number) for number in range(5)])
-
-    for message in subscription.messages(batch=2):
-        if message.data == b"3":
-            break
-    assert subscription.offsets().current == 2
-
-    for message in subscription.messages(batch=2):
-        subscription.acknowledge(message)
-        if message.data == b"2":
-            break
-    assert [each.data for each in subscription.pull(10)] == [b"3", b"4"]
-
-
-def test_a_loop_that_follows_gets_what_is_published_later(either: Any, client: Client, project: str) -> None:
-    client.project(project).topic("T").create()
-    client.project(project).subscription("S").create("T")
-    later = threading.Timer(0.2, client.project(project).topic("T").publish, [[Message(b"later")]])
-    later.start()
-
-    message = next(iter(either.project(project).subscription("S").messages()))
-
-    later.join()
-    assert message.data == b"later"

@@ -1,4 +1,4 @@
-"""Both faces, asked of a server that answers what a test says."""
+"""Both faces, asked of a server that answers what a test says; loops over messages, and closing."""
 
 import socket
 import subprocess
@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import ams.client
 from ams.client import Client, Message, Retry, wire
-from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted
+from ams.client.errors import Closed, InvalidInput, NotAms, Unavailable, Unreachable, Untrusted
 from tests.client.faces import open_client
 from tests.client.stub import CUT, Reply, Stub
+from tests.support.waiting import PATIENCE_SECONDS
 
 TOKEN = "f" * 64
-SOURCE = Path(__file__).parents[2] / "src"
 SOON = Retry(first=0.001, longest=0.001)
 PUBLISHED = b'{"messageIds": ["0"]}'
 
@@ -43,21 +42,6 @@ def test_queries_are_encoded(face: str, stub: Stub) -> None:
         client.call(wire.list_topics("P", page_token="a+b/c="))
 
     assert stub.requests[0][1] == "/v1/projects/P/topics?pageToken=a%2Bb%2Fc%3D"
-
-
-def test_without_a_token_no_header_is_sent(face: str, stub: Stub) -> None:
-    with open_client(face, stub.url) as client:
-        client.call(wire.get_status())
-
-    assert "x-api-key" not in stub.requests[0][2]
-
-
-def test_connections_are_kept_between_calls(face: str, stub: Stub) -> None:
-    with open_client(face, stub.url) as client:
-        for _ in range(5):
-            client.call(wire.get_status())
-
-    assert (len(stub.requests), stub.connections) == (5, 1)
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
@@ -152,24 +136,6 @@ def test_a_bad_token_is_refused_without_being_quoted(face: str) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_the_client_depends_on_the_wire_only() -> None:
-    code = "import sys, ams.client; print(*(name for name in sys.modules if name.startswith('ams.')))"
-
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(SOURCE)}
-    )
-
-    assert [name for name in ran.stdout.split() if not name.startswith(("ams.client", "ams.wire"))] == []
-
-
-def test_what_the_package_offers() -> None:
-    names = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry", "RetryLater", "Worked"]
-    assert ams.client.__all__ == names
-    assert [name for name in names if getattr(ams.client, name).__name__ != name] == []
-    with pytest.raises(AttributeError, match="nothing"):
-        ams.client.nothing  # noqa: B018  # asking is the test
-
-
 def test_threads_may_share_a_client(stub: Stub) -> None:
     stub.body = PUBLISHED
 
@@ -180,3 +146,68 @@ def test_threads_may_share_a_client(stub: Stub) -> None:
     assert published == [["0"]] * 64
     assert len({headers["idempotency-key"] for _, _, headers, _ in stub.requests}) == 64
     assert stub.connections <= 8
+
+
+BATCH = (
+    b'{"receivedMessages": [{"ackId": "projects/P/subscriptions/S:0",'
+    b' "message": {"messageId": "0", "data": "aGk=", "publishTime": "2024-03-05T10:20:30.000Z"}}]}'
+)
+
+
+def test_a_loop_ends_when_the_client_is_closed(face: str, stub: Stub) -> None:
+    stub.body = BATCH
+    taken = 0
+
+    with open_client(face, stub.url) as client:
+        for _ in client.project("P").subscription("S").messages():
+            taken += 1
+            client.close()
+
+    assert (taken, len(stub.requests)) == (1, 1)
+
+
+def test_closing_ends_a_wait_at_once(stub: Stub) -> None:
+    stub.status = 503
+    waiting = threading.Event()
+    long_waits = Retry(first=1000, longest=1000, total=10_000)
+    client = Client(stub.url, retry=long_waits, on_retry=lambda *_: waiting.set())
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(client.call, wire.get_status())
+        assert waiting.wait(PATIENCE_SECONDS)
+        client.close()
+        with pytest.raises(Closed):
+            asked.result(PATIENCE_SECONDS)
+
+
+def test_closing_lets_a_call_under_way_end(stub: Stub) -> None:
+    stub.slow, stub.body = threading.Event(), BATCH
+    client = Client(stub.url)
+    with ThreadPoolExecutor(1) as threads:
+        pulled = threads.submit(lambda: list(client.project("P").subscription("S").messages()))
+        assert stub.asked.wait(PATIENCE_SECONDS)
+        client.close()
+        stub.slow.set()
+        assert pulled.result(PATIENCE_SECONDS) == []
+
+    assert len(stub.requests) == 1
+
+
+def test_another_policy_goes_over_the_same_connections(face: str, stub: Stub) -> None:
+    with open_client(face, stub.url) as client:
+        client.call(wire.get_status())
+        impatient = client.with_retry(None)
+        stub.script = [Reply(500, b"")]
+        with pytest.raises(Unavailable):
+            impatient.call(wire.get_status())
+        impatient.close()
+        with pytest.raises(Closed):
+            client.call(wire.get_status())
+
+    assert (len(stub.requests), stub.connections) == (2, 1)
+
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "client.py"
+
+
+def test_the_client_for_threads_is_as_it_is_written() -> None:
+    assert subprocess.run([sys.executable, str(SCRIPT), "--check"]).returncode == 0, "please run: make client"

@@ -1,12 +1,21 @@
+"""Connections: what a service is asked with, from options, environment and profiles; and bearer tokens."""
+
+import os
+import pickle
 from pathlib import Path
 
 import pytest
 
+from ams.client import Client, wire
+from ams.client.bearer import MAX_BYTES, BearerFile
 from ams.client.connection import Source, authn_connection, connection, profiles_path, read_profile
-from ams.client.errors import BadConnection
+from ams.client.errors import BadConnection, InvalidInput
+from tests.client.faces import open_client
+from tests.client.stub import Stub
 
 NOTHING = Source()
 ELSEWHERE = "https://ams.example"
+AT_ELSEWHERE = Source(endpoint=ELSEWHERE)
 
 
 @pytest.fixture(autouse=True)
@@ -14,13 +23,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def local_service(folder: Path) -> None:
-    data = folder / "ams-data"
-    data.mkdir()
-    (data / "admin.token").write_text("local-token\n")
-    (data / "ca.pem").write_text("")
 
 
 def profiles(folder: Path, text: str) -> dict[str, str]:
@@ -35,40 +37,23 @@ SITE = f'[site]\nendpoint = "{OF_PROFILE}"\nproject = "third"\ntoken = "c"\n'
 IN_USE = f'current = "site"\n[site]\nendpoint = "{OF_PROFILE}"\ntoken = "c"\n[other]\nproject = "p"\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "source", "profile", "environment", "expected"),
-    [
-        pytest.param(
-            SITE, Source(endpoint=ELSEWHERE), "site", {"AMS_ENDPOINT": "https://other.example", "AMS_TOKEN": "b"},
-            (ELSEWHERE, "b", "third"), id="options before the environment before the profile",
-        ),
-        pytest.param(
-            SITE, NOTHING, None, {"AMS_PROFILE": "site"}, (OF_PROFILE, "c", "third"),
-            id="the environment may choose the profile",
-        ),
-        pytest.param(IN_USE, NOTHING, None, {}, (OF_PROFILE, "c", None), id="the profile in use if nobody names one"),
-        pytest.param(
-            IN_USE, Source(endpoint=ELSEWHERE), None, {}, (ELSEWHERE, "", None),
-            id="its token never goes to a service named elsewhere",
-        ),
-        pytest.param(
-            IN_USE, NOTHING, None, {"AMS_ENDPOINT": ELSEWHERE}, (ELSEWHERE, "", None),
-            id="nor to one of the environment",
-        ),
-        pytest.param(
-            "", Source(endpoint=ELSEWHERE), None, {"AMS_TOKEN": "", "AMS_PROJECT": "", "AMS_PROFILE": ""},
-            (ELSEWHERE, "", None), id="an empty variable says nothing",
-        ),
-        pytest.param(
-            "", Source(endpoint="ams.example:8080"), None, {}, ("https://ams.example:8080", "", None),
-            id="https where no scheme is said",
-        ),
-        pytest.param(
-            "", Source(endpoint=ELSEWHERE, token_file="token"), None, {"AMS_TOKEN": "other"}, (ELSEWHERE, "abc", None),
-            id="a token file without its line end",
-        ),
-    ],
-)  # fmt: skip
+BOTH = {"AMS_ENDPOINT": "https://other.example", "AMS_TOKEN": "b"}
+EMPTY = {"AMS_TOKEN": "", "AMS_PROJECT": "", "AMS_PROFILE": ""}
+AT_A_PORT = Source(endpoint="ams.example:8080")
+BY_FILE = Source(endpoint=ELSEWHERE, token_file="token")
+PLACES = {
+    "options before the environment before the profile": (SITE, AT_ELSEWHERE, "site", BOTH, (ELSEWHERE, "b", "third")),
+    "the profile of the environment": (SITE, NOTHING, None, {"AMS_PROFILE": "site"}, (OF_PROFILE, "c", "third")),
+    "the profile in use if nobody names one": (IN_USE, NOTHING, None, {}, (OF_PROFILE, "c", None)),
+    "its token never goes to a service named elsewhere": (IN_USE, AT_ELSEWHERE, None, {}, (ELSEWHERE, "", None)),
+    "nor to one of the environment": (IN_USE, NOTHING, None, {"AMS_ENDPOINT": ELSEWHERE}, (ELSEWHERE, "", None)),
+    "an empty variable says nothing": ("", AT_ELSEWHERE, None, EMPTY, (ELSEWHERE, "", None)),
+    "https where no scheme is said": ("", AT_A_PORT, None, {}, ("https://ams.example:8080", "", None)),
+    "a token file without its line end": ("", BY_FILE, None, {"AMS_TOKEN": "other"}, (ELSEWHERE, "abc", None)),
+}
+
+
+@pytest.mark.parametrize(("text", "source", "profile", "environment", "expected"), PLACES.values(), ids=PLACES)
 def test_what_a_service_is_asked_with_is_said_in_several_places(
     folder: Path, text: str, source: Source, profile: str | None, environment: dict[str, str], expected: object
 ) -> None:
@@ -97,7 +82,9 @@ def test_a_profile_without_a_service_takes_none_of_another(folder: Path) -> None
     ],
 )
 def test_the_local_token_goes_to_this_machine_and_by_tls_alone(folder: Path, endpoint: str | None, token: str) -> None:
-    local_service(folder)
+    (folder / "ams-data").mkdir()
+    (folder / "ams-data" / "admin.token").write_text("local-token\n")
+    (folder / "ams-data" / "ca.pem").write_text("")
 
     found = connection(Source(endpoint=endpoint), None, {})
 
@@ -126,12 +113,17 @@ def test_what_cannot_be_used_is_said_with_the_way_out(folder: Path, source: Sour
 
 
 def test_files_of_a_profile_are_found_beside_it(folder: Path) -> None:
-    path = profiles_path(profiles(folder, '[site]\ntoken_file = "site.token"\nca = "/etc/ca.pem"'))
+    text = '[site]\ntoken_file = "site.token"\nca = "/etc/ca.pem"\n'
+    text += '[other]\nendpoint = "https://a"\nbearer_token_file = "b"'
+    environment = profiles(folder, text)
+    (folder / "ams" / "b").write_text("abc")
 
-    profile = read_profile(path, "site")
+    profile = read_profile(profiles_path(environment), "site")
+    bearer = connection(NOTHING, "other", environment).bearer
 
-    assert profile.token_file == str(folder / "ams" / "site.token")
-    assert profile.ca == "/etc/ca.pem"
+    assert (profile.token_file, profile.ca) == (str(folder / "ams" / "site.token"), "/etc/ca.pem")
+    assert callable(bearer)
+    assert bearer() == "abc"
 
 
 @pytest.mark.parametrize(
@@ -153,22 +145,13 @@ def test_a_profile_that_is_wrong_is_said_without_its_secrets(folder: Path, text:
     assert "s3cret" not in str(raised.value)
 
 
-def test_a_missing_profiles_file_is_named(folder: Path) -> None:
+def test_a_missing_profiles_file_is_named_and_it_is_in_the_home_by_default(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(BadConnection, match=r"profiles\.toml: No such file"):
         connection(NOTHING, "site", {"XDG_CONFIG_HOME": str(folder)})
-
-
-def test_profiles_are_kept_in_the_home_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/operator")
-
     assert profiles_path({}) == "/home/operator/.config/ams/profiles.toml"
-
-
-def local_certificates(folder: Path, name: str) -> None:
-    data = folder / name
-    (data / "authn-tls").mkdir(parents=True)
-    (data / "authn.key").write_text("local-key\n")
-    (data / "authn-tls" / "ca.pem").write_text("")
 
 
 def test_the_certificate_service_has_variables_of_its_own() -> None:
@@ -196,10 +179,172 @@ def test_a_certificate_service_on_this_machine_is_found_and_its_key_stays_here(f
     environment = {"XDG_CONFIG_HOME": str(folder)}
     with pytest.raises(BadConnection, match="AMS_AUTHN_ENDPOINT"):
         authn_connection(NOTHING, None, environment)
-    local_certificates(folder, name)
+    (folder / name / "authn-tls").mkdir(parents=True)
+    (folder / name / "authn.key").write_text("local-key\n")
+    (folder / name / "authn-tls" / "ca.pem").write_text("")
 
     found = authn_connection(NOTHING, None, environment)
 
     assert (found.endpoint, found.token) == ("https://localhost:8443", "local-key")
     assert found.ca == f"{name}/authn-tls/ca.pem"
     assert authn_connection(Source(authn_endpoint=ELSEWHERE), None, environment).token == ""
+
+
+def sent(stub: Stub) -> list[tuple[str | None, str | None]]:
+    return [(headers.get("authorization"), headers.get("x-api-key")) for _, _, headers, _ in stub.requests]
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [({"bearer": "abc.def.ghi"}, ("Bearer abc.def.ghi", None)), ({"token": "t0ken"}, (None, "t0ken"))],
+    ids=["bearer", "of AMS"],
+)
+def test_a_token_is_sent_in_the_header_of_its_kind_alone(
+    face: str, stub: Stub, shown: dict[str, str], expected: tuple[str | None, str | None]
+) -> None:
+    with open_client(face, stub.url, **shown) as client:
+        client.call(wire.get_status())
+
+    assert sent(stub) == [expected]
+
+
+def test_a_function_is_asked_for_the_token_of_each_request(face: str, stub: Stub) -> None:
+    tokens = iter(["first", "second"])
+
+    with open_client(face, stub.url, bearer=lambda: next(tokens)) as client:
+        client.call(wire.get_status())
+        client.call(wire.get_status())
+
+    assert [authorization for authorization, _ in sent(stub)] == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [(each, "bearer token is empty, or holds") for each in ("", "two words", "line\nend", "é")]
+    + [(each, "text, or a function that returns it") for each in (None, b"abc", 5)],
+)
+def test_what_no_token_can_be_is_not_sent_nor_quoted(face: str, stub: Stub, returned: object, reason: str) -> None:
+    with (
+        open_client(face, stub.url, bearer=lambda: returned) as client,
+        pytest.raises(InvalidInput, match=reason) as raised,
+    ):
+        client.call(wire.get_status())
+
+    assert stub.requests == []
+    assert not returned or str(returned) not in raised.value.message
+
+
+async def _fetched() -> str:
+    return "now"
+
+
+def test_a_coroutine_function_is_for_asyncio_alone(stub: Stub) -> None:
+    with open_client("asyncio", stub.url, bearer=_fetched) as client:
+        client.call(wire.get_status())
+    assert sent(stub) == [("Bearer now", None)]
+    with Client(stub.url, bearer=_fetched) as client, pytest.raises(InvalidInput, match="AsyncClient"):
+        client.call(wire.get_status())
+
+
+def test_what_a_function_raises_comes_through(face: str, stub: Stub) -> None:
+    def failing() -> str:
+        raise LookupError("no agent")
+
+    with open_client(face, stub.url, bearer=failing) as client, pytest.raises(LookupError, match="no agent"):
+        client.call(wire.get_status())
+
+
+def test_a_client_shows_one_token_of_one_kind() -> None:
+    with pytest.raises(InvalidInput, match="not both"):
+        Client(ELSEWHERE, "t0ken", bearer="abc")
+    with pytest.raises(InvalidInput, match="no token has"):
+        Client(ELSEWHERE, bearer="two words")
+    for bearer in (b"abc", Path("token")):
+        with pytest.raises(InvalidInput, match="text, or a function that returns it"):
+            Client(ELSEWHERE, bearer=bearer)  # type: ignore[arg-type]  # it is what is refused
+
+
+def test_the_token_of_a_file_is_read_again_when_the_file_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    file = BearerFile(str(path))
+    assert file() == "first"
+    before = os.stat(path)
+
+    path.write_text("other\n")  # of the same length
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file() == "first", "a file that seems unchanged is not read again"
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert file() == "other"
+    (tmp_path / "new").write_text("second\n")
+    os.rename(tmp_path / "new", path)
+    assert pickle.loads(pickle.dumps(file))() == file() == "second"
+
+
+def test_while_a_file_is_being_written_the_token_before_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    file = BearerFile(str(path))
+    assert file() == "first"
+
+    path.write_text("")  # as a shell does with `>` before what it runs has written anything
+    assert file() == "first"
+    path.unlink()
+    assert file() == "first"
+
+    path.write_text("second\n")
+    assert file() == "second"
+    path.write_text("no token")
+    with pytest.raises(BadConnection, match="does not hold a token"):
+        file()
+
+
+def test_a_file_without_a_token_is_named_and_not_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    with pytest.raises(BadConnection, match="token: No such file"):
+        BearerFile(str(path))()
+    for content in (b"", b"\xff\x00", b"two words", b"x" * (MAX_BYTES + 1)):
+        path.write_bytes(content)
+        with pytest.raises(BadConnection, match="does not hold a token") as raised:
+            BearerFile(str(path))()
+        assert "words" not in raised.value.message
+
+
+def test_the_environment_names_a_bearer_token_or_its_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc\n")
+
+    said = connection(AT_ELSEWHERE, None, {"AMS_BEARER_TOKEN": "xyz"})
+    of_file = connection(AT_ELSEWHERE, None, {"AMS_BEARER_TOKEN_FILE": str(tmp_path / "token")}).bearer
+
+    assert (said.token, said.bearer) == ("", "xyz")
+    assert callable(of_file)
+    assert of_file() == "abc"
+    assert "xyz" not in repr(said)
+    with pytest.raises(BadConnection, match="nowhere: No such file"):  # before anything is asked
+        connection(AT_ELSEWHERE, None, {"AMS_BEARER_TOKEN_FILE": str(tmp_path / "nowhere")})
+
+
+def test_the_first_place_that_has_a_token_of_any_kind_says_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc\n")
+
+    by_option = connection(Source(endpoint=ELSEWHERE, token="mine"), None, {"AMS_BEARER_TOKEN": "xyz"})
+    by_file = connection(
+        Source(endpoint=ELSEWHERE, bearer_token_file=str(tmp_path / "token")), None, {"AMS_TOKEN": "t"}
+    )
+
+    assert (by_option.token, by_option.bearer) == ("mine", None)
+    assert by_file.token == ""
+    assert isinstance(by_file.bearer, BearerFile)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"AMS_TOKEN": "t", "AMS_BEARER_TOKEN": "xyz"},
+        {"AMS_TOKEN_FILE": "f", "AMS_BEARER_TOKEN_FILE": "g"},
+        {"AMS_BEARER_TOKEN": "xyz", "AMS_BEARER_TOKEN_FILE": "g"},
+    ],
+)
+def test_two_tokens_in_one_place_are_refused(environment: dict[str, str]) -> None:
+    with pytest.raises(BadConnection, match="in one place; give one of them"):
+        connection(AT_ELSEWHERE, None, environment)

@@ -89,19 +89,14 @@ def test_waits_grow_and_are_told() -> None:
     assert world.told == [("cut", 1, 1.0), ("busy", 2, 4.0)]
 
 
-def test_the_last_error_is_raised_when_the_policy_is_at_its_end() -> None:
+def test_the_last_error_is_raised_at_the_end_of_the_policy_and_at_once_without_one() -> None:
     world = World([DOWN, DOWN, BUSY])
-
     with pytest.raises(errors.Overloaded, match="busy"):
         world.run(world.planner(Retry(attempts=3)).ask(wire.get_status()))
-
-
-@pytest.mark.parametrize("outcome", [DOWN, BUSY, REFUSED])
-def test_without_a_policy_nothing_is_sent_again(outcome: Outcome) -> None:
-    world = World([outcome])
-
-    with pytest.raises(errors.ClientError):
-        world.run(world.planner(None).ask(wire.get_status()))
+    for outcome in (DOWN, BUSY, REFUSED):
+        world = World([outcome])
+        with pytest.raises(errors.ClientError):
+            world.run(world.planner(None).ask(wire.get_status()))
 
 
 def refused(status: int) -> Response:
@@ -135,25 +130,16 @@ def test_what_must_not_happen_twice_is_sent_again_only_if_it_never_left(call: wi
         perhaps_arrived.run(perhaps_arrived.planner().ask(call))
 
 
-def test_a_publish_is_sent_again_under_the_same_key() -> None:
-    world = World([DOWN, BUSY, Response(200, b'{"messageIds": ["0"]}')])
-
-    assert world.run(world.planner().publish("P", "T", [Message(b"hi")], None)) == ["0"]
-
-    [key] = {call.headers["Idempotency-Key"] for call in world.sent}
-    assert len(key) == 36
-    assert len({call.body for call in world.sent}) == 1
-
-
-def test_every_publish_has_a_key_of_its_own_unless_one_is_given() -> None:
+def test_a_publish_is_sent_again_under_the_key_that_is_given_or_its_own() -> None:
     published = Response(200, b'{"messageIds": ["0"]}')
-    world = World([published] * 3)
+    world = World([DOWN, BUSY, published, published, published])
 
     for key in (None, None, "mine"):
-        world.run(world.planner().publish("P", "T", [Message(b"hi")], key))
+        assert world.run(world.planner().publish("P", "T", [Message(b"hi")], key)) == ["0"]
 
-    first, second, third = [call.headers["Idempotency-Key"] for call in world.sent]
-    assert (first != second, third) == (True, "mine")
+    first, *again, second, third = [call.headers["Idempotency-Key"] for call in world.sent]
+    assert (again, len(first), first != second, third) == ([first] * 2, 36, True, "mine")
+    assert len({call.body for call in world.sent}) == 1
 
 
 def test_a_batch_is_acknowledged_when_the_message_after_it_is_asked_for() -> None:
@@ -168,31 +154,23 @@ def test_a_batch_is_acknowledged_when_the_message_after_it_is_asked_for() -> Non
     assert verbs(world) == ["pull", "acknowledge", "pull", "acknowledge", "pull"]
 
 
-def test_a_service_that_does_not_wait_is_not_asked_all_the_time() -> None:
-    world = World([batch(), batch(), batch(0)])
-
-    assert world.run(world.planner().consume("P", "S", 10, follow=True), most=1) == ["0"]
-    assert world.pauses == [0.5, 0.5]
-
-
-def test_who_follows_waits_and_who_does_not_does_not() -> None:
+def test_who_follows_waits_and_does_not_ask_all_the_time_a_service_that_does_not() -> None:
     for follow, immediately in ((True, "false"), (False, "true")):
         world = World([batch(0)])
         world.run(world.planner().consume("P", "S", 10, follow=follow), most=1)
         assert json.loads(world.sent[0].body or b"") == {"maxMessages": "10", "returnImmediately": immediately}
+    world = World([batch(), batch(), batch(0)])
+    assert world.run(world.planner().consume("P", "S", 10, follow=True), most=1) == ["0"]
+    assert world.pauses == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("refusal", [LATE, MOVED])
-def test_who_moves_the_subscription_meanwhile_gets_what_lies_there(refusal: Response) -> None:
-    world = World([batch(5, 6), refusal, batch(3, 4, 5), OK, batch()])
+@pytest.mark.parametrize(("refusal", "there"), [(LATE, (3, 4, 5)), (MOVED, (3, 4, 5)), (MOVED, (5, 6))])
+def test_who_moves_the_subscription_meanwhile_gets_what_lies_there(refusal: Response, there: tuple[int, ...]) -> None:
+    world = World([batch(5, 6), refusal, batch(*there), OK, batch()])
 
-    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["5", "6", "3", "4", "5"]
+    delivered = world.run(world.planner().consume("P", "S", 10, follow=False))
 
-
-def test_a_move_to_where_it_stood_delivers_again() -> None:
-    world = World([batch(0, 1), MOVED, batch(0, 1), OK, batch()])
-
-    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["0", "1", "0", "1"]
+    assert delivered == ["5", "6", *map(str, there)]
 
 
 def test_acknowledgements_that_are_never_taken_are_an_error() -> None:
@@ -270,17 +248,13 @@ policies = st.builds(
 )
 
 
-def test_the_bound_of_a_wait_doubles_up_to_the_longest_and_the_service_is_left_alone_as_long_as_it_asks() -> None:
+def test_waits_double_up_to_the_longest_and_end_with_the_attempts_and_the_total() -> None:
     retry = Retry(first=1, longest=5, total=1000, attempts=None)
-
     assert [retry.pause(sent, 0, 0, chance=1) for sent in range(1, 6)] == [1, 2, 4, 5, 5]
     assert [Retry(first=2).pause(1, 0, 0, chance) for chance in (0, 0.25, 1)] == [0, 0.5, 2]
-    assert Retry(first=1).pause(1, 0, asked=3, chance=0.5) == 3.5
+    assert Retry(first=1).pause(1, 0, asked=3, chance=0.5) == 3.5, "what the service asks for comes before it"
 
-
-def test_a_call_is_sent_so_many_times_at_most_and_not_after_the_total() -> None:
     often, long = Retry(attempts=3), Retry(total=10, first=4, attempts=None)
-
     assert [often.pause(sent, 0, 0, 0) is None for sent in (1, 2, 3)] == [False, False, True]
     assert (long.pause(1, 6, 0, chance=1), long.pause(1, 6.1, 0, chance=1)) == (4, None)
     assert long.pause(1, 0, asked=11, chance=0) is None

@@ -1,45 +1,21 @@
-"""Certificates a client shows."""
+"""Transport: certificates of servers and clients, logging in by one, and proxies of the environment."""
 
-import socket
 import ssl
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ams.client import Client, transport, wire
-from ams.client.errors import ClientError, Unreachable, Unusable
+from ams.client.errors import ClientError, InvalidInput, NotFound, Unusable
+from ams.client.proxies import proxy_to
+from ams.client.transport import AMS, beside, host
+from ams.client.wire import authn
 from ams.http.tls import self_signed
 from tests.client.faces import open_client
-from tests.support.certificates import Authority
-
-
-def test_a_certificate_is_shown_to_a_service_that_asks(face: str, tmp_path: Path) -> None:
-    ca, chain, key = self_signed(str(tmp_path))
-    authority = Authority.make(tmp_path)
-    mine = authority.signs("sensor.example")
-    cert = tmp_path / "client.pem"
-    cert.write_bytes(mine.pem + mine.key_pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(chain, key)
-    context.load_verify_locations(authority.pair.chain)
-    context.verify_mode = ssl.CERT_REQUIRED
-    shown: list[object] = []
-
-    def accept(listening: socket.socket) -> None:
-        with listening.accept()[0] as plain, context.wrap_socket(plain, server_side=True) as secure:
-            shown.append(secure.getpeercert())
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=accept, args=(listening,))
-        thread.start()
-        endpoint = f"https://localhost:{listening.getsockname()[1]}"
-        with open_client(face, endpoint, ca=ca, cert=str(cert), retry=None) as client, pytest.raises(Unreachable):
-            client.call(wire.get_status())
-        thread.join()
-
-    [subject] = [each["subject"] for each in shown if isinstance(each, dict)]
-    assert subject == ((("commonName", "sensor.example"),),)
+from tests.client.stub import Stub
+from tests.support.certificate_service import CertificateService, certificate_service
+from tests.support.certificates import Authority, Pair
 
 
 @pytest.mark.parametrize("option", ["ca", "cert"])
@@ -65,3 +41,141 @@ def test_authorities_may_be_given_as_their_text(tmp_path: Path) -> None:
     assert by_file.get_ca_certs() == by_text.get_ca_certs() != []
     with pytest.raises(Unusable, match="^CA certificates: "):
         transport.trust("https://ams.example", "-----BEGIN CERTIFICATE-----\nno\n", None, None)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def jane(authority: Authority) -> Pair:
+    return authority.signs("jane")
+
+
+@pytest.fixture(scope="module")
+def service(authority: Authority) -> Iterator[CertificateService]:
+    server = authority.signs("server", hosts=("127.0.0.1",))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(server.chain, server.key)
+    tls.load_verify_locations(authority.pair.chain)
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    with certificate_service(tls) as service:
+        service.tokens["jane"] = "token-of-jane"
+        yield service
+
+
+def test_a_certificate_becomes_a_client_with_the_token_of_its_user(
+    face: str, service: CertificateService, authority: Authority, jane: Pair, stub: Stub
+) -> None:
+    stub.body = b'{"status":"ok"}'
+    options = {"authn": service.url, "authn_ca": authority.pair.chain, "retry": None, "by_certificate": True}
+
+    with open_client(face, stub.url, jane.chain, jane.key, **options) as client:
+        client.call(wire.get_status())
+
+    assert stub.requests[0][2]["x-api-key"] == "token-of-jane"
+
+
+def test_an_unbound_certificate_brings_no_client(face: str, service: CertificateService, authority: Authority) -> None:
+    other = authority.signs("other")
+    options = {"authn": service.url, "ca": authority.pair.chain, "by_certificate": True}
+
+    with (
+        pytest.raises(NotFound, match="Binding was not found"),
+        open_client(face, service.url, other.chain, other.key, **options),
+    ):
+        pass
+
+
+def test_a_key_that_cannot_be_read_is_said_before_anything_is_sent(face: str, tmp_path: Path, jane: Pair) -> None:
+    shown = (jane.chain, str(tmp_path / "none"))
+    with pytest.raises(Unusable), open_client(face, "https://localhost", *shown, by_certificate=True):
+        pass
+
+
+def test_the_certificate_service_is_on_the_host_of_ams_by_custom() -> None:
+    call = authn.authx509(AMS, host("https://ams.example:444"))
+
+    assert beside("https://ams.example:444") == "https://ams.example:8443"
+    assert call.path == "/v1/service-types/ams/hosts/ams.example:authx509"
+    with pytest.raises(InvalidInput):
+        beside("nonsense")
+
+
+PROXY = "http://proxy.example:3128"
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment with one proxy, to be changed."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        for each in (name, name.upper()):
+            monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", PROXY)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("excluded", "url", "is_direct"),
+    [
+        ("", "https://ams.example", False),
+        ("*", "https://ams.example", True),
+        ("ams.example", "https://ams.example", True),
+        ("AMS.example", "https://ams.example:8080", True),
+        (".example", "https://ams.example", True),
+        ("*.example", "https://ams.example", True),
+        ("example", "https://ams.example", True),
+        ("s.example", "https://ams.example", False),
+        ("ams.example:443", "https://ams.example", True),
+        ("ams.example:8080", "https://ams.example", False),
+        (" other.example , ams.example ", "https://ams.example", True),
+        ("10.0.0.0/8", "https://10.1.2.3", True),
+        ("10.0.0.0/8", "https://11.1.2.3", False),
+        ("10.1.2.3", "https://10.1.2.3", True),
+        ("10.1.2.3:443", "https://10.1.2.3", True),
+        ("2001:db8::/32", "https://[2001:db8::1]", True),
+        ("2001:db8::/32", "https://[2001:db9::1]", False),
+        ("fe80::/10", "https://ams.example", False),
+        ("2001:db8::1", "https://[2001:db8::1]:8080", True),
+        ("[2001:db8::1]", "https://[2001:db8::1]", True),
+        ("[2001:db8::1]:443", "https://[2001:db8::1]", True),
+        ("[2001:db8::1]:8080", "https://[2001:db8::1]", False),
+        ("[2001:db8::]/32", "https://[2001:db8::1]", True),
+        ("2001:DB8:0::1", "https://[2001:db8::1]", True),
+        ("::1/128,[::1]:x,:,[,/,10.0.0.0/99", "https://ams.example", False),
+        ("", "https://localhost:8080", True),
+        ("", "https://127.0.0.1", True),
+        ("", "https://[::1]:8080", True),
+        ("", "http://ams.example", True),
+    ],
+)
+def test_hosts_without_a_proxy(environment: pytest.MonkeyPatch, excluded: str, url: str, is_direct: bool) -> None:
+    environment.setenv("NO_PROXY", excluded)
+
+    assert proxy_to(url) == (None if is_direct else PROXY)
+    Client(url, "token").close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "proxy"),
+    [
+        ("HTTPS_PROXY", "proxy.example:3128", PROXY),
+        ("https_proxy", "http://user:s3cret@proxy.example", "http://user:s3cret@proxy.example"),
+        ("ALL_PROXY", "http://all.example", PROXY),
+    ],
+)
+def test_a_proxy_is_in_its_variable(environment: pytest.MonkeyPatch, variable: str, value: str, proxy: str) -> None:
+    environment.setenv(variable, value)
+
+    assert proxy_to("https://ams.example") == proxy
+
+
+@pytest.mark.parametrize(
+    "value", ["::1", "http://[::1", "ftp://x", "http://user:s3cret@", "http://x:y", "socks5://x:1"]
+)
+def test_what_cannot_be_a_proxy_is_one_error_that_does_not_show_it(environment: pytest.MonkeyPatch, value: str) -> None:
+    environment.setenv("HTTPS_PROXY", value)
+
+    with pytest.raises(Unusable, match=r"^the proxy for https in the environment is no URL http://HOST:PORT$"):
+        Client("https://ams.example", "token")

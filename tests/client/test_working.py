@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,17 +14,15 @@ from typing import Any
 
 import pytest
 
-from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked
+from ams.client import AsyncClient, Client, ReceivedMessage, RetryLater, Worked
 from ams.client.errors import AckTimeout, Conflict, NotFound
 from ams.client.plans import Pause, Send
 from ams.client.transport import AsyncConnections
-from ams.client.wire import ParallelOptions
 from ams.client.work import Limits
 from tests.client.faces import open_client
 from tests.client.handlers import FASTER, Handler, backlog, let_time_pass_faster, made, passing, publish
 from tests.support.documents import environment
 from tests.support.served import Served, served
-from tests.support.service import live_service
 from tests.support.waiting import wait_until
 
 SECONDS = 30
@@ -211,47 +208,16 @@ def test_a_subscription_that_is_deleted_ends_the_work(client: Client, either: An
         either.work("s", Handler(face, delete).handle, project=project, concurrency=1)
 
 
-@ON_ONE_FACE
-def test_ids_of_a_subscription_made_anew_are_late(client: Client, either: Any, face: str, project: str) -> None:
-    publish(client, project, 5)
-    there = client.project(project).subscription("s")
-
-    def make_anew(message: ReceivedMessage) -> None:
-        if message.data == b"0":
-            there.delete()
-            there.create("t", parallel=ParallelOptions())
-            client.project(project).topic("t").publish([Message(b"new")])
-
-    handler = Handler(face, make_anew)
-    done = either.work("s", handler.handle, project=project, concurrency=1, prefetch=4, max_messages=6)
-
-    assert done == Worked(worked=1, late=5)
-    assert handler.seen[-1] == b"new"
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"concurrency": 0}, {"prefetch": -1}, {"max_messages": 0}, {"grace": -1.0}, {"max_lease": -1.0}],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="at least 1|not negative"):
-        Limits(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("limits", "held", "least_room"),
-    [(Limits(), 16, 4), (Limits(concurrency=1), 2, 1), (Limits(concurrency=5, prefetch=0), 5, 1)],
-    ids=["usual", "one", "none ahead"],
-)
-def test_so_many_are_held_and_more_pulled_when_there_is_some_room(limits: Limits, held: int, least_room: int) -> None:
-    assert (limits.held, limits.least_room) == (held, least_room)
-
-
-@pytest.mark.parametrize("delay", [-1, 601])
-def test_a_delay_that_cannot_be_is_refused(delay: float) -> None:
-    with pytest.raises(ValueError, match="0 to 600"):
-        RetryLater(delay)
+def test_limits_and_delays_that_cannot_be_are_refused() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"concurrency": 0}, {"prefetch": -1}, {"max_messages": 0}, {"grace": -1.0}, {"max_lease": -1.0},
+    ]  # fmt: skip
+    for limits in wrong:
+        with pytest.raises(ValueError, match="at least 1|not negative"):
+            Limits(**limits)
+    for delay in (-1, 601):
+        with pytest.raises(ValueError, match="0 to 600"):
+            RetryLater(delay)
 
 
 # Leases, in a service and a client for which time passes faster
@@ -342,70 +308,7 @@ def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project
     assert backlog(client, project) == 0
 
 
-@pytest.mark.long
-def test_what_a_killed_worker_had_comes_to_another(fast: Served, fast_project: tuple[Client, str]) -> None:
-    client, project = fast_project
-    publish(client, project, 8)
-    program = f"""
-import os, time
-from ams.client import Client
-def handle(message):
-    os.write(1, b"begun\\n")
-    time.sleep(3600)
-Client({fast.run.base_url!r}, {fast.token!r}).work("s", handle, project={project!r}, concurrency=2, prefetch=2)
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment()) as killed:
-        assert killed.stdout is not None
-        begun = killed.stdout.readline()
-        killed.kill()
-    assert begun == b"begun\n"
-    handler = Handler("threads")
-    done = client.work("s", handler.handle, project=project, max_messages=8)
-
-    assert (done, len(set(handler.seen))) == (Worked(worked=8), 8)
-    assert backlog(client, project) == 0
-
-
 # A service that goes away
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("face", "end", "options"),
-    [("threads", "kill", {}), ("asyncio", "stop", {}), ("asyncio", "kill", EXACTLY_ONCE)],
-    ids=["killed", "stopped", "killed, exactly once"],
-)
-def test_work_goes_on_when_the_service_is_back(tmp_path: Path, face: str, end: str, options: dict[str, bool]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0.3", "--port", port)
-    half, over = threading.Event(), threading.Event()
-
-    def note(_: ReceivedMessage) -> float:
-        if len(handler.seen) >= 100:
-            half.set()
-        return 0.01
-
-    handler = Handler(face, note)
-
-    def work() -> None:
-        with open_client(face, service.base_url, service.token) as either:
-            done.append(either.work("s", handler.handle, project=project, stop=over))
-
-    done: list[Worked] = []
-    with live_service(tmp_path / "ams-data", *flags) as service, Client(service.base_url, service.token) as client:
-        project = made(client, **options)
-        data = publish(client, project, 300)
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
-        assert half.wait(SECONDS)
-        service.kill() if end == "kill" else service.stop()
-    with live_service(tmp_path / "ams-data", *flags) as again, Client(again.base_url, again.token) as client:
-        wait_until(lambda: not backlog(client, project))
-        over.set()
-        worker.join(SECONDS)
-    assert set(handler.seen) == set(data)
-    assert done[0].worked == 300 if options else done[0].worked >= 300
 
 
 @pytest.mark.parametrize(
@@ -485,13 +388,6 @@ def test_ids_that_come_too_late_are_named_of_any_number(client: Client, either: 
 
     assert sorted(refused.value.late) == sorted(each.ack_id for each in given_back)
     assert sorted(each.id for each in there.pull(500)) == sorted(each.id for each in given_back)
-
-
-def test_a_loop_over_a_parallel_subscription_acknowledges_all_of_it(client: Client, either: Any, project: str) -> None:
-    data = publish(client, project, 20)
-    seen = [each.data for each in either.project(project).subscription("s").messages(batch=8, follow=False)]
-
-    assert (seen, backlog(client, project)) == (data, 0)
 
 
 def test_a_loop_gets_what_came_too_late_again(client: Client, either: Any, project: str) -> None:

@@ -1,4 +1,4 @@
-"""Keys: fetched when they are needed, changed when the issuer changes them, kept when it is away."""
+"""Keys of issuers: which are taken of those published, when they are fetched and changed, and kept when it is away."""
 
 import asyncio
 import json
@@ -7,18 +7,134 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
+from ams.identity.discovery import IssuerFailed
 from ams.identity.jwks import KeySet
 from ams.identity.keys import AGAIN, GOOD, NO_GENERATION, REFRESH, KeyFiles, Keys, KeysState, StoredKeySet
 from ams.outgoing.client import HttpClient
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
+
+CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
+
+
+def made(key: object, algorithm: str, **more: Any) -> dict[str, Any]:
+    """Return a public key as a JSON Web Key, made by PyJWT."""
+    return {**jwt.get_algorithm_by_name(algorithm).to_jwk(key, as_dict=True), **more}
+
+
+def of_curve(algorithm: str, **more: Any) -> dict[str, Any]:
+    return made(ec.generate_private_key(CURVES[algorithm]).public_key(), algorithm, **more)
+
+
+GOOD_KEY = of_curve("ES256", kid="good", use="sig", alg="ES256")
+
+
+def read(*keys: object) -> KeySet:
+    return KeySet.read(json.dumps({"keys": keys}).encode())
+
+
+@pytest.mark.parametrize("algorithm", CURVES)
+def test_a_key_of_a_curve_is_for_the_algorithm_of_the_curve_alone(algorithm: str) -> None:
+    (key,) = read(of_curve(algorithm, kid="k")).keys
+
+    assert [each for each in ("RS256", *CURVES, "EdDSA", "HS256", "none", "ES256K") if key.suits(each)] == [algorithm]
+
+
+def test_an_rsa_key_is_for_all_of_rsa_unless_it_says_for_which() -> None:
+    rsa_key = rsa.generate_private_key(65537, 2048).public_key()
+    any_key, one_key = read(made(rsa_key, "RS256", kid="a"), made(rsa_key, "RS256", kid="b", alg="PS384")).keys
+    algorithms = [f"{kind}S{bits}" for kind in "RPEH" for bits in (256, 384, 512)]
+
+    assert [each for each in algorithms if any_key.suits(each)] == algorithms[:6]
+    assert [each for each in algorithms if one_key.suits(each)] == ["PS384"]
+
+
+@pytest.mark.parametrize("key", [ed25519.Ed25519PrivateKey.generate(), ed448.Ed448PrivateKey.generate()])
+def test_edwards_keys_are_taken(key: ed25519.Ed25519PrivateKey) -> None:
+    (taken,) = read(made(key.public_key(), "EdDSA")).keys
+
+    assert taken.kid is None
+    assert taken.suits("EdDSA")
+    jwt.decode(jwt.encode({}, key, "EdDSA"), taken.usable("EdDSA"), ["EdDSA"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"use": "enc"}, {"key_ops": ["encrypt"]}, {"key_ops": "verify"}, {"kty": "XYZ"}, {"kty": None},
+        {"kty": "EC", "crv": "secp256k1"}, {"kty": "OKP", "crv": "X25519"}, {"use": ["sig"]},
+    ],
+)  # fmt: skip
+def test_keys_for_something_else_are_left_out_without_a_word(other: dict[str, Any]) -> None:
+    found = read({**GOOD_KEY, "kid": "other", **other}, GOOD_KEY)
+
+    assert [key.kid for key in found.keys] == ["good"]
+    assert found.oddities == ()
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"kty": "oct", "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
+        ({**GOOD_KEY, "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
+        ({**GOOD_KEY, "kid": "o", "d": "AQAB"}, "key o is left out: it is private"),
+        ({**GOOD_KEY, "kid": "o", "alg": "HS256"}, "key o is left out: it is for HS256"),
+        ({**GOOD_KEY, "kid": "o", "alg": "none"}, "key o is left out: it is for none"),
+        ({**GOOD_KEY, "kid": "o", "alg": "ES384"}, "key o is left out: it is for ES384"),
+        ({**GOOD_KEY, "kid": "o", "alg": 7}, "key o is left out: it is malformed"),
+        ({**GOOD_KEY, "kid": "o", "x": GOOD_KEY["y"]}, "key o is left out: it is malformed"),
+        ({**GOOD_KEY, "kid": "o", "y": None}, "key o is left out: it is malformed"),
+        ({**GOOD_KEY, "kid": "o", "x": "A" * 100_000}, "key o is left out: it is malformed"),
+        ({**GOOD_KEY, "kid": 5}, "key 1 is left out: it is malformed"),
+        ({**GOOD_KEY, "kid": "x" * 256}, "key 1 is left out: it is malformed"),
+        ({**GOOD_KEY, "kid": "o\x1b[2J"}, "key 1 is left out: it is malformed"),
+        ({**GOOD_KEY, "kid": "o", "alg": "\r\n"}, "key o is left out: it is malformed"),
+        ("text", "key 1 is left out: it is malformed"),
+        ({"kty": "RSA", "kid": "o", "n": "A" * 2000, "e": "AQAB"}, "key o is left out: it is malformed"),
+        ({"kty": "RSA", "kid": "o", "n": "_" * 171, "e": "AQAB"}, "key o is left out: it has 1024 bits"),
+        ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "_" * 340}, "key o is left out: its exponent has 2040 bits"),
+        ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "AQAAAAE"}, "key o is left out: its exponent has 33 bits"),
+        ({"kty": "RSA", "kid": "o", "n": "_" * 2000, "e": "AQAB"}, "key o is left out: it has 12000 bits"),
+    ],
+)
+def test_odd_keys_are_left_out_and_said(odd: object, said: str) -> None:
+    found = read(odd, GOOD_KEY)
+
+    assert [key.kid for key in found.keys] == ["good"]
+    assert found.oddities == (said,)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"<html></html>", "its key set is no JSON object"),
+        (b"{}", "its key set has no keys"),
+        (b'{"keys": {}}', "its key set has no keys"),
+        (b'{"keys": []}', "its key set has no key that signs tokens"),
+        (b'{"keys": [{"kty": "oct", "k": ""}]}', "no key that signs tokens; key 1 is left out: it is symmetric"),
+        (json.dumps({"keys": [GOOD_KEY] * 101}).encode(), "its key set has more than 100 keys"),
+    ],
+)
+def test_a_set_without_a_key_to_use_is_an_error(data: bytes, said: str) -> None:
+    with pytest.raises(IssuerFailed, match=said):
+        KeySet.read(data)
+
+
+def test_what_is_published_again_is_the_same_without_what_is_not_used() -> None:
+    (key,) = read({**GOOD_KEY, "x5c": ["..."]}).keys
+
+    assert key.published() == {name: GOOD_KEY[name] for name in ("kty", "crv", "x", "y", "kid", "alg")}
+    assert read(key.published(), GOOD_KEY).keys == (key,)
+
 
 FETCHED_ON = Milliseconds(1_700_000_000_000)
 Start = Callable[..., AbstractAsyncContextManager["Asked"]]
@@ -109,16 +225,11 @@ async def test_a_hundred_who_wait_are_one_fetch(asked: Asked) -> None:
 
     asked.example.rotate()
     token = asked.example.token()
-    assert all(await asyncio.gather(*[asked.accepts(token) for _ in range(100)]))
-    assert asked.fetches == 2
-
-
-async def test_who_stops_waiting_does_not_end_it_for_the_others(asked: Asked) -> None:
-    first, second = (asyncio.create_task(asked.accepts()) for _ in range(2))
+    first, *others = (asyncio.create_task(asked.accepts(token)) for _ in range(100))
     await asyncio.sleep(0)
-    first.cancel()
-
-    assert await second
+    first.cancel()  # who stops waiting does not end it for the others
+    assert all(await asyncio.gather(*others))
+    assert asked.fetches == 2
 
 
 async def test_an_algorithm_must_be_that_of_the_key(asked: Asked) -> None:
@@ -143,7 +254,7 @@ async def test_another_key_behind_a_known_id_is_no_good_signature(asked: Asked) 
         assert not await asked.accepts(asked.example.token(key=other.key("RS256").private))
 
 
-async def test_keys_that_the_issuer_changes_are_changed_here(asked: Asked) -> None:
+async def test_keys_change_with_the_issuer_and_a_vanished_key_is_not_believed_any_more(asked: Asked) -> None:
     old = asked.example.token()
     assert await asked.accepts(old)
     generation = asked.generation
@@ -153,15 +264,9 @@ async def test_keys_that_the_issuer_changes_are_changed_here(asked: Asked) -> No
     assert await asked.accepts(old)
     assert asked.generation == generation
 
-
-async def test_what_a_vanished_key_signed_is_not_believed_any_more(asked: Asked) -> None:
-    old = asked.example.token()
-    await asked.accepts(old)
-    generation = asked.generation
-
     asked.example.rotate()
+    asked.clock.advance(AGAIN)
     assert await asked.accepts()
-
     assert asked.generation not in (generation, NO_GENERATION)
     assert (await asked.refusal(old))[0].startswith("The token is signed with a key")
 
@@ -182,7 +287,7 @@ async def test_the_same_id_with_another_key_is_a_key_that_vanished(asked: Asked)
     assert asked.generation != generation
 
 
-async def test_keys_in_use_are_fetched_again_every_hour_in_the_background(asked: Asked) -> None:
+async def test_keys_in_use_are_fetched_again_in_the_background_each_hour_and_when_issuers_changed(asked: Asked) -> None:
     old = asked.example.token()
     await asked.accepts(old)
     generation = asked.generation
@@ -194,22 +299,16 @@ async def test_keys_in_use_are_fetched_again_every_hour_in_the_background(asked:
     asked.clock.advance(1)
     assert await asked.accepts(old)  # nobody waits for it
     await asked.settled()
-
     assert asked.fetches == 2
     assert asked.generation != generation
 
-
-async def test_keys_are_fetched_again_in_the_background_when_issuers_have_changed_on_another_node(asked: Asked) -> None:
-    old = asked.example.token()
-    await asked.accepts(old)
+    new = asked.example.token()
     asked.example.rotate()
-
-    asked.keys.look_again()
-    assert await asked.accepts(old)  # nobody waits for it
+    asked.keys.look_again()  # issuers have changed on another node
+    assert await asked.accepts(new)
     await asked.settled()
-
-    assert not [kid for kid in asked.state.ids if kid == jwt.get_unverified_header(old)["kid"]]
-    assert asked.fetches == 2
+    assert asked.fetches == 3
+    assert jwt.get_unverified_header(new)["kid"] not in asked.state.ids
 
 
 async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(asked: Asked) -> None:
@@ -247,18 +346,10 @@ async def test_a_key_set_that_lies_is_a_refusal_that_is_shown_and_ends(asked: As
     assert asked.fetches == 1
 
     del asked.example.instead[JWKS]
+    odd = [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}, *asked.example.public_keys()]
+    asked.example.lie = json.dumps({"keys": odd}).encode()
     asked.clock.advance(AGAIN)
     assert await asked.accepts()
-    assert asked.state.failure == ""
-
-
-async def test_keys_that_are_left_out_are_shown(asked: Asked) -> None:
-    asked.example.lie = json.dumps(
-        {"keys": [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}, *asked.example.public_keys()]}
-    ).encode()
-
-    assert await asked.accepts()
-
     assert asked.state.failure == "key a is left out: it is symmetric"
     assert "a" not in asked.state.ids
 
@@ -333,16 +424,10 @@ async def test_a_start_needs_no_issuer(start: Start, example: ExampleIssuer, clo
         assert await asked.refusal(token) == (AWAY, True)
     async with start() as asked:
         assert await asked.refusal(token) == (AWAY, True)
-
-
-async def test_a_start_asks_an_issuer_that_is_there(start: Start, example: ExampleIssuer) -> None:
-    token = example.token()
-    async with start() as asked:
-        await asked.accepts(token)
+    example.start()
     example.rotate()
-
     async with start() as asked:
-        assert (await asked.refusal(token))[0].startswith("The token is signed with a key")
+        assert (await asked.refusal(token))[0].startswith("The token is signed with a key"), "an issuer is asked"
 
 
 async def test_a_file_of_the_future_is_good_for_a_day(start: Start, example: ExampleIssuer, clock: ManualClock) -> None:
@@ -391,17 +476,11 @@ async def test_keys_that_cannot_be_kept_are_used_too(start: Start, example: Exam
         assert await asked.accepts()
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> KeyFiles:
-    return KeyFiles(str(tmp_path / "issuers"))
-
-
-@pytest.fixture
-def found(example: ExampleIssuer) -> KeySet:
-    return KeySet.of(example.public_keys())
-
-
-def test_keys_are_kept_for_the_owner_only(kept: KeyFiles, found: KeySet, issuer: Issuer, tmp_path: Path) -> None:
+def test_keys_are_kept_for_the_owner_only_and_a_torn_file_is_no_file(
+    example: ExampleIssuer, issuer: Issuer, tmp_path: Path
+) -> None:
+    kept, found = KeyFiles(str(tmp_path / "issuers")), KeySet.of(example.public_keys())
+    assert kept.read(issuer) is None
     kept.write(issuer, found.keys, FETCHED_ON)
 
     assert kept.read(issuer) == StoredKeySet(found, FETCHED_ON)
@@ -409,28 +488,9 @@ def test_keys_are_kept_for_the_owner_only(kept: KeyFiles, found: KeySet, issuer:
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert os.listdir(path.parent) == ["example.json"]
 
-
-def test_keys_of_another_url_are_not_those_of_the_issuer(kept: KeyFiles, found: KeySet, issuer: Issuer) -> None:
-    kept.write(issuer, found.keys, FETCHED_ON)
-
-    assert kept.read(replace(issuer, url="https://example.org")) is None
-    assert kept.read(replace(issuer, jwks_url="https://example.org/jwks")) is None
-
-
-def test_a_torn_file_is_as_if_it_were_not_there(kept: KeyFiles, found: KeySet, issuer: Issuer, tmp_path: Path) -> None:
-    assert kept.read(issuer) is None
-    kept.write(issuer, found.keys, FETCHED_ON)
-    path = tmp_path / "issuers" / "example.json"
     whole = path.read_bytes()
-
-    for data in (
-        b"",
-        whole[: len(whole) // 2],
-        b"[]",
-        b"{}",
-        b"\xff",
-        whole.replace(b'"EC"', b"1").replace(b'"RSA"', b"2"),
-    ):
+    odd = whole.replace(b'"EC"', b"1").replace(b'"RSA"', b"2")
+    for data in (b"", whole[: len(whole) // 2], b"[]", b"{}", b"\xff", odd):
         path.write_bytes(data)
         assert kept.read(issuer) is None
     path.unlink()

@@ -1,4 +1,4 @@
-"""Tokens: what is believed, and what each wrong one is told."""
+"""Tokens, of issuers and signed by programs: what is believed, and what each wrong one is told."""
 
 import itertools
 import json
@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from ams.core.clock import Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
-from ams.identity import tokens
+from ams.core.names import TokenName
+from ams.core.public_keys import client_email
+from ams.identity import self_signed, tokens
+from ams.identity.self_signed import NamedKey
 from tests.identity.signing import (
     ISSUER,
     NOW,
@@ -28,6 +31,8 @@ from tests.identity.signing import (
     signed,
     signed_by_secret,
 )
+from tests.support import program_keys
+from tests.support.program_keys import AUDIENCE, SCOPE, public_pem
 
 HEADER = b'{"alg":"ES256"}'
 NOT_ACCEPTED = "The token is signed in a way that is not accepted here"
@@ -110,6 +115,10 @@ def test_a_header_that_says_what_cannot_be_is_refused(header: dict[str, object],
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"iss": ...}, "The token does not say who issued it"),
+        ({"sub": ...}, "The token does not say whose it is"),
+        ({"exp": ...}, "The token does not say when it expires"),
+        ({"aud": ...}, "The token is for another audience: none"),
         ({"iss": "https://other.example"}, "The token is of another issuer"),
         ({"iss": ISSUER.url + "/"}, "The token is of another issuer"),
         ({"iss": None}, "The token does not say who issued it"),
@@ -138,7 +147,8 @@ def test_a_header_that_says_what_cannot_be_is_refused(header: dict[str, object],
     ],
 )  # fmt: skip
 def test_a_token_that_says_what_does_not_do_is_refused(change: dict[str, object], message: str) -> None:
-    assert refusal(signed({**SAID, **change})) == message
+    said = {**SAID, **change}
+    assert refusal(signed({name: value for name, value in said.items() if value is not ...})) == message
 
 
 @pytest.mark.parametrize(
@@ -148,19 +158,8 @@ def test_clocks_may_differ_by_the_leeway_and_times_have_fractions(change: dict[s
     said = {**SAID, **change}
 
     assert claims(signed(said)) == said
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("iss", "The token does not say who issued it"),
-        ("sub", "The token does not say whose it is"),
-        ("exp", "The token does not say when it expires"),
-        ("aud", "The token is for another audience: none"),
-    ],
-)
-def test_what_a_token_must_say_it_must_say(name: str, message: str) -> None:
-    assert refusal(signed({key: value for key, value in SAID.items() if key != name})) == message
+    assert tokens.expiry(said, 30) == int((said["exp"] + 30) * 1000)
+    assert tokens.expiry({}, 30) is None
 
 
 @pytest.mark.parametrize(("name", "said"), [("azp", "app"), ("client_id", "app"), ("azp", "other"), ("azp", ["app"])])
@@ -177,11 +176,6 @@ def test_a_token_is_for_a_client_where_the_issuer_has_clients(name: str, said: o
 
 def token_of(name: str) -> dict[str, object]:
     return {key: value for key, value in SAID.items() if key != "aud"} | {name: "app"}
-
-
-def test_an_expiry_has_the_leeway_in_it() -> None:
-    assert tokens.expiry(SAID, 30) == (NOW + 3630) * 1000
-    assert tokens.expiry({}, 30) is None
 
 
 def test_a_token_of_another_key_is_refused() -> None:
@@ -271,6 +265,15 @@ def test_base64_is_written_in_the_one_right_way(change: str) -> None:
         assert "is not base64url" in refusal(token)
 
 
+def test_bits_that_stand_for_nothing_are_not_changed() -> None:
+    """Else the same token had another text, and another hash."""
+    token = signed(SAID, "RS256")
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    other = token[:-1] + letters[letters.index(token[-1]) + 1]
+
+    assert refusal(other, key=public_key("RS256")) == "The token is no JWT: its signature is not base64url"
+
+
 TOKEN = signed({**SAID, "email": "alice@example.org"}, kid="k1")
 CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=+/ \u00e9"
 
@@ -304,10 +307,86 @@ def test_whatever_an_issuer_signs_is_believed_or_refused(change: dict[str, Any],
         assert said["iss"] == ISSUER.url
 
 
-def test_a_part_is_written_in_one_way_only() -> None:
-    """Bits that stand for nothing: whoever changes them has another text, and another hash, of the same token."""
-    token = signed(SAID, "RS256")
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    other = token[:-1] + letters[letters.index(token[-1]) + 1]
+LEEWAY = 30
+EMAIL = client_email(TokenName("ci"), program_keys.public_key().id)
+SIGNED_BY_PROGRAM = {"iss": EMAIL, "sub": EMAIL, "aud": AUDIENCE, "iat": NOW, "exp": NOW + 3600}
+BY_PUBLIC_HALF = signed_by_secret(public_pem().encode(), SIGNED_BY_PROGRAM, kid=program_keys.public_key().id)
 
-    assert refusal(other, key=public_key("RS256")) == "The token is no JWT: its signature is not base64url"
+
+def expiry(token: str, now: float = NOW) -> int:
+    return self_signed.expiry(token, program_keys.public_key(), EMAIL, now=Milliseconds(int(now * 1000)), leeway=LEEWAY)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": AUDIENCE},
+        {"aud": AUDIENCE.rstrip("/")},
+        {"aud": [AUDIENCE]},
+        {"aud": "", "scope": SCOPE},
+        {"aud": None, "scope": "https://www.googleapis.com/auth/pubsub"},
+        {"aud": AUDIENCE, "scope": SCOPE},
+        {"exp": NOW + 60},
+        {"iat": NOW - 3000, "exp": NOW + 600},
+    ],
+    ids=["Python", "no slash", "list", "Go", "Node", "both", "short", "old"],
+)
+def test_what_the_libraries_sign_is_good_until_it_expires(claims: dict[str, object]) -> None:
+    ends = {"exp": NOW + 3600, **claims}["exp"]
+
+    assert isinstance(ends, int)
+    assert expiry(program_keys.signed(NOW, **claims)) == (ends + LEEWAY) * 1000
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"iss": "ci@example.org"}, "The token's iss is not the client_email of its key"),
+        ({"sub": "ci@example.org"}, "The token's sub is not its iss"),
+        ({"sub": None}, "The token does not say whose it is"),
+        ({"exp": None}, "The token does not say when it expires"),
+        ({"iat": None}, "The token does not say when it was made"),
+        ({"exp": NOW + 3600 + LEEWAY + 1}, "The token is good for longer than 3600 seconds"),
+        ({"iat": NOW - 3600, "exp": NOW - LEEWAY}, "The token has expired"),
+        ({"iat": NOW + 3600, "exp": NOW + 7200}, "The token was issued in the future"),
+        ({"aud": "https://oauth2.googleapis.com/token"}, "The token is for another audience: https://oauth2"),
+        ({"aud": [AUDIENCE, "https://example.org"]}, "The token is for another audience: "),
+        ({"aud": 5}, "The token's aud cannot be read"),
+        ({"aud": ""}, "The token is not for Pub/Sub: neither its aud nor its scope says so"),
+        ({"aud": None, "scope": "https://www.googleapis.com/auth/bigquery"}, "The token is not for Pub/Sub"),
+        ({"aud": None, "scope": [SCOPE]}, "The token is not for Pub/Sub"),
+        ({"by": program_keys.private_key("two")}, "The token's signature is wrong"),
+        ({"algorithm": "RS512"}, "The token's key is not one for RS512"),
+        ({"algorithm": "PS256"}, "The token's key is not one for PS256"),
+        ({"algorithm": "ES256", "by": private_key()}, "The token's key is not one for ES256"),
+    ],
+)
+def test_anything_else_is_refused_with_the_reason(claims: dict[str, object], reason: str) -> None:
+    with pytest.raises(TokenRefused) as refused:
+        expiry(program_keys.signed(NOW, **claims))  # type: ignore[arg-type]  # claims are of any type
+
+    assert refused.value.message.startswith(reason)
+
+
+def test_a_signature_that_anybody_could_make_is_none() -> None:
+    none = program_keys.signed(NOW).rpartition(".")[0] + "."
+    header = base64url(b'{"alg":"none","kid":"%b"}' % program_keys.public_key().id.encode())
+    unsigned = f"{header}.{none.split('.')[1]}."
+
+    with pytest.raises(TokenRefused, match="signature is wrong"):
+        expiry(none)
+    with pytest.raises(TokenRefused, match="The token is not signed"):
+        expiry(unsigned)
+    with pytest.raises(TokenRefused, match="signed in a way that is not accepted here: HS256"):
+        expiry(BY_PUBLIC_HALF)
+
+
+def test_the_key_that_a_token_names_is_told_from_those_of_issuers() -> None:
+    ours = program_keys.public_key().id
+
+    assert self_signed.named_key(program_keys.signed(NOW)) == NamedKey(ours, is_ours=True)
+    assert self_signed.named_key(program_keys.signed(NOW, iss="https://issuer.example")) == NamedKey(
+        ours, is_ours=False
+    )
+    for other in ("", "opaque", "a.b.c", signed(), signed(kid="rsa-1"), BY_PUBLIC_HALF):
+        assert self_signed.named_key(other) is None

@@ -1,25 +1,20 @@
 """The verifier: what is remembered of tokens, for how long, and what makes it look again."""
 
-import asyncio
-import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer, RoleRule, Verified
 from ams.core.names import IssuerName
 from ams.identity import verifier as rules
-from ams.identity.verifier import Verifier, roles_of, telling
+from ams.identity.verifier import Verifier, roles_of
 from ams.storage.database.invalidation import Cache
 from tests.identity.signing import ISSUER as PLAIN
-from tests.identity.signing import NOW, SAID, Issuers, public_key, put_together, signed
+from tests.identity.signing import NOW, SAID, Issuers, public_key, signed
 
 GROUP = "urn:mace:egi.eu:group"
 VO = "urn:mace:egi.eu:group:vo"
@@ -78,24 +73,17 @@ async def test_a_token_says_who_shows_it(setup: VerifierSetup) -> None:
     )
 
 
-async def test_a_token_that_is_remembered_is_found_without_suspending(setup: VerifierSetup) -> None:
+async def test_a_token_is_remembered_without_suspending_and_expires_to_the_second(setup: VerifierSetup) -> None:
     token = signed()
     verified = await setup.verifier.verify(token)
-
     assert without_suspending(setup.verifier, token) is verified
-    assert setup.looked_up == 1
-
-
-async def test_a_token_that_is_remembered_expires_to_the_second(setup: VerifierSetup) -> None:
-    token = signed()
-    await setup.verifier.verify(token)
     setup.clock.advance(3_629_999)
     await setup.verifier.verify(token)
     assert setup.looked_up == 1
 
     setup.clock.advance(1)
-    assert await setup.refusal(token) == "The token has expired"
-    assert await setup.refusal(token) == "The token has expired"
+    for _ in range(2):
+        assert await setup.refusal(token) == "The token has expired"
 
 
 async def test_a_key_that_is_withdrawn_takes_its_tokens_with_it(setup: VerifierSetup) -> None:
@@ -118,6 +106,12 @@ async def test_a_token_is_looked_at_again_once_issuers_changed(setup: VerifierSe
 
     setup.verifier.forget()
     assert await setup.refusal(token) == "The token is for another audience: ams"
+
+    setup.known, setup.answers["opaque"] = [ASKED], None
+    await setup.refusal("opaque")
+    setup.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    setup.verifier.forget()
+    assert (await setup.verifier.verify("opaque")).subject == "alice"
 
 
 async def test_tokens_of_nobody_are_refused(setup: VerifierSetup) -> None:
@@ -168,17 +162,6 @@ async def test_a_token_that_is_not_active_is_asked_about_twice_a_minute(setup: V
 
     setup.clock.advance(30_000)
     setup.answers["opaque"] = {"sub": "alice", "aud": "ams"}
-    assert (await setup.verifier.verify("opaque")).subject == "alice"
-
-
-async def test_a_token_that_was_not_active_is_asked_about_anew_once_issuers_changed(setup: VerifierSetup) -> None:
-    setup.known = [ASKED]
-    setup.answers["opaque"] = None
-    await setup.refusal("opaque")
-
-    setup.answers["opaque"] = {"sub": "alice", "aud": "ams"}
-    setup.verifier.forget()
-
     assert (await setup.verifier.verify("opaque")).subject == "alice"
 
 
@@ -297,27 +280,6 @@ async def test_names_are_what_people_can_read(setup: VerifierSetup) -> None:
     assert (verified.email, verified.first_name, verified.last_name) == ("", "Alice", "x" * 255)
 
 
-def tokens_of_any_kind() -> Iterator[st.SearchStrategy[str]]:
-    yield st.text(max_size=50)
-    yield st.binary(max_size=50).map(lambda data: data.decode("utf-8", "surrogateescape"))
-    yield st.builds(put_together, st.binary(max_size=30), st.binary(max_size=30))
-    yield st.builds(
-        lambda said: put_together(b'{"alg":"ES256"}', json.dumps(said).encode()),
-        st.dictionaries(st.sampled_from(["iss", "sub", "aud", "exp"]), st.sampled_from(list(SAID.values()))),
-    )
-
-
-@settings(max_examples=150)
-@given(st.one_of(*tokens_of_any_kind()))
-def test_any_text_is_verified_or_refused(token: str) -> None:
-    setup = VerifierSetup(known=[ASKED])
-    try:
-        verified = asyncio.run(setup.verifier.verify(token))
-    except TokenRefused:
-        return
-    assert verified.issuer == ISSUER.name
-
-
 @pytest.mark.parametrize(
     ("rule", "value", "is_met"),
     [
@@ -358,32 +320,3 @@ def test_roles_of_several_rules_add_up_and_projects_without_any_are_named() -> N
     assert roles_of(rules, [f"{VO}:role=writer"]) == {"P": {"publisher", "consumer"}, "Q": frozenset()}
     assert roles_of(rules, []) == {"P": frozenset(), "Q": frozenset()}
     assert roles_of([], [VO]) == {}
-
-
-PARTS = st.lists(st.sampled_from(["a", "b", "A"]), min_size=1, max_size=3).map(":".join)
-ENTITLEMENTS = st.builds(
-    "urn:mace:egi.eu:group:{}{}{}".format,
-    PARTS,
-    st.sampled_from(["", ":role=r", ":role=s"]),
-    st.sampled_from(["", "#x", "#y"]),
-)
-RULES = st.builds(RoleRule, ENTITLEMENTS, st.sampled_from("PQ"), st.sampled_from([("publisher",), ("consumer",)]))
-
-
-@settings(max_examples=60)
-@given(st.lists(RULES, max_size=6), st.lists(ENTITLEMENTS, max_size=6), st.lists(ENTITLEMENTS, max_size=6))
-def test_entitlements_only_add_roles(rules: Sequence[RoleRule], some: Sequence[str], more: Sequence[str]) -> None:
-    fewer, all_of_them = roles_of(rules, some), roles_of(rules, [*more, *some])
-
-    assert fewer.keys() == all_of_them.keys() == {rule.project for rule in rules}
-    assert all(fewer[project] <= all_of_them[project] for project in fewer)
-
-
-@settings(max_examples=60)
-@given(st.lists(RULES, max_size=6), st.lists(ENTITLEMENTS | st.just("no entitlement"), max_size=6))
-def test_entitlements_that_meet_no_rule_tell_nothing(rules: Sequence[RoleRule], entitlements: Sequence[str]) -> None:
-    told = telling(rules, entitlements)
-
-    assert roles_of(rules, told) == roles_of(rules, entitlements)
-    assert all(any(roles_of(rules, [text]).values()) for text in told)
-    assert len(set(told)) == len(told)

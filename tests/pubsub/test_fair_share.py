@@ -158,25 +158,6 @@ async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
         opened.cancel()
 
 
-@pytest.mark.long
-async def test_a_thousand_streams_that_are_opened_and_left_leave_nothing_behind(
-    service: Served, users: tuple[str, str]
-) -> None:
-    metadata = bearer(users[0])
-    first = Request(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10).SerializeToString()
-    async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
-        for _ in range(1000):
-            left = stream(channel, metadata)
-            await left.write(first)
-            left.cancel()
-        opened = stream(channel, metadata)
-        await opened.write(first)
-        assert await opened.read()
-        opened.cancel()
-    streams = service.run.service.working.streams
-    await wait_until_async(lambda: not streams)
-
-
 async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(
     service: Served, users: tuple[str, str]
 ) -> None:

@@ -1,11 +1,19 @@
-"""What is so of all resources that Google's clients administer: pages, masks, names, and fields that are not there."""
+"""Topics and snapshots of Google's clients; and of all resources: pages, masks, names, and fields not supported."""
 
 import datetime
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import AlreadyExists, InvalidArgument, MethodNotImplemented, NotFound
+from google.api_core.exceptions import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    MethodNotImplemented,
+    NotFound,
+)
 from google.protobuf import field_mask_pb2
 from google.pubsub_v1 import types
 
@@ -14,9 +22,201 @@ from tests.pubsub.conftest import World
 PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
 
 
-def create_snapshot(world: World, name: str = "snapshot", of: str = "subscription") -> types.Snapshot:
-    request = {"name": world.snapshot(name), "subscription": world.subscription(of)}
+def updated_topic(world: World, paths: list[str], **fields: object) -> types.Topic:
+    topic = {"name": world.topic(), **fields}
+    return world.publisher.update_topic(request={"topic": topic, "update_mask": {"paths": paths}})
+
+
+def create_topic(world: World, **options: object) -> types.Topic:
+    return world.publisher.create_topic(request={"name": world.topic(), **options})
+
+
+def got_topic(world: World) -> types.Topic:
+    return world.publisher.get_topic(request={"topic": world.topic()})
+
+
+def test_a_topic_is_shown_as_it_was_made(world: World) -> None:
+    labels = {"team": "garden", "größe": "l-1_2"}
+    asked = {"name": world.topic(), "labels": labels, "message_retention_duration": {"seconds": 86_400}}
+    made = world.publisher.create_topic(request=asked)
+    assert made == got_topic(world)
+    assert (made.name, dict(made.labels)) == (world.topic(), labels)
+    assert made.message_retention_duration.total_seconds() == 86_400
+    assert made.state == types.Topic.State.ACTIVE
+
+
+def test_a_topic_without_options_keeps_messages_as_the_project_says(world: World) -> None:
+    made = create_topic(world)
+    assert made == got_topic(world)
+    assert not types.Topic.pb(made).HasField("message_retention_duration")
+    assert world.http("GET", "/topics/topic")["name"] == f"/projects/{world.project}/topics/topic"
+
+
+def test_each_changeable_field_changes_alone(world: World) -> None:
+    create_topic(world, labels={"a": "1"})
+    kept = {"message_retention_duration": {"seconds": 3600}}
+    assert updated_topic(world, ["message_retention_duration"], labels={"b": "2"}, **kept) == got_topic(world)
+    assert dict(got_topic(world).labels) == {"a": "1"}
+    assert got_topic(world).message_retention_duration.total_seconds() == 3600
+    assert dict(updated_topic(world, ["labels"], labels={"b": "2"}).labels) == {"b": "2"}
+    assert got_topic(world).message_retention_duration.total_seconds() == 3600
+    assert not updated_topic(world, ["labels"]).labels
+    cleared = updated_topic(world, ["message_retention_duration"])
+    assert not types.Topic.pb(cleared).HasField("message_retention_duration")
+    assert cleared == got_topic(world)
+
+
+@pytest.mark.parametrize(
+    "leaf", ["ab", "1abc", "-abc", "goog-topic", "Google", "a" * 256, "with.dot", "a~b", "a+b", "a%20", "umläut", ""]
+)
+def test_a_new_topic_has_a_name_of_the_rule(world: World, leaf: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        world.publisher.create_topic(request={"name": world.topic(leaf)})
+    assert error.value.message.startswith(f"Invalid resource name given (name={world.topic(leaf)}). Refer to ")
+
+
+def test_the_shortest_and_the_longest_names_are_taken_and_shorter_ones_of_the_http_api_are_read(world: World) -> None:
+    for leaf in ("abc", "a" * 255, "A-b_9"):
+        assert world.publisher.create_topic(request={"name": world.topic(leaf)}).name == world.topic(leaf)
+    world.http("PUT", "/topics/1")
+    assert world.publisher.get_topic(request={"topic": world.topic("1")}).name == world.topic("1")
+
+
+def test_labels_follow_the_rule_and_there_are_at_most_64(world: World) -> None:
+    pairs = [("A", "b"), ("1a", "b"), ("a", "B"), ("a", "b c"), ("", "b"), ("a" * 64, "b"), ("a", "b" * 64), ("-a", "")]
+    for name, value in pairs:
+        with pytest.raises(InvalidArgument, match="^400 Invalid labels: "):
+            create_topic(world, labels={name: value})
+    labels = {f"label-{n}": "x" * 63 for n in range(64)}
+    assert dict(create_topic(world, labels=labels).labels) == labels
+    with pytest.raises(InvalidArgument, match="Invalid labels"):
+        updated_topic(world, ["labels"], labels={**labels, "one-more": ""})
+    assert dict(got_topic(world).labels) == labels
+
+
+def test_retention_has_limits(world: World) -> None:
+    for seconds in (0, 599, 2_678_401, -1):
+        with pytest.raises(InvalidArgument, match="The value for message retention duration is out of bounds"):
+            create_topic(world, message_retention_duration={"seconds": seconds})
+    create_topic(world)
+    for seconds in (600, 2_678_400):
+        kept = {"message_retention_duration": {"seconds": seconds}}
+        shown = updated_topic(world, ["message_retention_duration"], **kept)
+        assert shown.message_retention_duration.total_seconds() == seconds
+
+
+def test_a_deleted_topic_leaves_its_subscriptions(world: World) -> None:
+    topic, subscription = world.made()
+    world.publisher.delete_topic(request={"topic": topic})
+    with pytest.raises(NotFound) as error:
+        got_topic(world)
+    assert error.value.message == "Resource not found (resource=topic)."
+    assert world.subscriber.get_subscription(request={"subscription": subscription}).topic == "_deleted-topic_"
+    with pytest.raises(FailedPrecondition):
+        world.pulled()
+    with pytest.raises(NotFound):
+        world.publisher.publish(topic, b"x", retry=None).result(20)
+    world.subscriber.delete_subscription(request={"subscription": subscription})
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def acknowledge(world: World, most: int = 100) -> list[bytes]:
+    """Pull, and acknowledge what came; return it."""
+    found = world.pulled(world.subscription(), most)
+    if found:
+        ids = [each.ack_id for each in found]
+        world.subscriber.acknowledge(request={"subscription": world.subscription(), "ack_ids": ids})
+    return [each.message.data for each in found]
+
+
+def create_snapshot(
+    world: World, name: str = "snapshot", of: str = "subscription", **options: object
+) -> types.Snapshot:
+    request = {"name": world.snapshot(name), "subscription": world.subscription(of), **options}
     return world.subscriber.create_snapshot(request=request)
+
+
+def got_snapshot(world: World) -> types.Snapshot:
+    return world.subscriber.get_snapshot(request={"snapshot": world.snapshot()})
+
+
+def seek(world: World, **target: object) -> None:
+    world.subscriber.seek(request={"subscription": world.subscription(), **target})
+
+
+def test_a_snapshot_is_shown_as_it_was_made(world: World) -> None:
+    topic, _ = world.made()
+    before = now()
+    made = create_snapshot(world, labels={"a": "b"})
+    assert made == got_snapshot(world)
+    assert made.topic == topic
+    assert dict(made.labels) == {"a": "b"}
+    assert datetime.timedelta(days=7) <= made.expire_time - before <= datetime.timedelta(days=7, minutes=5)
+    assert list(world.subscriber.list_snapshots(request={"project": f"projects/{world.project}"})) == [made]
+    assert list(world.publisher.list_topic_snapshots(request={"topic": topic})) == [made.name]
+
+
+def test_a_snapshot_changes_and_is_deleted(world: World) -> None:
+    world.made()
+    before = create_snapshot(world, labels={"a": "b"})
+    until = (now() + datetime.timedelta(days=1)).replace(microsecond=0)
+    wanted = {"name": world.snapshot(), "labels": {"c": "d"}, "expire_time": until}
+    later = world.subscriber.update_snapshot(request={"snapshot": wanted, "update_mask": {"paths": ["expire_time"]}})
+    assert later == got_snapshot(world)
+    assert (later.expire_time, dict(later.labels)) == (until, {"a": "b"})
+    labeled = world.subscriber.update_snapshot(request={"snapshot": wanted, "update_mask": {"paths": ["labels"]}})
+    assert (dict(labeled.labels), labeled.topic) == ({"c": "d"}, before.topic)
+    delete = partial(world.subscriber.delete_snapshot, request={"snapshot": world.snapshot()})
+    delete()
+    for each in (delete, partial(got_snapshot, world), partial(seek, world, snapshot=world.snapshot())):
+        with pytest.raises(NotFound) as error:
+            each()
+        assert error.value.message == "Resource not found (resource=snapshot)."
+
+
+def test_a_snapshot_brings_back_what_was_not_acknowledged_and_what_came_since(world: World) -> None:
+    world.made()
+    world.publish(b"one", b"two", b"three")
+    assert acknowledge(world, 1) == [b"one"]
+    create_snapshot(world)
+    assert acknowledge(world) == [b"two", b"three"]
+    world.publish(b"four")
+    assert acknowledge(world) == [b"four"]
+    seek(world, snapshot=world.snapshot())
+    assert sorted(acknowledge(world)) == [b"four", b"three", b"two"]
+
+
+def test_a_seek_to_a_time_delivers_what_was_published_then_or_later(world: World) -> None:
+    world.made(retain_acked_messages=True)
+    world.publish(b"before")
+    time.sleep(0.01)
+    moment = now()
+    time.sleep(0.01)
+    world.publish(b"after")
+    assert acknowledge(world) == [b"before", b"after"]
+    seek(world, time=moment)
+    assert acknowledge(world) == [b"after"]
+    seek(world, time=datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
+    assert acknowledge(world) == [b"before", b"after"]
+    world.publish(b"more")
+    seek(world, time=now() + datetime.timedelta(days=1))
+    assert acknowledge(world) == []
+    world.publish(b"later")
+    assert acknowledge(world) == [b"later"]
+
+
+def test_a_seek_needs_a_target(world: World) -> None:
+    world.made()
+    with pytest.raises(InvalidArgument):
+        seek(world)
+    with pytest.raises(NotFound) as error:
+        seek(world, snapshot=world.snapshot("absent"))
+    assert error.value.message == "Resource not found (resource=absent)."
+    with pytest.raises(InvalidArgument, match="Invalid resource name given"):
+        seek(world, snapshot="absent")
 
 
 def test_lists_come_in_pages_to_their_end(world: World) -> None:
@@ -120,32 +320,33 @@ def test_a_bad_mask_changes_nothing(world: World, kind: str, paths: list[str], t
 TRANSFORMS = [{"javascript_udf": {"function_name": "f", "code": "x"}}]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("message_storage_policy", {"allowed_persistence_regions": ["europe-west1"]}),
-     ("kms_key_name", "projects/p/locations/l/keyRings/r/cryptoKeys/k"),
-     ("ingestion_data_source_settings", {"cloud_storage": {"bucket": "b"}}), ("message_transforms", TRANSFORMS)],
-)  # fmt: skip
-def test_what_topics_do_not_have_here_is_refused_by_name(world: World, field: str, value: object) -> None:
-    with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
-        world.publisher.create_topic(request={"name": world.topic(), field: value})
-    with pytest.raises(NotFound):
-        world.publisher.get_topic(request={"topic": world.topic()})
+NO_TOPIC_FIELDS = {
+    "message_storage_policy": {"allowed_persistence_regions": ["europe-west1"]},
+    "kms_key_name": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
+    "ingestion_data_source_settings": {"cloud_storage": {"bucket": "b"}},
+    "message_transforms": TRANSFORMS,
+}
+NO_SUBSCRIPTION_FIELDS = {
+    "bigquery_config": {"table": "p.d.t"},
+    "cloud_storage_config": {"bucket": "b"},
+    "bigtable_config": {"table": "t"},
+    "message_transforms": TRANSFORMS,
+}
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("bigquery_config", {"table": "p.d.t"}), ("cloud_storage_config", {"bucket": "b"}),
-     ("bigtable_config", {"table": "t"}), ("message_transforms", TRANSFORMS)],
-)  # fmt: skip
-def test_what_subscriptions_do_not_have_here_is_refused_by_name(world: World, field: str, value: object) -> None:
+def test_a_field_that_is_not_supported_is_refused_by_name(world: World) -> None:
     topic, subscription = world.made()
-    other = {"name": world.subscription("other"), "topic": topic, field: value}
-    update = {"subscription": {"name": subscription, field: value}, "update_mask": {"paths": [field]}}
-    with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
-        world.subscriber.create_subscription(request=other)
-    with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
-        world.subscriber.update_subscription(request=update)
+    for field, value in NO_TOPIC_FIELDS.items():
+        with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+            world.publisher.create_topic(request={"name": world.topic("other"), field: value})
+        with pytest.raises(NotFound):
+            world.publisher.get_topic(request={"topic": world.topic("other")})
+    for field, value in NO_SUBSCRIPTION_FIELDS.items():
+        update = {"subscription": {"name": subscription, field: value}, "update_mask": {"paths": [field]}}
+        with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+            world.subscriber.create_subscription(request={"name": subscription + "-b", "topic": topic, field: value})
+        with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+            world.subscriber.update_subscription(request=update)
 
 
 def test_each_is_made_once(world: World) -> None:

@@ -1,31 +1,44 @@
-"""The port of Google's Pub/Sub: clients that vanish or ping, streams that fail together, calls relayed to an owner."""
+"""The port of Google's Pub/Sub: clients that vanish or ping, relays, figures, large requests, and memory."""
 
 import asyncio
+import contextlib
 import gc
+import re
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock, MagicMock
+from unittest.mock import patch
 
 import grpc
+import httpx
 import pytest
+from google.api_core.exceptions import NotFound
+from google.iam.v1 import iam_policy_pb2
+from google.pubsub_v1 import types
 from grpc._cython import cygrpc
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from ams.core.errors import LogUnavailable, OwnedElsewhere
+from ams.core.errors import AmsError, InvalidInput, OwnedElsewhere
 from ams.core.supervisor import Supervisor
-from ams.http.limits import ClientLeft
-from ams.pubsub import protos
+from ams.pubsub import wire
+from ams.pubsub.calls import read
+from ams.pubsub.messages import published
 from ams.pubsub.relaying import Relays
 from ams.pubsub.server import answering
-from ams.pubsub.streaming import _Spread, _Stream
+from tests.pubsub.conftest import World, world_at
+from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, refused
+from tests.support.served import Served, served
 from tests.support.service import running_service
+from tests.support.waiting import wait_until
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, PING, GOAWAY = 4, 6, 7
 ACK = 1
-SECONDS = 10
+PING_SECONDS = 10
 """Between pings: the least that users may set in the libraries for Go, Java and Python."""
 
 
@@ -69,7 +82,7 @@ async def test_a_client_that_pings_every_ten_seconds_stays(tmp_path: Path) -> No
         answered = 0
         for number in range(5):
             writer.write(frame(PING, b"%08d" % number))
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(PING_SECONDS)
         writer.write(frame(PING, b"the last"))
         while answered < 6:
             head = await reader.readexactly(9)
@@ -77,32 +90,6 @@ async def test_a_client_that_pings_every_ten_seconds_stays(tmp_path: Path) -> No
             assert head[3] != GOAWAY, payload
             answered += head[3] == PING and bool(head[4] & ACK)
         writer.close()
-
-
-async def test_a_failure_ends_all_streams_and_the_next_stream_does_not_join_them() -> None:
-    leases, stream = MagicMock(), MagicMock(may_get=True)
-    leases.working.streams = Counter()
-    leases.deliverer.registry.subscriptions.find = AsyncMock(side_effect=LogUnavailable)
-    spread = _Spread(leases, MagicMock(), MagicMock())
-    assert not spread.has_ended
-
-    spread.add(stream)
-    while not stream.fail.called:
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-    assert spread.has_ended
-    assert isinstance(stream.fail.call_args.args[0], LogUnavailable)
-
-
-async def test_a_client_that_left_while_it_was_written_to_is_no_defect() -> None:
-    context = MagicMock()
-    context.write = AsyncMock(side_effect=grpc.aio.InternalError("the connection is gone"))
-    first = protos.StreamingPullRequest(stream_ack_deadline_seconds=10)
-    stream = _Stream(MagicMock(), MagicMock(), context, first)
-
-    with pytest.raises(ClientLeft):
-        await stream._write(MagicMock(parallel=None), ())
 
 
 class Context:
@@ -138,3 +125,255 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is() ->
         await relays.close()
         await server.stop(None)
     assert said == b"Bearer token|203.0.113.9, 192.0.2.5|node1|other"
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[World]:
+    """A service of its own: its figures are of all that it serves."""
+    limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    with (
+        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True, max_message_bytes=10_000_000) as service,
+        grpc.insecure_channel(service.run.pubsub, options=limits) as channel,
+    ):
+        yield world_at(channel, service)
+
+
+def figures(alone: World) -> dict[str, float]:
+    assert isinstance(alone.service, Served)
+    text = httpx.get(alone.service.run.operations_url + "/metrics", trust_env=False).text
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("ams_pubsub")]
+    return {name: float(value) for name, value in lines}
+
+
+def findings(alone: World) -> list[tuple[bool, str]]:
+    found = alone.http("GET", "/subscriptions/subscription:doctor")["findings"]
+    return [(each["wrong"], each["text"]) for each in found]
+
+
+def test_calls_are_counted_by_their_codes(alone: World) -> None:
+    alone.publisher.create_topic(request={"name": alone.topic()})
+    alone.publisher.get_topic(request={"topic": alone.topic()})
+    with pytest.raises(NotFound):
+        alone.publisher.get_topic(request={"topic": alone.topic("gone")})
+
+    wait_until(lambda: sum(figures(alone).values()) == 3)
+    assert figures(alone) == {
+        "ams_pubsub_streams": 0,
+        'ams_pubsub_calls_total{code="OK"}': 2,
+        'ams_pubsub_calls_total{code="INTERNAL"}': 0,
+        'ams_pubsub_calls_total{code="UNAVAILABLE"}': 0,
+        'ams_pubsub_calls_total{code="NOT_FOUND"}': 1,
+    }
+
+
+def test_streams_are_counted_and_the_doctor_says_of_them(alone: World) -> None:
+    alone.made()
+    streams = [alone.opened() for _ in range(2)]
+    alone.publish(b"x")
+    assert figures(alone)["ams_pubsub_streams"] == 2
+    wait_until(lambda: any(re.match("1 message on lease: ", text) for _, text in findings(alone)))
+    assert "2 streams are open to consumers." in [text for _, text in findings(alone)]
+
+    for each in streams:
+        each.call.cancel()
+    wait_until(lambda: figures(alone)["ams_pubsub_streams"] == 0)
+    assert not any("stream" in text for _, text in findings(alone))
+    wait_until(lambda: figures(alone).get('ams_pubsub_calls_total{code="CANCELLED"}') == 2)
+
+
+def test_the_doctor_says_of_a_message_that_is_too_large_for_some_until_it_is_acknowledged(alone: World) -> None:
+    topic, _ = alone.made()
+    stream = alone.opened()
+    alone.publisher.publish(topic, b"x" * 4_000_001).result(60)
+    [message] = stream.messages(1)
+    size = message.ByteSize()  # where times have milliseconds they take a few bytes more
+    assert [text[:42] for wrong, text in findings(alone) if wrong] == [f"Message 0 has {size} bytes on a stream, a"]
+
+    alone.acknowledge(message.ack_id)
+    assert [text for wrong, text in findings(alone) if wrong] == []
+    stream.call.cancel()
+
+
+pb: Any = types
+Publish: Any = pb.PublishRequest.pb()
+Message: Any = pb.PubsubMessage.pb()
+KINDS = [Publish, pb.UpdateTopicRequest.pb(), pb.AcknowledgeRequest.pb(), iam_policy_pb2.SetIamPolicyRequest]
+EMPTY_MESSAGE, EMPTY_ATTRIBUTE = b"\x12\x00", b"\x12\x00"
+LARGEST = Publish(
+    topic="T",
+    messages=[
+        Message(data=b"x", attributes={f"{i}": "" for i in range(100)}, ordering_key="k", message_id="1",
+                publish_time={"seconds": 1, "nanos": 1})
+    ] * 1000,
+)  # fmt: skip
+texts = st.text(max_size=5)
+publishes = st.builds(
+    lambda messages, topic: Publish(topic=topic, messages=messages),
+    st.lists(
+        st.builds(
+            lambda data, attributes, key: Message(data=data, attributes=attributes, ordering_key=key),
+            st.binary(max_size=200), st.dictionaries(texts, texts, max_size=5), texts
+        ),
+        max_size=20
+    ),
+    texts,
+)  # fmt: skip
+
+
+def looked_at(kind: Any, said: bytes) -> None:
+    """Look at a request, however small it is."""
+    with patch.object(wire, "SMALL", -1):
+        wire.check(kind.DESCRIPTOR, said)
+
+
+@given(publishes)
+@example(LARGEST)
+def test_no_publish_that_is_served_is_refused(request: Any) -> None:
+    looked_at(Publish, request.SerializeToString())
+
+
+@given(st.sampled_from(KINDS), st.one_of(st.binary(max_size=60), publishes.map(lambda each: each.SerializeToString())),
+       st.integers(0, 100), st.integers(0, 255))  # fmt: skip
+def test_what_is_no_message_is_refused_as_such_or_left_to_the_parser(kind: Any, said: bytes, at: int, to: int) -> None:
+    changed = bytearray(said)
+    if at < len(said):
+        changed[at] = to
+    try:
+        looked_at(kind, bytes(changed))
+    except InvalidInput:
+        return
+
+
+@pytest.mark.parametrize("count", [101, 117, 100_000])
+def test_what_is_over_the_limits_of_a_publish_is_refused_before_it_is_parsed_or_after(count: int) -> None:
+    many = Publish(messages=[Message(data=b"x" * 200)] * (900 + count))
+    attributes = Publish(messages=[Message(attributes={f"{i}": "" for i in range(count)})])
+    for each in (many, attributes):
+        with pytest.raises(AmsError):
+            published(read(Publish, each.SerializeToString()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "why"),
+    [(Publish, EMPTY_MESSAGE * 1017, "message_count"),
+     (Publish, b"\x12\x80\x80\x01" + EMPTY_ATTRIBUTE * 2**13, "too many attributes"),
+     (Publish, b"\x0a\x00" * 2000, "message_count"),
+     (KINDS[1], b"\x12\x00" * 10_001, "too much in it"),
+     (KINDS[3], b"\x12\x80\x80\x08" + b"\x22\x00" * 2**16, "too much in it"),
+     (KINDS[2], b"\x12\x00" * 262_145, "too large"),
+     (Publish, b"\x0b" * 10, "no valid message"),  # a group
+     (Publish, b"\x12\x05a", "no valid message"),
+     (Publish, b"\x12" + b"\x80" * 20, "no valid message"),
+    ],
+)  # fmt: skip
+def test_much_in_a_request_is_refused_before_it_is_parsed(kind: Any, said: bytes, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        looked_at(kind, said)
+
+
+def test_a_small_request_and_one_of_ids_is_not_looked_at() -> None:
+    wire.check(Publish.DESCRIPTOR, EMPTY_MESSAGE * (wire.SMALL // 2))
+    wire.check(KINDS[2].DESCRIPTOR, b"\x12\x00" * (wire.MOST_FLAT // 2))
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_a_client_is_told_so(world: World, compression: Any) -> None:
+    publish = world.channel.unary_unary("/google.pubsub.v1.Publisher/Publish")
+    with pytest.raises(grpc.RpcError) as refused:
+        publish(EMPTY_MESSAGE * 2_500_000, timeout=20, compression=compression)
+    error: Any = refused.value
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "The value for message_count is too large. The maximum value is 1000."
+
+
+TOPIC, MISSING = "projects/P/topics/Topic", "projects/P/topics/missing"
+SUBSCRIPTION = "projects/P/subscriptions/Subscription"
+PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
+SCHEMAS = "/google.pubsub.v1.SchemaService/"
+UNREAD = {"max_message_bytes": 100_000, "max_unread_bytes": 400_000}
+CALLS = 20
+HELD_KINDS = ("RPCState", "_ServicerContext", "AbortError", "_Stream", "_Spread")
+"""What there is of each call: from there its request can be reached, and from its frames."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data = tmp_path_factory.mktemp("memory") / "ams-data"
+    with served(data, host="127.0.0.1", pubsub_port=0, pubsub_emulator=True, **UNREAD) as service:
+        with grpc.insecure_channel(service.run.pubsub) as channel:
+            ask(channel, PUBLISHER + "CreateTopic", pb.Topic.pb()(name=TOPIC))
+            subscription = pb.Subscription.pb()(name=SUBSCRIPTION, topic=TOPIC)
+            ask(channel, SUBSCRIBER + "CreateSubscription", subscription)
+        yield service
+
+
+@pytest.fixture
+def held_before() -> Iterator[int]:
+    """How much there is of calls that other tests made, while the collector does not run."""
+    gc.collect()
+    gc.disable()
+    yield sum(_held().values())
+    gc.enable()
+
+
+def _held() -> Counter[str]:
+    return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in HELD_KINDS)
+
+
+def _publish(topic: str, **message: object) -> bytes:
+    said: bytes = pb.PublishRequest.pb()(topic=topic, messages=[message]).SerializeToString()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [(_publish(TOPIC, data=b"x"), "OK"), (_publish(MISSING, data=b"x" * 500_000), "NOT_FOUND"),
+     (_publish("nothing", data=b"x" * 500_000), "INVALID_ARGUMENT"), (_publish(TOPIC), "INVALID_ARGUMENT"),
+     (b"\xff" * 500_000, "INVALID_ARGUMENT"), (b"\x12\x00" * 200_000, "INVALID_ARGUMENT")],
+)  # fmt: skip
+def test_nothing_is_held_of_calls_that_are_over(service: Served, held_before: int, request_: bytes, code: str) -> None:
+    with grpc.insecure_channel(service.run.pubsub) as channel:
+        assert {refused(channel, PUBLISHER + "Publish", request_)[0] for _ in range(CALLS + 1)} == {code}
+    _check_nothing_is_held(held_before)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [({"subscription": SUBSCRIPTION}, "CANCELLED"), ({"subscription": "projects/P/subscriptions/missing"}, "NOT_FOUND"),
+     ({"subscription": SUBSCRIPTION, "ack_ids": ["none"]}, "INVALID_ARGUMENT")],
+)  # fmt: skip
+def test_nothing_is_held_of_streams_that_are_over(
+    service: Served, held_before: int, asked: dict[str, object], code: str
+) -> None:
+    said = pb.StreamingPullRequest.pb()(stream_ack_deadline_seconds=10, **asked).SerializeToString()
+    with grpc.insecure_channel(service.run.pubsub) as channel:
+
+        def stream() -> str:
+            opened = channel.stream_stream(STREAMING_PULL)(iter([said]), timeout=SECONDS)
+            with contextlib.suppress(grpc.RpcError):
+                for _ in opened:
+                    if code == "CANCELLED":
+                        opened.cancel()
+            return str(opened.code().name)
+
+        codes = {stream() for _ in range(CALLS)}
+    # A client that has said all may have been answered with OK before it leaves.
+    assert codes <= ({"OK", code} if code == "CANCELLED" else {code})
+    _check_nothing_is_held(held_before)
+
+
+def _check_nothing_is_held(before: int) -> None:
+    wait_until(lambda: sum(_held().values()) - before < CALLS)  # gRPC has a few for calls that are to come
+
+
+def test_an_answer_for_which_there_is_no_memory_is_not_sent(service: Served) -> None:
+    definition = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}' + " " * 200_000
+    with grpc.insecure_channel(service.run.pubsub) as channel:
+        for number in range(3):
+            schema = pb.Schema.pb()(type_=2, definition=definition)
+            made = pb.CreateSchemaRequest.pb()(parent="projects/P", schema=schema, schema_id=f"schema{number}")
+            ask(channel, SCHEMAS + "CreateSchema", made)  # also when it is answered with much
+        every = pb.ListSchemasRequest.pb()(parent="projects/P", view=2)
+        assert refused(channel, SCHEMAS + "ListSchemas", every)[0] == "UNAVAILABLE"
+        every.page_size = 1
+        assert refused(channel, SCHEMAS + "ListSchemas", every)[0] == "OK"

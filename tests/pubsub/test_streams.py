@@ -1,8 +1,9 @@
-"""Streams as clients in other languages use them, and as nobody should."""
+"""Streams as clients in other languages use them, and as nobody should; idle ones, and those by plain connections."""
 
-import asyncio
 import contextlib
 import datetime
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,18 @@ import grpc
 import pytest
 from google.pubsub_v1 import PublisherClient, types
 
+from ams.pubsub import streaming
 from ams.pubsub.streaming import PORTION
 from tests.pubsub.conftest import World
-from tests.pubsub.streams import STREAMING_PULL, Request, Response, Stream, ask, opened
+from tests.pubsub.streams import Stream, ask, opened, refused
+from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.service import live_service
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until
 
-SECONDS = 20
 Topic: Any = types.Topic.pb()
 Subscription: Any = types.Subscription.pb()
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 PRECONDITION, UNAVAILABLE = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE
-MANY = 1000
 
 
 def update(world: World, **fields: object) -> None:
@@ -122,28 +123,17 @@ def test_a_bad_request_ends_its_stream_alone(world: World, later: bytes | dict[s
     assert len(other.messages(1)) == 1
 
 
-def test_each_ping_is_answered_with_the_properties(world: World) -> None:
-    world.made(enable_message_ordering=True, enable_exactly_once_delivery=True)
-    stream = world.opened()
-    for _ in range(20):
-        stream.send()
-        answer = stream.next()
-        assert list(answer.received_messages) == []
-        assert answer.subscription_properties.message_ordering_enabled
-        assert answer.subscription_properties.exactly_once_delivery_enabled
-
-
-def test_a_flag_that_is_switched_shows_in_the_next_response(world: World) -> None:
-    world.made()
+def test_each_ping_is_answered_with_the_properties_of_that_moment(world: World) -> None:
+    world.made(enable_message_ordering=True)
     stream = world.opened()
     for flag in (True, False):
         update(world, enable_exactly_once_delivery=flag)
-        stream.send()
-        assert stream.next().subscription_properties.exactly_once_delivery_enabled is flag
-        world.publish(b"x")
-        answer = stream.next()
-        assert len(answer.received_messages) == 1
-        assert answer.subscription_properties.exactly_once_delivery_enabled is flag
+        for data in (b"", b"x"):
+            world.publish(data) if data else stream.send()
+            answer = stream.next()
+            assert [each.message.data for each in answer.received_messages] == ([data] if data else [])
+            assert answer.subscription_properties.message_ordering_enabled
+            assert answer.subscription_properties.exactly_once_delivery_enabled is flag
 
 
 def test_with_exactly_once_delivery_acknowledgements_on_the_stream_are_confirmed(world: World) -> None:
@@ -231,67 +221,29 @@ def test_a_client_that_does_not_read_is_ended_and_others_get_everything_else(wor
         came = {each.message.data[:3] for each in other.messages(100)}
         while len(came) < 300:  # what the lazy one was given comes when it is ended
             came |= {each.message.data[:3] for each in other.messages(1)}
-        code, text = lazy.end()
-        assert (code, text) == (UNAVAILABLE, "The stream is not read by its client")
+        doctor = "/subscriptions/subscription:doctor"
+        wait_until(lambda: "2 streams are open" not in str(world.http("GET", doctor)))  # reading it would let it go on
+        assert lazy.end() == (UNAVAILABLE, "The stream is not read by its client")
         other.call.cancel()
-
-
-@pytest.mark.long
-async def test_a_thousand_streams_share_a_backlog(world: World) -> None:
-    _, subscription = world.made()
-    channel = grpc.aio.insecure_channel(world.address)
-    begin: Any = channel.stream_stream(STREAMING_PULL, lambda each: each.SerializeToString(), Response.FromString)
-    streams = [begin(timeout=60) for _ in range(MANY)]
-
-    async def first(stream: Any) -> None:
-        await stream.write(Request(subscription=subscription, stream_ack_deadline_seconds=60))
-        assert not (await stream.read()).received_messages
-
-    await asyncio.gather(*[first(each) for each in streams])
-    await asyncio.to_thread(world.publish, *[b"%d" % n for n in range(MANY)])
-    came: set[bytes] = set()
-
-    async def take(stream: Any) -> None:
-        while (answer := await stream.read()) is not grpc.aio.EOF:
-            came.update([each.message.data for each in answer.received_messages])
-
-    readers = [asyncio.create_task(take(each)) for each in streams]
-    await wait_until_async(lambda: len(came) == MANY)
-    await asyncio.gather(*[each.done_writing() for each in streams])
-    await asyncio.gather(*readers)
-    assert {await each.code() for each in streams} == {grpc.StatusCode.OK}
-    await channel.close()
 
 
 # How a stream ends
 
 
-def test_a_stream_that_its_client_closes_ends_ok(world: World) -> None:
-    world.made()
+def test_a_stream_ends_by_its_client_and_the_next_one_goes_on(world: World) -> None:
+    _, subscription = world.made()
     stream = world.opened()
     stream.close()
     assert stream.end() == (grpc.StatusCode.OK, "")
-
-
-def test_what_was_not_acknowledged_on_a_stream_that_ended_comes_on_another(world: World) -> None:
-    world.made()
+    stream = Stream(world.channel, seconds=0.5)
+    stream.send(subscription=subscription, stream_ack_deadline_seconds=10)
+    assert stream.end()[0] is grpc.StatusCode.DEADLINE_EXCEEDED
     world.publish(b"x")
     stream = world.opened()
     ack_id = stream.messages(1)[0].ack_id
     stream.call.cancel()
     world.modify(0, ack_id)
-    other = world.opened()
-    assert [each.message.data for each in other.messages(1)] == [b"x"]
-
-
-def test_a_stream_ends_at_the_deadline_of_its_client_and_the_next_one_goes_on(world: World) -> None:
-    _, subscription = world.made()
-    stream = Stream(world.channel, seconds=0.5)
-    stream.send(subscription=subscription, stream_ack_deadline_seconds=10)
-    assert stream.end()[0] is grpc.StatusCode.DEADLINE_EXCEEDED
-    world.publish(b"x")
-    other = world.opened()
-    assert [each.message.data for each in other.messages(1)] == [b"x"]
+    assert [each.message.data for each in world.opened().messages(1)] == [b"x"]
 
 
 def test_a_stream_that_is_full_goes_on_after_a_seek(world: World) -> None:
@@ -304,26 +256,25 @@ def test_a_stream_that_is_full_goes_on_after_a_seek(world: World) -> None:
     assert [each.message.data for each in stream.messages(1)] == [b"x"]
 
 
-def test_a_stream_of_a_subscription_that_was_made_again_ends(world: World) -> None:
+def test_a_stream_of_a_subscription_that_is_detached_deleted_or_made_again_ends(world: World) -> None:
     topic, subscription = world.made()
-    stream = world.opened()
-    world.subscriber.delete_subscription(request={"subscription": subscription})
-    world.subscriber.create_subscription(request={"name": subscription, "topic": topic})
-    world.publish(b"x")
-    assert stream.end()[0] is NOT_FOUND
-    assert [each.message.data for each in world.pulled()] == [b"x"]
-
-
-def test_a_stream_of_a_subscription_that_is_deleted_or_detached_ends(world: World) -> None:
-    _, subscription = world.made()
+    again = partial(world.subscriber.create_subscription, request={"name": subscription, "topic": topic})
+    delete = partial(world.subscriber.delete_subscription, request={"subscription": subscription})
     stream = world.opened()
     world.publisher.detach_subscription(request={"subscription": subscription})
     assert stream.end() == (PRECONDITION, f"Subscription {subscription} is detached.")
-    world.subscriber.delete_subscription(request={"subscription": subscription})
-    world.subscriber.create_subscription(request={"name": subscription, "topic": world.topic()})
+    delete()
+    again()
     stream = world.opened()
-    world.subscriber.delete_subscription(request={"subscription": subscription})
+    delete()
     assert stream.end() == (NOT_FOUND, "Resource not found (resource=subscription).")
+    again()
+    stream = world.opened()
+    delete()
+    again()
+    world.publish(b"x")
+    assert stream.end()[0] is NOT_FOUND
+    assert [each.message.data for each in world.pulled()] == [b"x"]
 
 
 def test_a_stream_of_a_subscription_that_is_turned_to_push_ends(world: World) -> None:
@@ -336,17 +287,6 @@ def test_a_stream_of_a_subscription_that_is_turned_to_push_ends(world: World) ->
     later = Stream(world.channel)
     later.send(subscription=subscription, stream_ack_deadline_seconds=10)
     assert later.end() == (PRECONDITION, "This method is not supported for this subscription type.")
-
-
-def test_a_stream_of_an_ordered_subscription_is_refused_with_why(world: World) -> None:
-    topic = world.topic()
-    world.publisher.create_topic(request={"name": topic})
-    world.http("PUT", "/subscriptions/subscription", {"topic": f"projects/{world.project}/topics/topic"})
-    stream = Stream(world.channel)
-    stream.send(subscription=world.subscription(), stream_ack_deadline_seconds=10)
-    code, text = stream.end()
-    assert code is PRECONDITION
-    assert "an ordered one of AMS" in text
 
 
 @pytest.mark.long
@@ -407,3 +347,53 @@ def test_a_project_has_as_many_streams_as_its_quota_allows(world: World) -> None
     stream.close()
     stream.end()
     world.opened().close()
+
+
+IDLE = "projects/P/subscriptions/S"
+AS_SERVICE = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "LOOK_SECONDS", 0.3)
+        data = tmp_path_factory.mktemp("idle") / "ams-data"
+        with served(data, host="127.0.0.1", pubsub_port=0, trusted_proxies="127.0.0.1/32") as service:
+            service.ask("POST", "/projects/P", {})
+            service.ask("PUT", "/projects/P/topics/T")
+            yield service
+
+
+@pytest.fixture
+def channel(service: Served) -> Iterator[grpc.Channel]:
+    service.ask("PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T", "type": "parallel"})
+    with grpc.insecure_channel(service.run.pubsub) as channel:
+        yield channel
+    service.ask("DELETE", "/projects/P/subscriptions/S")
+
+
+def test_a_stream_that_never_says_what_it_wants_ends(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "FIRST_SECONDS", 0.3)
+    stream = Stream(channel, metadata=AS_SERVICE)
+    assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")
+
+
+def test_an_idle_stream_of_a_deleted_user_ends(service: Served, channel: grpc.Channel) -> None:
+    member = {"projects": [{"project": "P", "roles": ["consumer"]}]}
+    token = service.ask("POST", "/users/idle", member)["token"]
+    service.ask("POST", "/projects/P/subscriptions/S:modifyAcl", {"authorized_users": ["idle"]})
+    stream = opened(channel, IDLE, metadata=(("authorization", f"Bearer {token}"),))
+    service.ask("DELETE", "/users/idle")
+    assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_plain_connection_is_taken_from_proxies_only(tmp_path: Path) -> None:
+    elsewhere = {"host": "127.0.0.1", "pubsub_port": 0, "trusted_proxies": "192.0.2.1/32"}
+    method, request = "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T"
+    with served(tmp_path / "ams-data", **elsewhere) as service, grpc.insecure_channel(service.run.pubsub) as channel:
+        code, text = refused(channel, method, request, metadata=AS_SERVICE)
+        assert code == "UNAUTHENTICATED"
+        assert "trusted_proxies" in text
+        stream = Stream(channel, metadata=AS_SERVICE)
+        stream.send(subscription=IDLE, stream_ack_deadline_seconds=10)
+        assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED

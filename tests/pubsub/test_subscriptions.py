@@ -1,14 +1,28 @@
-"""Google's client administers subscriptions."""
+"""Google's client administers subscriptions, and push: a real receiver checks tokens as Google's library does."""
 
+import base64
+import json
 import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
 from typing import Any
 
+import grpc
+import httpx
+import jwt
 import pytest
 from google.api_core.exceptions import FailedPrecondition, GoogleAPICallError, InvalidArgument, NotFound
 from google.pubsub_v1 import types
 
-from tests.pubsub.conftest import World
+from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import ask
+from tests.support.documents import ROOT
+from tests.support.publishing import Publishing
+from tests.support.receiving import Receiving, received
+from tests.support.receiving.requests import Received
+from tests.support.service import LiveService, live_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 DAY = 86_400
 
@@ -84,10 +98,9 @@ def test_empty_policies_have_their_defaults_and_without_a_ttl_nothing_ends_a_sub
     policy = made.retry_policy
     assert (policy.minimum_backoff.total_seconds(), policy.maximum_backoff.total_seconds()) == (10, 600)
     assert made.topic_message_retention_duration.total_seconds() == 900
-
-
-def test_messages_are_not_kept_longer_than_the_subscription_by_default(world: World, topic: str) -> None:
-    assert create(world, expiration_policy={"ttl": {"seconds": DAY}}).message_retention_duration.days == 1
+    world.subscriber.delete_subscription(request={"subscription": made.name})
+    brief = create(world, expiration_policy={"ttl": {"seconds": DAY}})
+    assert brief.message_retention_duration.days == 1, "not kept longer than the subscription"
 
 
 def test_a_subscription_without_a_name_gets_one(world: World, topic: str) -> None:
@@ -184,22 +197,19 @@ def test_what_is_outside_its_limits_is_refused_with_a_text_that_says_so(
         got(world)
 
 
-def test_a_subscription_has_dead_letters_in_another_topic(world: World, topic: str) -> None:
-    with pytest.raises(InvalidArgument) as error:
-        create(world, dead_letter_policy={"dead_letter_topic": topic})
-    assert error.value.message == (
-        "The field dead_letter_policy.dead_letter_topic must not be the subscription's own topic."
-    )
-
-
-@pytest.mark.parametrize("attempts", [-1, 1, 4, 101])
-def test_dead_letters_have_5_to_100_attempts(world: World, topic: str, attempts: int) -> None:
+def test_dead_letters_go_to_another_topic_after_5_to_100_attempts(world: World, topic: str) -> None:
     letters = world.topic("letters")
     world.publisher.create_topic(request={"name": letters})
-    policy = {"dead_letter_topic": letters, "max_delivery_attempts": attempts}
-    size = "large" if attempts > 100 else "small"
-    with pytest.raises(InvalidArgument, match=f"The value for max_delivery_attempts is too {size}"):
-        create(world, dead_letter_policy=policy)
+    own = "The field dead_letter_policy.dead_letter_topic must not be the subscription's own topic."
+    too_small, too_large = (f"The value for max_delivery_attempts is too {size}" for size in ("small", "large"))
+    for other, attempts, text in (
+        (topic, 5, own),
+        *((letters, each, too_small) for each in (-1, 1, 4)),
+        (letters, 101, too_large),
+    ):
+        with pytest.raises(InvalidArgument) as error:
+            create(world, dead_letter_policy={"dead_letter_topic": other, "max_delivery_attempts": attempts})
+        assert error.value.message.startswith(text)
 
 
 def test_a_topic_that_is_not_there_is_named(world: World, topic: str) -> None:
@@ -251,3 +261,196 @@ def test_what_one_api_makes_the_other_shows(world: World, topic: str) -> None:
     assert got(world).enable_message_ordering
     assert updated(world, ["ack_deadline_seconds"], ack_deadline_seconds=33).ack_deadline_seconds == 33
     assert world.http("GET", "/subscriptions/subscription")["ackDeadlineSeconds"] == 33
+
+
+ACCOUNT = "pusher@garden.iam.gserviceaccount.com"
+ISSUER = "ams.example"
+EMULATOR = "--pubsub-port", "0", "--pubsub-emulator"
+
+
+@pytest.fixture(scope="module")
+def running_receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
+    with received(tmp_path_factory.mktemp("receiver")) as running:
+        yield running
+
+
+@pytest.fixture
+def receiver(running_receiver: Receiving) -> Receiving:
+    running_receiver.forget()
+    return running_receiver
+
+
+def reach(receiver: Receiving, name: str = ISSUER) -> dict[str, str]:
+    """Settings with which a service delivers to the receiver, and says that it has this name."""
+    return {"AMS_PUSH_CA_FILE": receiver.ca, "AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PROXY_HOSTNAME": name}
+
+
+@pytest.fixture(scope="module")
+def pushing(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receiving) -> Iterator[LiveService]:
+    """A service that may deliver to the receiver."""
+    data = tmp_path_factory.mktemp("pushing") / "data"
+    with live_service(data, *EMULATOR, environment=reach(running_receiver)) as service:
+        yield service
+
+
+@pytest.fixture
+def place(pushing: LiveService) -> Iterator[World]:
+    """A project of its own there."""
+    with grpc.insecure_channel(pushing.pubsub) as channel:
+        yield world_at(channel, pushing)
+
+
+def test_an_emulator_delivers_by_http_to_this_machine_as_googles_does(world: World, publishing: Publishing) -> None:
+    bodies: Queue[bytes] = Queue()
+    url = publishing.answers("/in", lambda body: bodies.put(body) or b"")
+    _, subscription = world.made(push_config={"push_endpoint": url.replace("127.0.0.1", "localhost")})
+
+    world.publish(b"a rose")
+
+    message = json.loads(bodies.get(timeout=PATIENCE_SECONDS))["message"]
+    assert base64.b64decode(message["data"]) == b"a rose"
+    world.subscriber.modify_push_config(request={"subscription": subscription, "push_config": {"push_endpoint": url}})
+    world.publish(b"a tulip")
+    assert base64.b64decode(json.loads(bodies.get(timeout=PATIENCE_SECONDS))["message"]["data"]) == b"a tulip"
+
+
+def token_of(came: Received) -> str:
+    kind, _, token = came.headers["authorization"].partition(" ")
+    assert kind == "Bearer"
+    return token
+
+
+@pytest.mark.long
+def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
+    place: World, pushing: LiveService, receiver: Receiving
+) -> None:
+    endpoint = receiver.url("/ok/wrapped")
+    token = {"service_account_email": ACCOUNT, "audience": "https://receiver.example"}
+    push = {"push_endpoint": endpoint, "oidc_token": token, "attributes": {"x-goog-version": "v1"}}
+    topic, subscription = place.made(push_config=push)
+    shown = place.subscriber.get_subscription(request={"subscription": subscription}).push_config
+
+    sent = place.publisher.publish(topic, b"a rose", color="red").result(10)
+    [came] = receiver.wait(1, "/ok/wrapped")
+
+    body = json.loads(came.body)
+    message = body["message"]
+    assert body["subscription"] == subscription
+    assert "deliveryAttempt" not in body
+    assert (message["messageId"], message["message_id"]) == (sent, sent)
+    assert message["publishTime"] == message["publish_time"]
+    assert (base64.b64decode(message["data"]), message["attributes"]) == (b"a rose", {"color": "red"})
+    assert (came.method, came.headers["content-type"]) == ("POST", "application/json")
+    assert came.headers["user-agent"] == "CloudPubSub-Google"
+    said = checked(token_of(came), pushing, "https://receiver.example")
+    assert (said["iss"], said["email"], said["email_verified"]) == (f"https://{ISSUER}", ACCOUNT, True)
+    assert said["exp"] - said["iat"] == 3600
+    assert (shown.push_endpoint, dict(shown.attributes)) == (endpoint, {"x-goog-version": "v1"})
+    assert shown.oidc_token.service_account_email == ACCOUNT
+
+
+def checked(token: str, service: LiveService, audience: str) -> dict[str, object]:
+    """Check a token as a receiver does that knows the issuer's URL only."""
+    told = httpx.get(service.base_url + "/.well-known/openid-configuration", trust_env=False).json()
+    keys = httpx.get(service.base_url + told["jwks_uri"].removeprefix(told["issuer"]), trust_env=False).json()
+    known = {each.key_id: each for each in jwt.PyJWKSet.from_dict(keys).keys}
+    key = known[jwt.get_unverified_header(token)["kid"]]
+    return dict(jwt.decode(token, key, algorithms=["RS256"], audience=audience, issuer=told["issuer"]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flags", [[], ["--tls-self-signed"]])
+def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service_says_it_has(
+    flags: list[str], tmp_path: Path, receiver: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        live_service(tmp_path / "data", *EMULATOR, *flags, environment=reach(receiver, "")) as service,
+        grpc.insecure_channel(service.pubsub) as channel,
+    ):
+        place = world_at(channel, service)
+        endpoint = receiver.url("/ok/checked")
+        place.made(push_config={"push_endpoint": endpoint, "oidc_token": {"service_account_email": ACCOUNT}})
+        place.publish(b"a rose")
+        token = token_of(receiver.wait(1, "/ok/checked")[0])
+        for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+            monkeypatch.setenv(name, str(service.ca))
+        senders = list(documented(service.base_url, endpoint))
+
+        assert [sender(token) for sender in senders] == [ACCOUNT] * 2
+        for sender in documented(service.base_url, "https://other.example"):
+            with pytest.raises(jwt.InvalidAudienceError):
+                sender(token)
+
+
+def documented(issuer: str, audience: str) -> Iterator[Callable[[str], str]]:
+    """Yield what the reference has for receivers, for another issuer and audience."""
+    text = (ROOT / "docs" / "reference" / "pubsub.md").read_text()
+    for program in re.findall(r"^```python\n(.*?def sender.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        said: dict[str, Any] = {}
+        exec(program.replace("https://ams.example", issuer).replace("https://me.example/in", audience), said)
+        yield said["sender"]
+
+
+@pytest.mark.long
+def test_what_was_not_delivered_is_pulled_after_a_switch_and_what_was_not_pulled_is_delivered(
+    place: World, receiver: Receiving
+) -> None:
+    _, subscription = place.made(push_config={"push_endpoint": receiver.url("/status/500")})
+    place.publish(b"a rose")
+    receiver.wait(1, "/status/500")
+    with pytest.raises(FailedPrecondition):
+        place.pulled()
+
+    place.subscriber.modify_push_config(request={"subscription": subscription, "push_config": {}})
+    shown = place.subscriber.get_subscription(request={"subscription": subscription})
+    [pulled] = place.subscriber.pull(request={"subscription": subscription, "max_messages": 1}).received_messages
+    place.modify(0, pulled.ack_id)
+    place.publish(b"a tulip")
+    update = {"name": subscription, "push_config": {"push_endpoint": receiver.url("/ok/again")}}
+    place.subscriber.update_subscription(request={"subscription": update, "update_mask": {"paths": ["push_config"]}})
+
+    assert not shown.push_config.push_endpoint
+    came = [json.loads(each.body)["message"]["data"] for each in receiver.wait(2, "/ok/again")]
+    assert {base64.b64decode(each) for each in came} == {b"a rose", b"a tulip"}
+
+
+@pytest.mark.parametrize(
+    ("push", "options"),
+    [({"push_endpoint": "http://receiver.example"}, {}), ({"push_endpoint": "https://"}, {}),
+     ({"push_endpoint": "https://user:s3cret@a.example"}, {}), ({"push_endpoint": "http://user:s3cret@[a"}, {}),
+     ({"push_endpoint": "https://a.example", "attributes": {"x-goog-version": "v2"}}, {}),
+     ({"push_endpoint": "https://a.example", "attributes": {"other": "v1"}}, {}),
+     ({"push_endpoint": "https://a.example", "oidc_token": {"audience": "me"}}, {}),
+     ({"oidc_token": {"service_account_email": ACCOUNT}}, {}),
+     ({"push_endpoint": "https://a.example"}, {"enable_exactly_once_delivery": True})],
+)  # fmt: skip
+def test_what_cannot_be_delivered_is_refused_and_changes_nothing(
+    world: World, push: dict[str, object], options: dict[str, object]
+) -> None:
+    topic, subscription = world.made(**options)
+
+    with pytest.raises(InvalidArgument) as creating:
+        world.subscriber.create_subscription(
+            request={"name": subscription + "-b", "topic": topic, "push_config": push, **options}
+        )
+    with pytest.raises(InvalidArgument) as changing:
+        world.subscriber.modify_push_config(request={"subscription": subscription, "push_config": push})
+    assert "s3cret" not in f"{creating.value} {changing.value}"
+
+    listed = world.subscriber.list_subscriptions(request={"project": f"projects/{world.project}"})
+    assert [each.name for each in listed] == [subscription]
+    assert world.pulled() == []
+
+
+def test_push_has_neither_exactly_once_delivery_nor_the_order_of_ams(world: World) -> None:
+    push = {"push_endpoint": "https://a.example"}
+    topic, subscription = world.made(push_config=push)
+    update = {"name": subscription, "enable_exactly_once_delivery": True}
+    mask = {"paths": ["enable_exactly_once_delivery"]}
+    with pytest.raises(InvalidArgument, match="pull subscriptions only"):
+        world.subscriber.update_subscription(request={"subscription": update, "update_mask": mask})
+    world.http("PUT", "/subscriptions/ordered", {"topic": topic})
+    with pytest.raises(FailedPrecondition, match="ordered"):
+        world.subscriber.modify_push_config(
+            request={"subscription": world.subscription("ordered"), "push_config": push}
+        )

@@ -1,13 +1,25 @@
-"""Requests from their arrival to their answer."""
+"""Requests until their answer: who manages (A15), bodies, routes, and the table of errors (contract 4)."""
 
 import asyncio
+import json
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
-import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ams.authn.certificates import crls
+from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
+from ams.authn.http.gate import AmsUsers, key_of
+from ams.authn.http.json_bodies import read
+from ams.core import errors
+from ams.core.errors import BadRequest, ServiceFailed
 from ams.storage.database.database import sqlite_url
+from ams.wire.base import Request
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
+from tests.support.served import served
 
 
 async def test_the_sequence_of_the_reference_works_and_again_after_a_new_name(service: Service) -> None:
@@ -135,10 +147,248 @@ async def test_what_nobody_foresaw_is_told_as_nothing(quick: Service, monkeypatc
     assert error(await quick.login()) == (500, "Internal Error: the service failed")
 
 
-async def test_a_request_without_a_known_peer_is_its_connections(quick: Service) -> None:
-    transport = httpx.ASGITransport(quick.app, client=("192.0.2.9", 1))
-    async with httpx.AsyncClient(transport=transport, base_url="https://authn.example", trust_env=False) as client:
-        answer = await client.delete("/v1/bindings/b", headers={"x-api-key": "wrong"})
+class Fields(Request, frozen=True):
+    text: str | None = None
+    number: int | None = None
+    switch: bool | None = None
+    texts: tuple[str, ...] | None = None
+    by_name: Mapping[str, str] | None = None
 
-    assert answer.status_code == 401
-    assert quick.trail.events[-1].address == "192.0.2.9"
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "EOF"),
+        (b" \n", "EOF"),
+        (b'{"text": "a', "unexpected EOF"),
+        (b'{"text"', "unexpected EOF"),
+        (b'{"text": tru', "unexpected EOF"),
+        (b"{", "unexpected EOF"),
+        (b"no", "invalid character 'n' looking for beginning of value"),
+        (b"{'text': 1}", 'invalid character "\'" at position 2'),
+        (b'{"number": NaN}', "invalid character 'N' looking for beginning of value"),
+        (b"[]", "json: cannot unmarshal array into an object"),
+        (b'"x"', "json: cannot unmarshal string into an object"),
+        (b'{"text": 1}', "json: cannot unmarshal number into field text of type string"),
+        (b'{"number": "1"}', "json: cannot unmarshal string into field number of type int"),
+        (b'{"number": 1.5}', "json: cannot unmarshal number into field number of type int"),
+        (b'{"number": true}', "json: cannot unmarshal bool into field number of type int"),
+        (b'{"number": ' + b"9" * 5000 + b"}", "json: cannot unmarshal number into field number of type int"),
+        (b'{"switch": "yes"}', "json: cannot unmarshal string into field switch of type bool"),
+        (b'{"texts": "a"}', "json: cannot unmarshal string into field texts of type []string"),
+        (b'{"texts": [[]]}', "json: cannot unmarshal array into field texts of type []string"),
+        (b'{"by_name": {"a": {}}}', "json: cannot unmarshal object into field by_name of type map[string]string"),
+        (b"[" * 100_000, "exceeded max depth"),
+    ],
+)
+def test_what_cannot_be_read_is_told(body: bytes, reason: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read(body, Fields)
+    assert caught.value.message == f"Poorly formatted JSON. {reason}"
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (
+            b'{"TEXT": "a", "Number": 7, "other": [{}], "Texts": ["a", null], "switch": null, "BY_NAME": {"A": "b"}}',
+            Fields("a", 7, None, ("a", ""), {"A": "b"}),
+        ),
+        (b'{"text": "a"} and more', Fields("a")),
+        (b"null", Fields()),
+        (rb'{"text": "a\ud800b"}', Fields("a\ufffdb")),
+        (b'{"text": "a\xffb"}', Fields("a\ufffdb")),
+    ],
+)
+def test_a_body_is_read_as_the_reference_reads_it(body: bytes, fields: Fields) -> None:
+    assert read(body, Fields) == fields
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]":,\\u0 tfn1-e.', max_size=40).map(str.encode))
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    try:
+        read(body, Fields)
+    except BadRequest as error:
+        assert error.message.startswith("Poorly formatted JSON. ")
+
+
+ROWS = [
+    (errors.BadRequest("No certificate provided"), 400, "BAD REQUEST", "No certificate provided"),
+    (errors.NotAuthenticated("Wrong Credentials"), 401, "UNAUTHORIZED", "Wrong Credentials"),
+    (errors.CertificateRefused("x"), 403, "ACCESS_FORBIDDEN", "x"),
+    (errors.NotAllowed(), 403, "ACCESS_FORBIDDEN", "Access to this resource is forbidden"),
+    (errors.NotFound("Host was not found"), 404, "NOT FOUND", "Host was not found"),
+    (MethodNotAllowed(("GET",)), 405, "METHOD NOT ALLOWED", "Method not allowed"),
+    (errors.AlreadyExists("x"), 409, "CONFLICT", "x"),
+    (errors.Conflict("x"), 409, "CONFLICT", "x"),
+    (errors.TooLarge(), 413, "REQUEST ENTITY TOO LARGE", "Message size is too large"),
+    (errors.Unprocessable("x"), 422, "UNPROCESSABLE ENTITY", "x"),
+    (errors.RateLimited("x"), 429, "TOO MANY REQUESTS", "x"),
+    (errors.RegistryUnavailable("x"), 500, "INTERNAL SERVER ERROR", "Database Error: x"),
+    (errors.Unavailable("Backend error"), 500, "INTERNAL SERVER ERROR", "Internal Error: Backend error"),
+    (crls.unreachable("u").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Could not access CRL u"),
+    (crls.too_long("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
+    (crls.unparsable("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
+    (errors.Damaged("x"), 500, "INTERNAL SERVER ERROR", "Internal Error: x"),
+    (ValueError("never told"), 500, "INTERNAL SERVER ERROR", "Internal Error: the service failed"),
+    (errors.ServiceFailed("x"), 502, "BAD GATEWAY", "x"),
+    (errors.Overloaded("x"), 503, "SERVICE UNAVAILABLE", "x"),
+    (errors.ServiceTimeout("x"), 504, "GATEWAY TIMEOUT", "x"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "words", "message"), ROWS, ids=lambda value: str(value)[:20])
+def test_each_error_has_its_envelope(error: Exception, code: int, words: str, message: str) -> None:
+    refused = refusal(error)
+    assert refused.code == code
+    told = json.loads(refused.body)["error"]
+    assert list(told.items()) == [("message", message), ("code", code), ("status", words)]
+    assert refused.body.startswith(b'{\n "error": {\n  "message": ')
+
+
+def test_every_class_of_error_has_a_row() -> None:
+    def all_below(kind: type[errors.AmsError]) -> list[type[errors.AmsError]]:
+        return [below for each in kind.__subclasses__() for below in (each, *all_below(each))]
+
+    ours = [each for each in all_below(errors.AmsError) if each.__module__ == "ams.core.errors"]
+    assert [each for each in ours if not any(base in STATUS for base in each.__mro__)] == []
+
+
+@pytest.mark.parametrize("error", [errors.RateLimited(), errors.Overloaded()])
+def test_who_is_turned_away_for_a_while_is_told_when_to_come_back(error: errors.AmsError) -> None:
+    assert dict(refusal(error).headers)[b"retry-after"] == b"2"
+
+
+WRONG = (401, "Wrong Credentials")
+
+
+class UsersOfAms:
+    """AMS with an administrator and another user, or away."""
+
+    def __init__(self) -> None:
+        self.away = False
+
+    async def named(self, token: str) -> tuple[str, bool] | None:
+        if self.away:
+            raise ServiceFailed("AMS cannot be asked whose key this is")
+        return {"of-an-admin": ("ada", True), "of-a-user": ("ben", False)}.get(token)
+
+
+def test_a15_headers_are_looked_at_before_the_query() -> None:
+    header, bearer = (b"x-api-key", b"first"), (b"authorization", b"bearer  second")
+    assert key_of([bearer, header], b"key=third") == "first"
+    assert key_of([bearer], b"key=third") == "second"
+    assert key_of([(b"authorization", b"Basic x")], b"a=b&key=th%2Bird") == "th+ird"
+    assert key_of([(b"x-api-key", b"")], b"") == ""
+
+
+async def test_a15_the_management_key_opens_by_each_way_and_nothing_else_does(quick: Service) -> None:
+    get = quick.client.get
+    for where in ({"headers": {"x-api-key": MANAGEMENT_KEY}}, {"params": {"key": MANAGEMENT_KEY}}):
+        assert (await get("/v1/bindings", **where)).status_code == 200
+    assert (await get("/v1/bindings", headers={"authorization": f"Bearer {MANAGEMENT_KEY}"})).status_code == 200
+    for key in ("", "wrong", "x" * 2000, "gr\u00fcn", MANAGEMENT_KEY + "x"):
+        assert error(await get("/v1/bindings", params={"key": key})) == WRONG
+    assert error(await quick.client.post("/v1/service-types", content=b"no json")) == WRONG
+
+
+async def test_a15_named_keys_are_made_listed_without_the_secret_and_revoked(service: Service) -> None:
+    made = (await service.call("POST", "/keys/reader", {"scope": "read"})).json()
+    writer = (await service.call("POST", "/keys/writer", {"scope": "write"})).json()["key"]
+    reader = made.pop("key")
+    assert (await service.call("GET", "/keys")).json()["keys"][0] == made
+    assert reader not in (await service.call("GET", "/keys")).text
+    await service.auth_method(await service.service_type())
+
+    shown = await service.call("GET", "/authm", key=reader)
+    assert (shown.status_code, "a-secret-of-ams" in shown.text) == (200, False)
+    refused = (403, "Access to this resource is forbidden")
+    assert error(await service.call("DELETE", "/service-types/ams", key=reader)) == refused
+    assert error(await service.call("POST", "/keys/more", {"scope": "write"}, key=writer)) == refused
+    assert error(await service.call("GET", "/keys", key=reader)) == refused
+    assert (await service.call("DELETE", "/service-types/ams", key=writer)).status_code == 204
+
+    assert (await service.call("DELETE", "/keys/writer")).status_code == 204
+    assert error(await service.call("GET", "/authm", key=writer)) == WRONG
+    assert error(await service.call("DELETE", "/keys/writer")) == (404, "Key was not found")
+    taken = (409, "key object with name: reader already exists")
+    assert error(await service.call("POST", "/keys/reader", {"scope": "read"})) == taken
+    scope = (422, "scope: all is not yet supported.Supported:[read write]")
+    assert error(await service.call("POST", "/keys/x", {"scope": "all"})) == scope
+
+
+async def test_service_administrators_of_ams_manage_too(tmp_path: Path) -> None:
+    users = UsersOfAms()
+    async with open_service(sqlite_url(str(tmp_path / "db")), users=users) as service:
+        assert (await service.call("GET", "/keys", key="of-an-admin")).status_code == 200
+        refused = await service.call("GET", "/bindings", key="of-a-user")
+        assert error(refused) == (403, "Access to this resource is forbidden")
+        assert error(await service.call("GET", "/bindings", key="nobody's")) == WRONG
+        users.away = True
+        away = await service.call("GET", "/bindings", key="of-an-admin")
+        assert error(away) == (502, "AMS cannot be asked whose key this is")
+        assert (await service.call("GET", "/bindings")).status_code == 200
+        await service.call("DELETE", "/bindings/none", key=MANAGEMENT_KEY)
+    recorded = [(each.actor, each.code) for each in service.trail.events]
+    assert recorded == [("ben", 403), ("", 401), ("management key", 404)]
+
+
+async def test_an_ams_that_is_not_there_is_no_refusal() -> None:
+    with pytest.raises(ServiceFailed):
+        await AmsUsers("https://127.0.0.1:1").named("token")
+
+
+async def test_failures_are_counted_by_address_and_recorded(tmp_path: Path) -> None:
+    async with open_service(sqlite_url(str(tmp_path / "db")), failures=2) as service:
+        named = (await service.call("POST", "/keys/reader", {"scope": "read"})).json()["key"]
+        service.trail.events.clear()
+        answers = [await service.call("DELETE", "/bindings/b", key="wrong") for _ in range(4)]
+        assert [each.status_code for each in answers] == [401, 401, 429, 429]
+        assert "retry-after" in answers[-1].headers
+        assert (await service.call("GET", "/bindings", key=named)).status_code == 429
+        assert (await service.call("GET", "/bindings")).status_code == 200  # the management key
+        service.clock.advance(60_000)
+        assert (await service.call("GET", "/bindings", key=named)).status_code == 200
+    recorded = [(each.action, each.code, each.address, each.result) for each in service.trail.events]
+    assert recorded == [("bindings:delete", 401, ADDRESS, "refused")] * 2
+
+
+async def test_the_release_is_told_with_a_right_key_only(quick: Service) -> None:
+    without = (await quick.call("GET", "/version", key="")).json()
+    assert (await quick.call("GET", "/version", key="wrong")).json() == without
+    told = (await quick.call("GET", "/version")).json()
+    assert set(without) - {"distro"} == {"build_time", "golang", "compiler", "os", "architecture"}
+    assert {name: told[name] for name in without} == without
+    assert told["release"]
+
+
+async def test_what_ams_says_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    users, asked, now = AmsUsers("https://127.0.0.1:1"), [], [100.0]
+
+    async def ask(token: str) -> tuple[str, bool] | None:
+        asked.append(token)
+        return ("ada", True) if token == "t" else None
+
+    monkeypatch.setattr(users, "_ask", ask)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for _ in range(2):
+        assert await users.named("t") == ("ada", True)
+        assert await users.named("other") is None
+    now[0] += 10
+    await users.named("t")
+    assert asked == ["t", "other", "t"]
+
+
+async def test_a_real_ams_says_whose_a_token_is(tmp_path: Path) -> None:
+    with served(tmp_path / "ams") as ams:
+        ben = ams.ask("POST", "/users/ben", {"service_roles": ["push_worker"]})["token"]
+        rights = {"rights": [{"action": "*", "resource": "*"}]}
+        reduced = ams.ask("POST", "/users/admin/tokens/reduced", rights)["token"]
+        users = AmsUsers(ams.run.base_url)
+        admin = await users.named(ams.token)
+        assert admin is not None
+        assert admin[1]
+        assert await users.named(ben) == ("ben", False)
+        assert await users.named(reduced) == ("admin", False)
+        assert await users.named("0" * 64) is None

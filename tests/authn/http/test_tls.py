@@ -1,18 +1,30 @@
-"""Handshakes that ask for a certificate: what reaches HTTP, what does not, and what each costs."""
+"""Connections: handshakes that ask for a certificate, the PROXY protocol, and proxies that end TLS themselves (A12)."""
 
+import base64
+import ipaddress
+import shutil
 import socket
 import ssl
+import struct
+import subprocess
+import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ams.authn.http import tls
+from ams.authn.http.proxies import NOT_A_PROXY, SIGNATURE, Malformed, Preface
 from ams.authn.http.tls import AskingContext
-from ams.core.errors import BadSettings
+from ams.authn.values import UNREADABLE, Presented
+from ams.core.errors import BadSettings, CertificateRefused
 from ams.http.tls import Certificate
-from tests.authn.http.front import Served, answered
+from ams.web.listener import ListenerLimits
+from tests.authn.http.front import HEADER, Served, answered, relaying, served
 from tests.support import authorities
 from tests.support.authorities import DAY, NOW
 from tests.support.certificates import Authority, Pair
@@ -32,35 +44,31 @@ def odd(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd"
     return Pair.write(made, folder, f"odd{days}-{extension}-{len(subject)}")
 
 
-def test_a_client_without_a_certificate_reaches_http(front: Served) -> None:
+def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(
+    front: Served, tmp_path: Path, jane: Pair
+) -> None:
     said = front.ask()
     assert (said["address"], said["subject"], said["unreadable"]) == ("127.0.0.1", None, "")
-
-
-def test_a_certificate_arrives_as_it_was_shown(front: Served, jane: Pair) -> None:
     assert front.ask(cert=jane)["subject"] == "CN=Jane,C=GR"
+    not_believed = odd(tmp_path), odd(tmp_path, days=-1), odd(tmp_path, subject=""), odd(tmp_path, extension=100_000)
+    for shown in not_believed:
+        assert front.ask(cert=shown)["leaf"] is not None
 
 
-@pytest.mark.parametrize("made", [{}, {"days": -1}, {"subject": ""}, {"extension": 100_000}])
-def test_certificates_not_to_be_believed_reach_http_too(front: Served, folder: Path, made: dict[str, int]) -> None:
-    shown = odd(folder, **made)  # type: ignore[arg-type]
-    assert front.ask(cert=shown)["leaf"] is not None
-
-
-def test_certificates_that_are_large_take_no_memory(front: Served, folder: Path, jane: Pair) -> None:
+def test_certificates_that_are_large_take_no_memory(front: Served, tmp_path: Path, jane: Pair) -> None:
     before = tls._known.cache_info()
     for _ in range(2):
-        front.ask(cert=odd(folder, extension=50_000))
+        front.ask(cert=odd(tmp_path, extension=50_000))
     assert tls._known.cache_info() == before
     front.ask(cert=jane)
     assert tls._known.cache_info() != before
 
 
-def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: Served, folder: Path) -> None:
+def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: Served, tmp_path: Path) -> None:
     before = front.listener.failed_handshakes
 
     with pytest.raises((OSError, ValueError)):
-        front.ask(cert=odd(folder, extension=110_000))
+        front.ask(cert=odd(tmp_path, extension=110_000))
     wait_until(lambda: front.listener.failed_handshakes == before + 1)
     assert front.ask()["subject"] is None
 
@@ -91,27 +99,26 @@ def test_sessions_are_not_taken_up_again(front: Served, jane: Pair) -> None:
             session = client.session
 
 
-def test_a_handshake_that_does_not_go_on_ends(front: Served) -> None:
-    with socket.create_connection(("127.0.0.1", front.port), timeout=5) as client:
+def test_a_handshake_that_does_not_go_on_ends(impatient: Served) -> None:
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=5) as client:
         assert client.recv(1) == b""
 
 
-def test_a20_a_head_that_comes_slowly_ends_with_an_answer(front: Served) -> None:
-    with front.connect() as client:
-        client.sendall(b"GET / HTTP/1.1\r\nhost: ")
-        assert answered(client) == (400, "Request took too long to arrive")
+SLOW, LARGE = "Request took too long to arrive", "Request header is too large"
 
 
-def test_a20_a_body_that_comes_slowly_ends_with_an_answer(front: Served) -> None:
-    with front.connect() as client:
-        client.sendall(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n1234")
-        assert answered(client) == (400, "Request took too long to arrive")
-
-
-def test_a20_a_head_too_large_is_refused(front: Served) -> None:
-    with front.connect() as client:
-        client.sendall(b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000)
-        assert answered(client) == (400, "Request header is too large")
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"GET / HTTP/1.1\r\nhost: ", SLOW),
+        (b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n1234", SLOW),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, LARGE),
+    ],
+)
+def test_a20_a_slow_or_large_request_ends_with_an_answer(impatient: Served, sent: bytes, text: str) -> None:
+    with impatient.connect() as client:
+        client.sendall(sent)
+        assert answered(client) == (400, text)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
@@ -137,22 +144,6 @@ def test_several_requests_in_the_packet_that_ends_the_handshake_are_answered(fro
             assert whole.count(b"HTTP/1.1 200") == 2
 
 
-def test_a_changed_certificate_is_served_and_a_bad_one_is_not(front_authority: Authority, tmp_path: Path) -> None:
-    first, second = (front_authority.signs(name, hosts=["localhost"]) for name in ("first", "second"))
-    chain, key = tmp_path / "chain.pem", tmp_path / "chain.key"
-    chain.write_bytes(first.pem)
-    key.write_bytes(first.key_pem)
-    certificate = Certificate.load(str(chain), str(key), AskingContext.make())
-    inner = certificate.context._inner  # type: ignore[attr-defined]
-
-    chain.write_bytes(second.pem)
-    certificate.reload(always=True)
-    assert certificate.context._inner is inner  # type: ignore[attr-defined]  # the key is not its
-    key.write_bytes(second.key_pem)
-    certificate.reload(always=True)
-    assert certificate.context._inner is not inner  # type: ignore[attr-defined]
-
-
 def test_a_key_with_a_pass_phrase_stops_the_start(front_authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "c").write_bytes(front_authority.signs("locked", hosts=["localhost"]).pem)
     locked = ODD.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
@@ -170,10 +161,7 @@ def test_a12_a_proxy_tells_the_client_before_the_handshake(proxied: Served, jane
         said = answered(client)
 
     assert (said["address"], said["client"], said["subject"]) == ("192.0.2.1", "192.0.2.1", "CN=Jane,C=GR")
-
-
-def test_a12_a_proxy_that_speaks_for_itself_is_its_own_client(proxied: Served) -> None:
-    assert proxied.ask(preface=b"PROXY UNKNOWN\r\n")["address"] == "127.0.0.1"
+    assert proxied.ask(preface=b"PROXY UNKNOWN\r\n")["address"] == "127.0.0.1", "it speaks for itself"
 
 
 @pytest.mark.parametrize("preface", [b"", b"PROXY nonsense\r\n"])
@@ -186,3 +174,226 @@ def test_a12_nobody_but_a_proxy_tells_clients(proxied: Served) -> None:
     with socket.create_connection(("127.0.0.1", proxied.port), 5, ("127.0.0.9", 0)) as client:
         assert client.recv(1) == b""
     assert proxied.listener.refused["proxy"] == 1
+
+
+LINE = b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 8443\r\n"
+ADDRESSES = ipaddress.ip_address("2001:db8::1").packed + ipaddress.ip_address("2001:db8::2").packed
+BINARY = (
+    SIGNATURE + struct.pack("!BBH", 0x21, 0x21, 36 + 7) + ADDRESSES + struct.pack("!HH", 4711, 8443) + b"\x04\0\4more"
+)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from([(LINE, "192.0.2.1"), (BINARY, "2001:db8::1")]), st.data(), st.binary(max_size=20))
+def test_a_preface_is_read_in_any_pieces_alone(told: tuple[bytes, str], data: st.DataObject, rest: bytes) -> None:
+    whole, address = told
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    preface = Preface()
+
+    assert preface.feed(whole[:cut]) is None
+    assert preface.feed(whole[cut:] + rest) == rest
+    assert preface.client == (address, 4711)
+
+
+@settings(max_examples=100)
+@given(st.one_of(st.binary(max_size=300), st.binary(max_size=40).map(lambda tail: SIGNATURE + tail)))
+def test_any_bytes_are_a_preface_or_malformed_and_nothing_else(data: bytes) -> None:
+    preface = Preface()
+    try:
+        preface.feed(data)
+    except Malformed:
+        assert preface.client is None
+
+
+@pytest.mark.parametrize(
+    "said", [b"PROXY UNKNOWN\r\n", b"PROXY UNKNOWN ff ff 1 2\r\n", SIGNATURE + struct.pack("!BBH", 0x20, 0, 0)]
+)
+def test_a_proxy_that_speaks_for_itself_tells_no_client(said: bytes) -> None:
+    preface = Preface()
+    assert preface.feed(said + b"rest") == b"rest"
+    assert preface.client is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00", b"PROXY TCP4 192.0.2.1\r\n",
+        b"PROXY TCP4 2001:db8::1 192.0.2.2 1 2\r\n", b"PROXY TCP4 nobody 192.0.2.2 1 2\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 99999 2\r\n", b"PROXY " + b"x" * 200,
+        SIGNATURE + struct.pack("!BBH", 0x11, 0x11, 4), SIGNATURE + struct.pack("!BBH", 0x21, 0x11, 60_000),
+        SIGNATURE + struct.pack("!BBH", 0x21, 0x11, 4) + b"1234",
+    ],
+)  # fmt: skip
+def test_what_is_no_preface_is_malformed(said: bytes) -> None:
+    with pytest.raises(Malformed):
+        Preface().feed(said)
+
+
+REFUSED: list[tuple[str, int]] = []
+"""What the audit log is told."""
+
+
+@pytest.fixture(scope="module")
+def proxy(front_authority: Authority) -> Pair:
+    return front_authority.signs("proxy", ("O", "Site"), ("CN", "proxy.example"))
+
+
+@pytest.fixture(scope="module")
+def behind(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
+    def judge(presented: Presented) -> None:
+        if presented.leaf.issuer != front_authority.pair.certificate.subject:
+            raise CertificateRefused("not ours")
+
+    app = relaying(["/O=Site/CN=proxy.example"], judge, REFUSED)
+    with served(front_pair, front_authority.pair.chain, app=app) as running:
+        yield running
+
+
+def der(pair: Pair) -> str:
+    return base64.b64encode(pair.certificate.public_bytes(Encoding.DER)).decode()
+
+
+def test_a12_a_listed_proxy_tells_certificate_and_address(behind: Served, proxy: Pair, jane: Pair) -> None:
+    said = behind.ask(cert=proxy, headers={HEADER: der(jane), "X-Forwarded-For": "198.51.100.9, 192.0.2.1"})
+    assert (said["subject"], said["address"]) == ("CN=Jane,C=GR", "192.0.2.1")
+
+
+def test_a12_nginx_escapes_it_with_a_chain(behind: Served, proxy: Pair, jane: Pair, front_authority: Authority) -> None:
+    headers = {HEADER: urllib.parse.quote(jane.pem.decode()), f"{HEADER}-Chain": der(front_authority.pair)}
+    said = behind.ask(cert=proxy, headers=headers)
+    assert (said["subject"], said["chain"]) == ("CN=Jane,C=GR", ["CN=authority"])
+
+
+UNREADABLE_HEADER = "The certificate in the header of the proxy cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({}, {""}),
+        ({HEADER: ""}, {""}),
+        ({HEADER: "nonsense"}, {UNREADABLE, UNREADABLE_HEADER}),
+        ({HEADER: "bm9uc2Vuc2U="}, {UNREADABLE, UNREADABLE_HEADER}),
+        ({HEADER: "-----BEGIN CERTIFICATE-----x-----END CERTIFICATE-----"}, {UNREADABLE, UNREADABLE_HEADER}),
+    ],
+)
+def test_a12_a_header_that_is_missing_or_unreadable_is_no_certificate(
+    behind: Served, proxy: Pair, headers: dict[str, str], why: set[str]
+) -> None:
+    said = behind.ask(cert=proxy, headers=headers)
+    assert said["subject"] is None
+    assert said["unreadable"] in why
+
+
+def test_a12_the_header_of_anybody_else_is_refused_and_told(behind: Served, jane: Pair) -> None:
+    for cert in (None, jane):
+        REFUSED.clear()
+        assert behind.ask(cert=cert, headers={HEADER: der(jane)}) == (403, NOT_A_PROXY)
+        assert REFUSED == [(NOT_A_PROXY, 403)]
+
+
+def test_a12_a_name_alone_makes_no_proxy(behind: Served, jane: Pair, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = Authority.make(tmp_path_factory.mktemp("other"), "other")
+    forged = other.signs("proxy", ("O", "Site"), ("CN", "proxy.example"))
+    assert behind.ask(cert=forged, headers={HEADER: der(jane)}) == (403, "not ours")
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        (("O", "Site"), ("CN", "mallory"), ("CN", "proxy.example")),
+        (("UID", "mallory"), ("O", "Site"), ("CN", "proxy.example")),
+    ],
+)
+def test_a8_a_similar_name_makes_no_proxy(
+    behind: Served, jane: Pair, front_authority: Authority, subject: tuple[tuple[str, str], ...]
+) -> None:
+    alike = front_authority.signs("alike", *subject)
+    assert behind.ask(cert=alike, headers={HEADER: der(jane)}) == (403, NOT_A_PROXY)
+
+
+@pytest.mark.parametrize("value", ["unknown", "192.0.2.1:50000", "x" * 60_000, "<script>"])
+def test_a12_what_is_no_address_is_not_believed_to_be_one(behind: Served, proxy: Pair, value: str) -> None:
+    assert behind.ask(cert=proxy, headers={"X-Forwarded-For": value})["address"] == "127.0.0.1"
+
+
+def test_a12_others_come_as_themselves(behind: Served, jane: Pair) -> None:
+    said = behind.ask(cert=jane, headers={"X-Forwarded-For": "192.0.2.1"})
+    assert (said["subject"], said["address"]) == ("CN=Jane,C=GR", "127.0.0.1")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def ports(
+    front_authority: Authority, front_pair: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, int]]:
+    """Run haproxy before two fronts; gives its ports, that of each form."""
+    folder = tmp_path_factory.mktemp("haproxy")
+    ca = front_authority.pair.chain
+    proxy = front_authority.signs("haproxy", ("O", "Site"), ("CN", "proxy.example"))
+    for pair in (front_pair, proxy):
+        Path(f"{folder}/{Path(pair.chain).stem}.pem").write_bytes(pair.pem + pair.key_pem)
+    through, ended = free_port(), free_port()
+
+    app = relaying(["CN=proxy.example,O=Site"])
+    networks = [ipaddress.ip_network("127.0.0.0/8")]
+    limits = ListenerLimits(connections=100, unshared=networks, only_from=networks)
+    with (
+        served(front_pair, ca, proxied=True, limits=limits) as behind_through,
+        served(front_pair, ca, app=app) as behind_ended,
+    ):
+        text = Path("deploy/haproxy/authn.cfg").read_text(encoding="utf-8")
+        for old, new in (
+            ("maxconn 20000", "maxconn 100"),
+            ("bind :8443", f"bind 127.0.0.1:{through}"),
+            ("bind :9443", f"bind 127.0.0.1:{ended}"),
+            ("authn1.example:8443 send", f"127.0.0.1:{behind_through.port} send"),
+            ("authn1.example:8443 ssl", f"127.0.0.1:{behind_ended.port} ssl"),
+            ("/etc/haproxy/authn.pem", f"{folder}/server.pem"),
+            ("/etc/haproxy/clients.pem", ca),
+            ("/etc/haproxy/authn-ca.pem", ca),
+            ("/etc/haproxy/proxy.pem", f"{folder}/haproxy.pem"),
+            ("verifyhost authn1.example", "verifyhost localhost"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        (folder / "haproxy.cfg").write_text(text)
+        program = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+        assert program is not None
+        process = subprocess.Popen([program, "-db", "-f", str(folder / "haproxy.cfg")])
+        try:
+            wait_until(lambda: listens(through) and listens(ended))
+            yield through, ended
+        finally:
+            process.kill()
+            process.wait()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.haproxy
+@pytest.mark.parametrize("form", [0, 1])
+def test_a12_a_client_behind_haproxy_is_known_by_its_certificate_and_address(
+    ports: tuple[int, int], front_authority: Authority, jane: Pair, form: int
+) -> None:
+    client = Served(None, ports[form], front_authority.pair.chain)  # type: ignore[arg-type]
+
+    assert client.ask(cert=jane, headers={"X-SSL-Client-Cert": "forged"})["subject"] == "CN=Jane,C=GR"
+    said = client.ask(headers={"X-SSL-Client-Cert-Chain": "forged"})
+    assert (said["subject"], said["unreadable"], said["address"]) == (None, "", "127.0.0.1")
+
+
+@pytest.mark.haproxy
+def test_a12_unknown_certificates_pass_haproxy(
+    ports: tuple[int, int], front_authority: Authority, tmp_path: Path
+) -> None:
+    stranger = Authority.make(tmp_path, "stranger").signs("eve")
+    client = Served(None, ports[1], front_authority.pair.chain)  # type: ignore[arg-type]
+    assert client.ask(cert=stranger)["subject"] == "CN=eve"

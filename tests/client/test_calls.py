@@ -1,16 +1,22 @@
-"""Every call as it leaves, beside the line of the contract it comes from."""
+"""Every call to both services as it leaves, beside the line of the contract it comes from."""
 
 import json
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ams.client import wire
 from ams.client.errors import InvalidInput
+from ams.client.wire import authn, list_topics
 
 MESSAGE = wire.message(b"hi", {"k": "v"})
 EMPTY = None
+SUBJECT = "CN=12345,O=Acme\\, Inc. \\+ Co,C=GR,DC=v1+DC=v2"
 P = "/v1/projects/P"
 RULE = wire.RoleRule(entitlement="urn:a:group:b", project="P", roles=["publisher"])
 ISSUER = wire.Issuer(name="I", url="https://issuer.example", audiences=["ams"], client_secret="***", roles=[RULE])
@@ -187,6 +193,15 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     # contract 14.5 and 14.6
     (wire.get_status(), "GET", "/v1/status", EMPTY),
     (wire.get_version(), "GET", "/v1/version", EMPTY),
+    # the certificate service
+    (authn.create_service_type("ams", ["ams.example"], verify_client_host=True), "POST", "/v1/service-types",
+        {"name": "ams", "hosts": ["ams.example"], "auth_types": ["x509"], "auth_method": "headers", "type": "ams",
+        "verify_client_host": True}),
+    (authn.create_binding("site.one", "u-1", "ams.example", SUBJECT, "id-1", issuer="CN=CA"), "POST",
+        "/v1/bindings/site.one", {"service_uuid": "u-1", "host": "ams.example", "auth_identifier": SUBJECT,
+        "unique_key": "id-1", "auth_type": "x509", "issuer": "CN=CA"}),
+    (authn.update_binding("jane", unique_key="id-2", issuer=""), "PUT", "/v1/bindings/jane",
+        {"unique_key": "id-2", "issuer": ""}),
 ]  # fmt: skip
 
 
@@ -253,3 +268,49 @@ def test_a_name_that_would_ask_for_something_else_is_refused_before_sending(name
     ):
         with pytest.raises(InvalidInput, match=f"Invalid {kind} name"):
             call()
+
+
+def test_the_plus_of_a_subject_is_sent_so_that_it_stays_one() -> None:
+    call = authn.find_binding("ams", "ams.example", SUBJECT)
+    url = str(httpx.Request(call.method, f"https://h{call.path}", params=dict(call.query)).url)
+
+    assert parse_qs(urlsplit(url).query) == {"authID": [SUBJECT]}
+    assert url.count("%2B") == SUBJECT.count("+")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "a:b", "ä"])
+def test_a7_nothing_new_gets_a_name_that_no_path_could_hold(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        authn.create_binding(name, "u", "h", "CN=x", "k")
+    with pytest.raises(InvalidInput):
+        authn.create_key(name, "read")
+
+
+@settings(max_examples=30)
+@given(st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name and name not in (".", "..")))
+def test_a7_what_was_imported_under_another_name_can_still_be_asked_for(name: str) -> None:
+    try:
+        path = authn.get_binding(name).path
+    except UnicodeEncodeError:
+        return  # lone surrogates are no text
+
+    assert path.isascii()
+    assert path.count("/") == 3
+    assert httpx.URL(f"https://h{path}").path == f"/v1/bindings/{name}"
+
+
+def test_calls_know_which_service_they_are_for() -> None:
+    assert authn.is_for_authn(authn.list_bindings())
+    assert authn.is_for_authn(authn.delete_auth_method("ams", "h"))
+    assert not authn.is_for_authn(list_topics("p"))
+
+
+def test_no_secret_is_shown_by_repr() -> None:
+    method = authn.AuthMethod(
+        host="h", port=1, service_uuid="u", type="headers", uuid="m", access_key="hush", headers={"x": "hush"}
+    )
+
+    assert "hush" not in repr(method)
+    assert "hush" not in repr(authn.Token(token="hush"))
+    assert "hush" not in repr(authn.Key(name="n", scope="read", key="hush"))
+    assert authn.without_secrets(method).headers == {"x": ""}

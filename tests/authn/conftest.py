@@ -1,4 +1,4 @@
-"""What the tests of this folder share: the service on both engines, certificates, and fronts."""
+"""Fixtures of several files here: the service on both engines, certificates, and fronts."""
 
 import ipaddress
 from collections.abc import AsyncIterator, Iterator
@@ -55,6 +55,12 @@ def jane(front_authority: Authority) -> Pair:
 
 @pytest.fixture(scope="module")
 def front(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
+    with served(front_pair, front_authority.pair.chain) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def impatient(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
     limits = ListenerLimits(connections=100, handshake_seconds=0.5, goodbye_seconds=0.5)
     with served(front_pair, front_authority.pair.chain, limits=limits, head_seconds=0.5, read_seconds=0.5) as running:
         yield running
@@ -64,10 +70,5 @@ def front(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
 def proxied(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
     networks = [ipaddress.ip_network("127.0.0.1/32")]
     limits = ListenerLimits(connections=100, unshared=networks, only_from=networks)
-    with served(front_pair, front_authority.pair.chain, proxied=True, limits=limits, head_seconds=0.5) as running:
+    with served(front_pair, front_authority.pair.chain, proxied=True, limits=limits, head_seconds=2.0) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("certificates")

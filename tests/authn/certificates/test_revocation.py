@@ -1,17 +1,35 @@
-"""Lists of withdrawn certificates, from the folder and by URL: what is believed, and what is done without one."""
+"""Withdrawn certificates: lists from the folder and by URL, OCSP when there is no list, and the policy without both."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import ocsp
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.authn.certificates.crls import RevocationList, UnreadableList
 from ams.outgoing.guard import Guard
-from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, judged
-from tests.support.authorities import DAY, HOUR, NO_CA, NOW, Authority, Extension, distribution_points, pem_list
+from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judged
+from tests.support.authorities import (
+    CLIENT,
+    DAY,
+    HOUR,
+    NO_CA,
+    NOW,
+    Authority,
+    Credentials,
+    Extension,
+    distribution_points,
+    name_of,
+    pem_list,
+)
 from tests.support.publishing import Publishing
 from tests.support.waiting import wait_until_async
 
@@ -34,13 +52,11 @@ async def test_a10_a_list_in_the_folder_goes_before_any_fetch(site: Site, publis
 
     assert await site.judge(site.jane) == REVOKED
     assert await site.judge(site.root.signs()) == BELIEVED
-    assert not publishing.asked
-
-
-async def test_a10_a_list_beside_certificates_in_a_pem_is_read(site: Site) -> None:
-    with (site.folder / "ca.pem").open("ab") as file:
-        file.write(pem_list(site.root.crl([site.jane.certificate])))
+    (site.folder / "ca.r0").unlink()
+    with (site.folder / "ca.pem").open("ab") as file:  # beside certificates
+        file.write(pem_list(data))
     assert await site.judge(site.jane) == REVOKED
+    assert not publishing.asked
 
 
 async def test_a10_a_new_list_in_the_folder_counts_at_once_for_those_remembered(site: Site) -> None:
@@ -70,49 +86,40 @@ async def test_a10_a_list_is_fetched_once_for_all_and_kept(site: Site, publishin
     assert next(checks.counters()).values == [({}, 1)]
 
 
-async def test_a10_a_list_is_fetched_again_before_it_ends(site: Site, publishing: Publishing) -> None:
+async def test_a10_a_list_is_fetched_again_before_it_ends_and_gives_way_to_a_newer_one_only(
+    site: Site, publishing: Publishing
+) -> None:
     publishing.puts("/root.crl", site.root.crl())
     checks = site.checks()
     assert await judged(checks, site.jane) == BELIEVED
 
-    site.clock.advance(7 * 3_600_000)
-    publishing.puts("/root.crl", site.root.crl([site.jane.certificate], this_update=NOW + 7 * HOUR))
-    await checks._fetched.refresh_due()
-
-    assert await judged(checks, site.jane) == REVOKED
-    assert publishing.asked["/root.crl"] == 2
-
-
-async def test_a10_the_upkeep_of_lists_goes_on_when_the_clock_was_put_back(site: Site, publishing: Publishing) -> None:
-    publishing.puts("/root.crl", site.root.crl(this_update=NOW - 2 * DAY, next_update=NOW + 2 * DAY))
-    checks = site.checks()
-    assert await judged(checks, site.jane) == BELIEVED
-
-    site.clock.step(-DAY_MS)
-    await checks._fetched.refresh_due()
-    assert publishing.asked["/root.crl"] == 2
+    withdrawn = site.root.crl([site.jane.certificate], this_update=NOW + 7 * HOUR)
+    older = site.root.crl(this_update=NOW - DAY)
+    for asked, data in ((2, withdrawn), (3, older)):
+        site.clock.advance(7 * 3_600_000)
+        publishing.puts("/root.crl", data)
+        await checks._fetched.refresh_due()
+        assert await judged(checks, site.jane) == REVOKED
+        assert publishing.asked["/root.crl"] == asked
 
 
-async def test_a10_a_missing_list_is_asked_for_when_the_clock_was_put_back(site: Site, publishing: Publishing) -> None:
+async def test_a10_lists_and_responders_are_asked_again_when_the_clock_was_put_back(
+    site: Site, publishing: Publishing, leaf: Credentials
+) -> None:
     """Else a machine that starts with a clock of tomorrow refuses everybody until tomorrow."""
     checks = site.checks()
     site.clock.step(DAY_MS)
     assert (await judged(checks, site.jane)).startswith("unable")
+    site.clock.step(-DAY_MS)
+    publishing.puts("/root.crl", site.root.crl(this_update=NOW - 2 * DAY, next_update=NOW + 2 * DAY))
+    assert await judged(checks, site.jane) == BELIEVED
+    publishing.puts(RESPONDER, site.root.ocsp(leaf.certificate, this_update=NOW - 2 * DAY))
+    assert await judged(checks, leaf) == BELIEVED
 
     site.clock.step(-DAY_MS)
-    publishing.puts("/root.crl", site.root.crl())
-    assert await judged(checks, site.jane) == BELIEVED
-
-
-async def test_a10_an_older_list_does_not_replace_a_newer_one(site: Site, publishing: Publishing) -> None:
-    publishing.puts("/root.crl", site.root.crl([site.jane.certificate]))
-    checks = site.checks()
-    assert await judged(checks, site.jane) == REVOKED
-
-    publishing.puts("/root.crl", site.root.crl(this_update=NOW - DAY))
-    site.clock.advance(7 * 3_600_000)
     await checks._fetched.refresh_due()
-    assert await judged(checks, site.jane) == REVOKED
+    assert await judged(checks, leaf) == BELIEVED
+    assert (publishing.asked["/root.crl"], publishing.asked[RESPONDER]) == (3, 2)
 
 
 async def test_a10_a_list_of_the_future_takes_no_place(site: Site, publishing: Publishing) -> None:
@@ -174,13 +181,14 @@ async def test_a10_a_moved_list_is_fetched_through_the_guard(site: Site, publish
     assert list(publishing.asked) == ["/root.crl", "/here.crl", "/there.crl"]
 
 
-async def test_a10_credentials_in_the_url_of_a_list_are_not_shown(
-    site: Site, publishing: Publishing, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("what", "text"), [("crl_urls", "CRL"), ("ocsp_urls", "OCSP responder")])
+async def test_a10_credentials_in_the_url_of_a_list_or_responder_are_not_shown(
+    site: Site, publishing: Publishing, caplog: pytest.LogCaptureFixture, what: str, text: str
 ) -> None:
-    url = publishing.puts("/root.crl", site.root.crl())
-    jane = site.root.signs(crl_urls=[url.replace("://", "://user:s3cret@")])
+    url = publishing.puts("/status", site.root.crl())
+    jane = site.root.signs(**{what: [url.replace("://", "://user:s3cret@")]})
 
-    assert await site.judge(jane) == f"unable: Could not access CRL {url}"
+    assert await site.judge(jane) == f"unable: Could not access {text} {url}"
     assert "s3cret" not in caplog.text
     assert not publishing.asked
 
@@ -329,3 +337,102 @@ async def test_a10_a_login_that_gives_up_does_not_end_a_fetch_for_others(site: S
     assert await second == BELIEVED
     assert first.cancelled()
     assert publishing.asked["/root.crl"] == 1
+
+
+RESPONDER = "/ocsp"
+
+
+@pytest.fixture
+def leaf(world: World, publishing: Publishing) -> Credentials:
+    """A certificate with a responder and no list."""
+    return world.root.signs(ocsp_urls=[publishing.url(RESPONDER)])
+
+
+async def test_a11_a_responder_is_asked_once_when_there_is_no_list(
+    site: Site, publishing: Publishing, leaf: Credentials
+) -> None:
+    questions: list[int] = []
+
+    def answer(body: bytes) -> bytes:
+        questions.append(ocsp.load_der_ocsp_request(body).serial_number)
+        return site.root.ocsp(leaf.certificate)
+
+    publishing.answers(RESPONDER, answer)
+    checks = site.checks()
+    assert await judged(checks, leaf) == BELIEVED
+    site.clock.advance(120_000)
+    assert await judged(checks, leaf) == BELIEVED
+    assert questions == [leaf.certificate.serial_number]
+
+
+async def test_a11_a_list_goes_before_a_responder(site: Site, publishing: Publishing, leaf: Credentials) -> None:
+    site.has_list(site.root.crl())
+    assert await site.judge(leaf) == BELIEVED
+    assert not publishing.asked
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (ocsp.OCSPCertStatus.REVOKED, "Your certificate has been revoked"),
+        (ocsp.OCSPCertStatus.UNKNOWN, "Your certificate is not known to the OCSP responder of its CA"),
+    ],
+)
+async def test_a11_a_responder_says_revoked_or_that_it_does_not_know(
+    site: Site, publishing: Publishing, leaf: Credentials, status: ocsp.OCSPCertStatus, said: str
+) -> None:
+    publishing.puts(RESPONDER, site.root.ocsp(leaf.certificate, status))
+    assert await site.judge(leaf, revocation="warn") == f"refused: {said}"
+
+
+def rsa_responder(site: Site) -> Credentials:
+    key = rsa.generate_private_key(65537, 2048)
+    charged = (
+        x509.CertificateBuilder(name_of("Test Root"), name_of("Responder"), key.public_key(), 5, NOW - DAY, NOW + DAY)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.OCSP_SIGNING]), critical=False)
+        .sign(site.root.key, hashes.SHA256())
+    )
+    return Credentials(charged, key)
+
+
+async def test_a11_a_responder_of_the_ca_may_answer(site: Site, publishing: Publishing, leaf: Credentials) -> None:
+    for responder in (site.root.ocsp_responder(), rsa_responder(site)):
+        publishing.puts(RESPONDER, site.root.ocsp(leaf.certificate, responder=responder))
+        assert await site.judge(leaf) == BELIEVED
+
+
+DOUBTFUL: dict[str, Callable[[World, x509.Certificate], bytes]] = {
+    "forged": lambda world, leaf: world.root.ocsp(leaf, responder=Authority.make("Test Root").ocsp_responder()),
+    "by one not charged": lambda world, leaf: world.root.ocsp(leaf, responder=world.root.ocsp_responder(purpose=False)),
+    "by one charged with something else": lambda world, leaf: world.root.ocsp(
+        leaf, responder=world.root.signs("Joe", extensions=[NO_CA, CLIENT])
+    ),
+    "by one that expired": lambda world, leaf: world.root.ocsp(
+        leaf, responder=world.root.ocsp_responder(not_after=NOW - DAY)
+    ),
+    "old": lambda world, leaf: world.root.ocsp(leaf, this_update=NOW - 3 * DAY, next_update=NOW - DAY),
+    "old without an end": lambda world, leaf: world.root.ocsp(leaf, this_update=NOW - 3 * DAY, next_update=None),
+    "early": lambda world, leaf: world.root.ocsp(leaf, this_update=NOW + DAY, next_update=NOW + 2 * DAY),
+    "of another": lambda world, leaf: world.root.ocsp(world.jane.certificate),
+    "unsuccessful": lambda world, leaf: ocsp.OCSPResponseBuilder.build_unsuccessful(
+        ocsp.OCSPResponseStatus.TRY_LATER
+    ).public_bytes(Encoding.DER),
+    "odd": lambda world, leaf: b"odd",
+}
+
+
+@pytest.mark.parametrize("made", DOUBTFUL.values(), ids=DOUBTFUL)
+async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
+    site: Site,
+    publishing: Publishing,
+    world: World,
+    leaf: Credentials,
+    made: Callable[[World, x509.Certificate], bytes],
+) -> None:
+    url = publishing.puts(RESPONDER, made(world, leaf.certificate))
+    assert await site.judge(leaf) == f"unable: Could not access OCSP responder {url}"
+    assert await site.judge(leaf, revocation="warn") == BELIEVED
+
+
+async def test_a11_without_ocsp_such_a_certificate_has_nobody_to_be_asked(site: Site, leaf: Credentials) -> None:
+    assert "No CRLDistributionPoints found" in await site.judge(leaf, ocsp=False)

@@ -61,6 +61,15 @@ def admins_environment(service: LiveService, folder: Path) -> dict[str, str]:
     }
 
 
+def prepare_project(service: LiveService, folder: Path, commands: str) -> Ams:
+    """Make a project named after the folder; run commands there, one a line, in which `{p}` stands for its name."""
+    ams = Ams(admins_environment(service, folder), folder)
+    for command in (f"projects create {folder.name}\n" + commands.format(p=folder.name)).splitlines():
+        ran = ams(*command.split(), stdin='{"type": "object"}')
+        assert ran.returncode == 0, ran.stderr
+    return ams
+
+
 @pytest.fixture
 def environment(service: LiveService, tmp_path: Path) -> dict[str, str]:
     return admins_environment(service, tmp_path)

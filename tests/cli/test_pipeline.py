@@ -1,16 +1,24 @@
+"""`ams pipeline`: definitions, what would be done, and the tables that pipelines write."""
+
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
 
 from ams.cli.command import Session
+from ams.cli.main import COMMANDS
 from ams.cli.output import Format
 from ams.cli.pipeline import hand_over
 from ams.client import Client
 from ams.client.bearer import BearerFile
-from ams.pipeline.checkpoint import Identity, Standing, locked, write
-from ams.pipeline.jobs import JOBS
+from ams.pipeline import checkpoint
+from ams.pipeline.checkpoint import Identity, Standing
+from ams.tables.snapshot import open_table
+from demo.pipeline.samples.__main__ import ENTRY, NAME
 from tests.cli.conftest import Ams
+from tests.tables.making import MONDAY, TUESDAY, append, contents, table, write
 
 GOOD = """\
 source: {topic: walls}
@@ -27,33 +35,26 @@ def walls(tmp_path: Path) -> str:
     return "walls.yaml"
 
 
-def test_a_definition_is_checked_without_starting_anything(ams: Ams, walls: str) -> None:
-    ran = ams("pipeline", "check", walls)
-
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "walls.yaml: walls can be run\n")
-
-
-@pytest.mark.parametrize("command", ["check", "run", "show"])
-def test_every_mistake_is_a_line_before_the_error(ams: Ams, tmp_path: Path, command: str) -> None:
+def test_a_definition_is_checked_and_every_mistake_is_a_line_before_the_error(
+    ams: Ams, walls: str, tmp_path: Path
+) -> None:
+    assert ams("pipeline", "check", walls) == (0, "", "walls.yaml: walls can be run\n")
     (tmp_path / "wrong.yaml").write_text(GOOD.replace("wall > 10", "wal > 10").replace("topic:", "subject:"))
 
-    ran = ams("pipeline", command, "wrong.yaml")
-
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.splitlines() == [
-        "wrong.yaml:1: unknown key 'subject'; there are topic, topics, subscription, from, max_messages, partitions,"
-        " fail_on_data_loss",
-        "wrong.yaml:1: one of topic, topics, subscription must be said, and only one",
-        "wrong.yaml:4:13: no column 'wal'; did you mean wall?",
-        "ams: wrong.yaml: 3 mistakes; nothing was started",
-    ]
+    for command in ("check", "run", "show"):
+        ran = ams("pipeline", command, "wrong.yaml")
+        first, *_, place, last = ran.stderr.splitlines()
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert first.startswith("wrong.yaml:1: unknown key 'subject'; there are topic, topics, subscription, ")
+        assert place == "wrong.yaml:4:13: no column 'wal'; did you mean wall?"
+        assert last == "ams: wrong.yaml: 3 mistakes; nothing was started"
 
 
 def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, walls: str, tmp_path: Path) -> None:
     work = tmp_path / "ams-pipeline" / "walls"
-    with locked(work):
+    with checkpoint.locked(work):
         busy = ams("pipeline", "run", walls)
-    write(work / "definition.json", Identity(name="walls", project="other", rows={}, options={}))
+    checkpoint.write(work / "definition.json", Identity(name="walls", project="other", rows={}, options={}))
     (work / "tables").mkdir()
     other = ams("pipeline", "run", walls)
 
@@ -69,47 +70,18 @@ def test_it_is_shown_what_would_be_done_and_never_the_token(
 ) -> None:
     work = tmp_path / "w"
     work.mkdir()
-    write(work / "progress.json", Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7000, lag=2))
+    checkpoint.write(work / "progress.json", Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7000, lag=2))
 
     ran = ams("pipeline", "show", walls, "--work", "w")
     as_json = ams.json("pipeline", "show", "archive", "--set", "topics=[jobs]")
 
-    assert [" ".join(line.split()) for line in ran.stdout.splitlines()] == [
-        "name walls",
-        f"service {environment['AMS_ENDPOINT']}",
-        f"project {environment['AMS_PROJECT']}",
-        f"work {work}",
-        "source topic walls",
-        "parse format: json, fields: site: string, wall: double",
-        "filter wall > 10",
-        "sink table: walls",
-        "last batch 3, at 2024-03-05T10:20:30Z",
-        "messages 7,000",
-        "broken 0",
-        "behind 2",
-    ]
+    shown = {" ".join(line.split()) for line in ran.stdout.splitlines()}
+    assert shown >= {
+        f"service {environment['AMS_ENDPOINT']}", f"work {work}", "source topic walls", "filter wall > 10",
+        "last batch 3, at 2024-03-05T10:20:30Z", "messages 7,000", "behind 2",
+    }  # fmt: skip
     assert environment["AMS_TOKEN"] not in ran.stdout + json.dumps(as_json)
     assert as_json["name"] == "archive"
-
-
-def test_jobs_and_their_options_are_listed(ams: Ams) -> None:
-    jobs = ams.json("pipeline", "list")
-
-    assert [each["job"] for each in jobs] == sorted(JOBS)
-    for name in JOBS:
-        options = ams.json("pipeline", "list", name)
-        assert all(each["meaning"] for each in options), f"an option of {name} says nothing of itself"
-    table = ams("pipeline", "list").stdout
-    assert table.startswith("JOB")
-
-
-def test_what_is_not_installed_is_named(ams: Ams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-
-    ran = ams("pipeline", "list")
-
-    assert ran.returncode == 2
-    assert ran.stderr.endswith("not installed; pip install 'argo-messaging[spark]' brings all it needs\n")
 
 
 def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -> None:
@@ -126,3 +98,98 @@ def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -
         with Client("http://localhost:1", token, bearer=bearer) as client:
             hand_over(Session(client, None, Format.TABLE, token, None, bearer=bearer), environment)
         assert environment == {"HOME": "/", "AMS_ENDPOINT": "http://localhost:1"} | said
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Path:
+    """A table of three batches in the folder the command runs in."""
+    root = tmp_path / "days"
+    append(table(root), 0, [(1, MONDAY), (2, TUESDAY)])
+    append(table(root), 1, [(3, MONDAY)])
+    append(table(root), 2, [(4, TUESDAY)])
+    return root
+
+
+def test_the_history_is_a_line_for_each_version(ams: Ams, days: Path) -> None:
+    ran = ams("pipeline", "table", "history", "days")
+
+    assert ran.returncode == 0
+    _, newest, *_, oldest = ran.stdout.splitlines()
+    assert [word for word in newest.split() if "T" not in word] == ["3", "append", "2", "1", "1", "0"]
+    assert oldest.startswith("0 ")
+    (only,) = ams.json("pipeline", "table", "history", "days", "--limit", "1")
+    assert (only["version"], only["what"], only["rows"]) == (3, "append", 1)
+
+
+def test_a_version_is_restored_by_number_or_by_time(ams: Ams, days: Path) -> None:
+    ran = ams("pipeline", "table", "restore", "days", "1")
+
+    assert (ran.returncode, ran.stderr) == (0, "days: version 4 has the rows of 1\n")
+    assert contents(days) == {(1, MONDAY): 1, (2, TUESDAY): 1}
+    then = open_table(str(days), 3).time.isoformat()
+    assert ams("pipeline", "table", "restore", "days", then).returncode == 0
+    assert len(contents(days)) == 4
+
+
+def test_files_are_merged_of_all_partitions_or_of_some(ams: Ams, days: Path) -> None:
+    ran = ams("pipeline", "table", "merge", "days", "--partition", "day=2024-03-05", "--order", "n")
+
+    assert (ran.returncode, ran.stderr) == (0, "days: 2 files were put together\n")
+    assert len(open_table(str(days)).files) == 3
+    assert ams("pipeline", "table", "merge", "days").stderr == "days: 2 files were put together\n"
+    assert len(contents(days)) == 4
+
+
+def test_vacuum_lists_and_removes_only_when_it_is_told_to(ams: Ams, days: Path) -> None:
+    left = days / "day=2024-03-04" / "batch-left.parquet"
+    left.write_bytes(b"x")
+    os.utime(left, (0, 0))
+
+    ran = ams("pipeline", "table", "vacuum", "days")
+    assert (ran.stdout, ran.stderr) == ("day=2024-03-04/batch-left.parquet\n", "days: 1 files can go: --remove\n")
+    assert left.exists()
+
+    assert ams("pipeline", "table", "vacuum", "days", "--remove").stderr == "days: 1 files were removed\n"
+    assert not left.exists()
+    assert ams("pipeline", "table", "vacuum", "days", "-o", "json").stdout == "[]\n"
+
+
+def test_a_check_tells_what_is_there_and_ends_with_an_error_for_what_is_damaged(ams: Ams, days: Path) -> None:
+    write(table(days), [(9, MONDAY)])
+
+    ran = ams("pipeline", "table", "check", "days")
+    assert (ran.returncode, ran.stdout.startswith("4 rows in 4 files, ")) == (0, True)
+    assert "days: 1 files of attempts that failed" in ran.stderr
+
+    (days / open_table(str(days)).files[0].path).write_bytes(b"")
+    ran = ams("pipeline", "table", "check", "days")
+    assert (ran.returncode, len(ran.stdout.splitlines())) == (1, 2)
+    assert ran.stderr.splitlines()[-1] == "ams: days: 1 of 4 files are not as its log says"
+
+
+def test_topics_are_kept_in_a_table(ams: Ams, tmp_path: Path) -> None:
+    variables = {"AMS_PROJECT": "kept"}
+    ams("projects", "create", "kept")
+    for topic in ("plants", "stones"):
+        ams("topics", "create", topic, **variables)
+        ams("publish", topic, stdin="dry\nwet\n", **variables)
+
+    nowhere = ams("archive", "archive", "plants", "-p", "nowhere")
+    first = ams("archive", "archive", "pl*", **variables)
+    told = ams.json("archive", "archive", **variables)
+
+    assert re.fullmatch(r"archive: messages 2 topics 1 files 1 seconds \d+\.\d\n", first.stdout)
+    assert (nowhere.returncode, nowhere.stdout) == (4, "")
+    assert (told["messages"], told["topics"], told["files"]) == (2, 1, 1)
+    assert sum(file.rows for file in open_table(str(tmp_path / "archive")).files) == 4
+
+
+def test_a_made_up_day_is_published(ams: Ams, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, NAME, ENTRY)
+
+    published = ams.json("sample", "alarms", "--day", "2024-03-05")
+
+    for topic, count in published.items():
+        assert ams.json("topics", "offsets", topic)["max"] == count > 0
+    wrong = ams("sample", "alarms", "--size", "moons=3")
+    assert wrong == (2, "", "ams: option --size: alarms has no 'moons'; there are sites, outages\n")

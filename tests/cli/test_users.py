@@ -1,3 +1,5 @@
+"""Projects, users, members, their access lists and identities; registrations; and issuers of tokens."""
+
 import json
 from pathlib import Path
 
@@ -80,17 +82,14 @@ def test_a_member_is_added_changed_and_removed_and_a_user_deleted(ams: Ams, proj
     assert ams("users", "show", user).returncode == 4
 
 
-def test_roles_are_gathered_by_project() -> None:
+def test_roles_are_gathered_by_project_and_one_without_a_project_is_refused() -> None:
     assert memberships(["a=publisher", "b=consumer", "a=consumer"]) == [
         wire.Grant(project="a", roles=["publisher", "consumer"]),
         wire.Grant(project="b", roles=["consumer"]),
     ]
-
-
-@pytest.mark.parametrize("pair", ["a", "a=", "=publisher", ""])
-def test_a_role_without_a_project_is_refused(pair: str) -> None:
-    with pytest.raises(Usage, match="PROJECT=ROLE"):
-        memberships([pair])
+    for pair in ("a", "a=", "=publisher", ""):
+        with pytest.raises(Usage, match="PROJECT=ROLE"):
+            memberships([pair])
 
 
 def test_registrations_are_listed_shown_accepted_declined_and_deleted(ams: Ams, project: str) -> None:
@@ -143,12 +142,116 @@ def test_quotas_of_a_project_are_shown_with_their_use_and_changed(ams: Ams, proj
     assert rows["topics"] == {"name": "topics", "limit": 5, "default": 10_000, "used": 1}
     assert (rows["schemaBytes"]["limit"], rows["members"]["limit"]) == (2**24, 0)
 
-    table = ams("projects", "quota", project).stdout.splitlines()
-    assert table[0].split() == ["QUOTA", "LIMIT", "DEFAULT", "USED"]
-    assert ["topics", "5", "10000", "1"] in [line.split() for line in table]
-    assert ["members", "none", "10000", "0"] in [line.split() for line in table]
-    assert "quotas" in ams("projects", "show", project).stdout
+    table = [line.split() for line in ams("projects", "quota", project).stdout.splitlines()]
+    assert ["topics", "5", "10000", "1"] in table
+    assert ["members", "none", "10000", "0"] in table
     assert "topics 5, schemaBytes 16777216, members 0" in ams("projects", "show", project).stdout
 
     ams("projects", "quota", project, "topics=default", "schemaBytes=default", "members=default")
     assert "quotas" not in ams.json("projects", "show", project)
+
+
+def test_an_access_list_is_set_extended_shortened_and_emptied_by_members(ams: Ams, project: str) -> None:
+    first, second, stranger = (f"{project}-{name}" for name in ("a", "b", "stranger"))
+    for name in (first, second):
+        ams("members", "create", name, "--role", "publisher", "--role", "consumer")
+    ams("users", "create", stranger)
+    ams("topics", "create", "jobs")
+    ams("subs", "create", "reader", "--topic", "jobs")
+
+    for resource in ("topics/jobs", "subs/reader", "subscriptions/reader"):
+        assert ams("acl", "set", resource, first).returncode == 0
+        assert ams("acl", "add", resource, second, first).stdout.split() == ["USER", first, second]
+        assert ams.json("acl", "remove", resource, first) == {"authorized_users": [second]}
+        assert ams("acl", "show", resource).stdout.split() == ["USER", second]
+        assert ams("acl", "remove", resource, first).returncode == 2
+        assert ams("acl", "set", resource, "--none").returncode == 0
+        assert ams("acl", "show", resource).stdout.split() == ["USER"]
+    assert ams("topics", "set-acl", "jobs", first).returncode == 0
+    assert ams("topics", "acl", "jobs").stdout.split() == ["USER", first]
+    for words in (["acl", "set", "topics/jobs"], ["acl", "add", "subs/reader"], ["topics", "set-acl", "jobs"]):
+        ran = ams(*words, first, stranger)
+        assert ran.returncode == 4
+        assert ran.stderr.startswith(f"ams: not members of project {project}: {stranger} (")
+        assert "ams members add" in ran.stderr
+
+
+ENTITLEMENT = "urn:mace:issuer.example:group:garden"
+FILE = f"""
+[[issuer]]
+name = "checkin"
+url = "https://issuer.example"
+audiences = ["ams"]
+introspect = "opaque"
+client_id = "ams"
+client_secret = "s3cret"
+create_users = true
+
+  [[issuer.roles]]
+  entitlement = "{ENTITLEMENT}"
+  project = "garden"
+  roles = ["publisher", "consumer"]
+"""
+
+
+def test_a_file_of_issuers_is_checked_and_shown_without_its_secrets(offline: Ams, tmp_path: Path) -> None:
+    (tmp_path / "issuers.toml").write_text(FILE)
+
+    code, table, _ = offline("issuers", "check", "issuers.toml")
+    _, document, _ = offline("issuers", "check", "issuers.toml", "-o", "json")
+
+    assert code == 0
+    assert f"garden=publisher={ENTITLEMENT}" in table
+    [issuer] = json.loads(document)["issuers"]
+    assert (issuer["client_id"], issuer["client_secret"]) == ("ams", "***")
+    assert "s3cret" not in table + document
+    (tmp_path / "issuers.toml").write_text(FILE.replace("create_users", "crate_users"))
+    code, out, err = offline("issuers", "check", "issuers.toml")
+    assert (code, out) == (2, "")
+    assert "checkin" in err
+    assert "crate_users" in err
+    assert "s3cret" not in err
+
+
+def test_an_issuer_is_set_changed_and_deleted(ams: Ams, project: str) -> None:
+    url, role = f"https://{project}.example", f"{project}=publisher={ENTITLEMENT}"
+
+    made = ams("issuers", "set", project, "--url", url, "--audience", "ams", "--create-users", "--role", role)
+    asked = ("--introspect", "always", "--client-id", "ams", "--client-secret-file", "-")
+    changed = ams("issuers", "set", project, *asked, "--client", "app", "-o", "json", stdin="s3cret\n")
+    emptied = ams("issuers", "set", project, "--client", "", "--no-create-users", "--role", "", "-o", "json")
+    listed = ams("issuers", "list", "-o", "json")
+    deleted = ams("issuers", "delete", project)
+
+    assert made.returncode == 0, made.stderr
+    assert role in made.stdout
+    found = json.loads(changed.stdout)
+    assert (found["audiences"], found["clients"], found["client_secret"]) == (["ams"], ["app"], "***")
+    assert (found["introspect"], found["create_users"]) == ("always", True)
+    left = json.loads(emptied.stdout)
+    assert (left["clients"], left["create_users"], left["roles"]) == ([], False, [])
+    assert left["client_secret"] == "***"
+    assert [each["source"] for each in json.loads(listed.stdout)["issuers"] if each["name"] == project] == ["registry"]
+    assert deleted.returncode == 0
+    assert ams("issuers", "show", project).returncode == 4
+    assert "s3cret" not in changed.stdout + emptied.stdout + listed.stdout
+
+
+ISSUER = "https://issuer.example"
+
+
+def test_a_user_is_bound_to_an_identity_and_no_more(ams: Ams, project: str) -> None:
+    user, subject = f"{project}-u", f"{project}@issuer"
+    ams("users", "create", user)
+
+    made = ams("bindings", "create", "checkin", "--user", user, "--issuer", ISSUER, "--subject", subject)
+    taken = ams("bindings", "create", "other", "--user", user, "--issuer", ISSUER, "--subject", subject)
+    listed = ams("bindings", "list", "--user", user, "-o", "json")
+    deleted = ams("bindings", "delete", "checkin", "--user", user)
+
+    assert subject in made.stdout
+    assert taken.returncode == 5
+    [binding] = json.loads(listed.stdout)["bindings"]
+    assert (binding["name"], binding["issuer"], binding["subject"]) == ("checkin", ISSUER, subject)
+    assert deleted.stderr == f"binding checkin of {user} deleted\n"
+    assert ams("bindings", "list", "--user", user, "-o", "json").stdout.split() == ["{", '"bindings":', "[]", "}"]

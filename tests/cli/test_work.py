@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,18 +103,17 @@ def test_a_program_that_runs_for_too_long_is_killed_with_what_it_started(
     ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str
 ) -> None:
     ams("publish", "t", "--data", "x")
-    script = "sh -c 'sleep 3; touch survived' & sleep 60"
+    script = "sh -c 'echo $$ >child; exec sleep 600' & sleep 600"
 
-    began = time.monotonic()
-    ran = ams_process("work", jobs, "--time-limit", "500ms", "--max-messages", "1", "--", "sh", "-c", script)
+    ran = ams_process("work", jobs, "--time-limit", "2s", "--max-messages", "1", "--", "sh", "-c", script)
 
     assert ran.stderr.splitlines()[1:] == [
-        "message 0: killed after 0.5 seconds",
+        "message 0: killed after 2 seconds",
         "message 0: ended by signal 9",
         "worked 0, failed 1, late 0, given back 0",
     ]
-    time.sleep(max(0.0, began + 4 - time.monotonic()))
-    assert not (tmp_path / "survived").exists()
+    child = Path("/proc", (tmp_path / "child").read_text().strip())
+    wait_until(lambda: not child.exists())
 
 
 @pytest.mark.long
@@ -125,19 +123,9 @@ def test_several_programs_run_at_a_time(ams: Ams, ams_process: AmsProcess, tmp_p
     ams("publish", "t", "--data", "1")
     script = 'touch "here-$AMS_MESSAGE_ID"; until [ -e here-0 ] && [ -e here-1 ]; do sleep 0.05; done'
 
-    ran = ams_process("work", jobs, EMPTY, "--concurrency", "2", "--", "sh", "-c", script)
+    ran = ams_process("work", jobs, EMPTY, "--concurrency", "2", "-o", "json", "--", "sh", "-c", script)
 
-    assert "worked 2, failed 0" in ran.stderr, ran.stderr
-
-
-@pytest.mark.long
-def test_for_programs_the_result_alone_is_on_standard_output(ams: Ams, ams_process: AmsProcess, jobs: str) -> None:
-    ams("publish", "t", "--data", "x")
-
-    ran = ams_process("work", jobs, EMPTY, "-o", "json", "--", "echo", "hello")
-
-    assert json.loads(ran.stdout) == {"worked": 1, "failed": 0, "late": 0, "given_back": 0}
-    assert "hello\n" in ran.stderr
+    assert json.loads(ran.stdout) == {"worked": 2, "failed": 0, "late": 0, "given_back": 0}, ran.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -180,31 +168,9 @@ def test_a_program_that_is_not_there_is_refused(ams: Ams, ams_process: AmsProces
     assert "failed 1" in broken.stderr
 
 
-def test_pulled_messages_of_a_parallel_subscription_are_all_acknowledged(ams: Ams, jobs: str, backlog: Backlog) -> None:
-    for data in ("0", "1", "2"):
-        ams("publish", "t", "--data", data)
-
-    ams("pull", jobs, "--max", "2", "--ack")
-    [last] = ams.json("pull", jobs, "--max", "2")["receivedMessages"]
-    acknowledged = ams("ack", jobs, last["ackId"])
-
-    assert (acknowledged.stderr, backlog()) == ("acknowledged 2\n", 0)
-
-
-@pytest.mark.parametrize(
-    ("attribute", "name"),
-    [
-        ("bed", "AMS_ATTRIBUTE_BED"),
-        ("soil.pH-2", "AMS_ATTRIBUTE_SOIL_PH_2"),
-        ("größe=", "AMS_ATTRIBUTE_GR__E_"),
-        ("PATH", "AMS_ATTRIBUTE_PATH"),
-    ],
-)
-def test_variables_of_attributes_have_safe_names(attribute: str, name: str) -> None:
-    assert variable(attribute) == name
-
-
-def test_of_attributes_with_one_variable_the_first_by_name_is_taken_and_a_nul_is_left_out() -> None:
+def test_variables_of_attributes_have_safe_names_and_the_first_of_one_name_is_taken() -> None:
+    names = {"bed": "BED", "soil.pH-2": "SOIL_PH_2", "größe=": "GR__E_", "PATH": "PATH"}
+    assert {each: variable(each) for each in names} == {each: f"AMS_ATTRIBUTE_{name}" for each, name in names.items()}
     message = ReceivedMessage(
         attributes={"a_b": "third", "a.b": "second", "a-b": "first\0"},
         id="7", publish_time=datetime(2024, 3, 5, tzinfo=UTC), ack_id="", delivery_attempt=3,
@@ -213,10 +179,6 @@ def test_of_attributes_with_one_variable_the_first_by_name_is_taken_and_a_nul_is
     found = environment_of(message, {"AMS_ATTRIBUTE_LEFT": "1", "AMS_PROJECT": "garden", "AMS_MESSAGE_ID": "6"})
 
     assert found == {
-        b"AMS_PROJECT": b"garden",
-        b"AMS_ATTRIBUTE_A_B": b"first",
-        b"AMS_MESSAGE_ID": b"7",
-        b"AMS_PUBLISH_TIME": b"2024-03-05T00:00:00Z",
-        b"AMS_ORDERING_KEY": b"",
-        b"AMS_DELIVERY_ATTEMPT": b"3",
-    }
+        b"AMS_PROJECT": b"garden", b"AMS_ATTRIBUTE_A_B": b"first", b"AMS_MESSAGE_ID": b"7",
+        b"AMS_PUBLISH_TIME": b"2024-03-05T00:00:00Z", b"AMS_ORDERING_KEY": b"", b"AMS_DELIVERY_ATTEMPT": b"3",
+    }  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from ams.http.console import FILES
 from tests.console.conftest import Api, Opened, button, data, violations
@@ -19,13 +19,6 @@ from tests.support.http_server import http_server
 from tests.support.service import LiveService
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.long]
-
-MEASURED = """() => document.documentElement.scrollWidth - innerWidth"""
-"""Pixels that a page is wider than the window."""
-
-
-def focused(page: Page) -> str:
-    return str(page.evaluate("document.activeElement.textContent"))
 
 
 def test_all_is_reached_by_keys_and_the_focus_goes_where_one_is(opened: Opened, api: Api, project: str) -> None:
@@ -45,7 +38,7 @@ def test_all_is_reached_by_keys_and_the_focus_goes_where_one_is(opened: Opened, 
     expect(page.get_by_role("dialog").get_by_label("Type t to go on")).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert focused(page) == "Delete…"
+    assert page.evaluate("document.activeElement.textContent") == "Delete…"
 
     page.locator("body").press("Tab")
     page.get_by_role("button", name="Skip to the page").press("Enter")
@@ -63,7 +56,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(opened: Opened, api
         page.evaluate(f"location.hash = '#/{place}'")
         expect(page.get_by_role("heading").first).to_be_visible()
         page.wait_for_timeout(200)
-        assert page.evaluate(MEASURED) <= 0, place
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
 
 
 def test_times_are_local_with_utc_beside(opened: Opened, api: Api, project: str) -> None:
@@ -148,18 +141,27 @@ def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opene
     assert [json.loads(each) for each in shown.all_inner_texts()] == [{"bed": "new", "moisture": 42}, {"bed": "old"}]
 
 
-def test_messages_are_found_by_their_attributes(opened: Opened, api: Api, project: str) -> None:
+def test_messages_are_found_by_their_attributes_and_from_a_time_on(opened: Opened, api: Api, project: str) -> None:
     api.topic(project)
-    messages = [{"data": data(b"x"), "attributes": {"site": f"site-{number % 50}"}} for number in range(100)]
-    api("POST", f"/projects/{project}/topics/t:publish", {"messages": messages})
+    api.publish(project, *({"data": data(b"x"), "attributes": {"site": f"site-{each % 5}"}} for each in range(10)))
     page = opened(f"p/{project}/topics/t?tab=messages")
 
-    page.get_by_role("textbox", name="Attributes").fill("site=site-7")
+    page.get_by_role("textbox", name="Attributes").fill("site=site-2")
     button(page, "Show")
-
     expect(page.get_by_role("article")).to_have_count(2)
     expect(page.get_by_text("2 messages found")).to_be_visible()
-    assert "attr=site%3Dsite-7" in page.url
+    assert "attr=site%3Dsite-2" in page.url
+
+    for time, count in (("2024-01-01T00:00", 2), ("2999-01-01T00:00", 0)):
+        page.get_by_label("From a time").fill(time)
+        button(page, "Show")
+        expect(page.get_by_role("article")).to_have_count(count)
+    page.get_by_label("From id").fill("3")
+    expect(page.get_by_label("From a time")).to_have_value("")
+    button(page, "Show")
+    expect(page.get_by_role("article")).to_have_count(1)
+    page.get_by_label("From a time").fill("2024-01-01T00:00")
+    expect(page.get_by_label("From id")).to_have_value("")
 
 
 def test_what_is_pulled_by_hand_is_acknowledged_up_to_where_one_says(opened: Opened, api: Api, project: str) -> None:
@@ -220,16 +222,9 @@ def elsewhere(service: LiveService, tmp_path: Path) -> Iterator[str]:
     for each in FILES.iterdir():
         (tmp_path / each.name).write_bytes(each.read_bytes())
     (tmp_path / "config.json").write_text(json.dumps({"service": service.base_url, "issuers": []}))
-    handler = functools.partial(QuietFiles, directory=str(tmp_path))
-    with http_server(handler) as url:
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with http_server(functools.partial(quiet, directory=str(tmp_path))) as url:
         yield f"{url}/"
-
-
-class QuietFiles(http.server.SimpleHTTPRequestHandler):
-    """Sends files, and says nothing."""
-
-    def log_message(self, *_args: object) -> None:
-        pass
 
 
 def test_its_files_work_elsewhere(opened: Opened, api: Api, service: LiveService, project: str, elsewhere: str) -> None:

@@ -115,21 +115,6 @@ def test_a_subscription_moves_back_at_once_and_forward_only_by_its_name(opened: 
     assert api("GET", f"/projects/{project}/subscriptions/s:offsets")["current"] == 0
 
 
-@pytest.mark.long
-def test_an_address_that_logs_in_is_taken_in_where_the_console_is_open(opened: Opened, api: Api, project: str) -> None:
-    made = api("POST", f"/projects/{project}/members/{project}", {})
-    page = opened("what-is-no-page")
-    expect(page).to_have_title("No such page – AMS console")
-
-    page.on("dialog", lambda dialog: dialog.accept())
-    for token, said in ((made["token"], "Your roles"), ("wrong-token", "The token is not known here")):
-        page.evaluate("token => { location.hash = `#token=${token}` }", token)
-        expect(page.get_by_text(said).first).to_be_visible()
-        assert token not in page.url + page.title()
-    page.go_back()
-    assert "token" not in page.url
-
-
 def test_all_of_it_is_small(service: LiveService) -> None:
     page = httpx.get(f"{service.base_url}/console/", trust_env=False)
     names = re.findall(r'(?:src|href)="([^"]+\.(?:js|css))"', page.text)

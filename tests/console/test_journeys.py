@@ -120,7 +120,8 @@ def test_a_dead_letter_is_published_again(opened: Opened, api: Api, endpoints: R
     api("POST", f"{base}/topics/t:publish", {"messages": [{"data": data(b"poison")}]})
     wait_until(lambda: api("GET", f"{base}/topics/dead:offsets")["max"] == 1)
     page.reload()
-    button_of_login(page, api)
+    page.get_by_label("Token").fill(api.token)  # a reload forgets it
+    button(page, "Log in")
     page.get_by_role("tab", name="Dead letters").click()
     expect(page.get_by_text("poison")).to_be_visible()
     expect(page.get_by_text("422 after 1")).to_be_visible()
@@ -128,13 +129,6 @@ def test_a_dead_letter_is_published_again(opened: Opened, api: Api, endpoints: R
 
     expect(page.get_by_text("Published to t.")).to_be_visible()
     wait_until(lambda: api("GET", f"{base}/topics/t:offsets")["max"] == 2)
-
-
-def button_of_login(page: Page, api: Api) -> None:
-    """Log in again after a reload, which forgets the token."""
-    page.get_by_label("Token").fill(api.token)
-    button(page, "Log in")
-    expect(page.get_by_role("button", name="Log out")).to_be_visible()
 
 
 def test_users_of_issuers_log_in_there(opened: Opened, api: Api, service: LiveService, issuer: tuple[str, int]) -> None:
@@ -187,19 +181,18 @@ def test_nodes_that_share_an_installation_stand_on_the_page_of_the_service(opene
 
 
 def test_a_clock_that_is_wrong_is_said(opened: Opened, project: str) -> None:
+    def an_hour_ahead(route: Route) -> None:
+        if ":watch" in route.request.url:
+            return route.continue_()
+        answer = route.fetch()
+        date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))
+        return route.fulfill(response=answer, headers={**answer.headers, "date": date})
+
     page = opened(f"p/{project}")
-    page.route("**/v1/**", lambda route: _an_hour_ahead(route))
+    page.route("**/v1/**", an_hour_ahead)
     page.get_by_role("link", name="Topics", exact=True).click()
 
     expect(page.get_by_text(re.compile("This computer's clock is .* behind the service's"))).to_be_visible()
-
-
-def _an_hour_ahead(route: Route) -> None:
-    if ":watch" in route.request.url:
-        return route.continue_()
-    answer = route.fetch()
-    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))
-    return route.fulfill(response=answer, headers={**answer.headers, "date": date})
 
 
 def test_a_live_page_survives_a_lost_service(opened: Opened, service: LiveService, api: Api, project: str) -> None:

@@ -20,7 +20,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from cluster.ports import free_port, listening
 from tests.migrate.test_move import DATABASE, Original, sources
 from tests.support.commands import PROCESS, Ran, ams, run_ams
-from tests.support.service import LiveService, live_service
 from tests.support.waiting import wait_until
 
 SERVE = ("--min-free-bytes", "0", "--reserve-bytes", "0")
@@ -55,6 +54,8 @@ class HaProxy:
         self.told: list[str] = []
         self.under_way = [2, 1, 0]
         self.new_is = "UP"
+        self.looks = 0
+        """How often it was asked for its statistics."""
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(self.path)
         self._listening.listen()
@@ -71,6 +72,7 @@ class HaProxy:
 
     def _answer(self, command: str) -> str:
         if command == "show stat":
+            self.looks += 1
             left = self.under_way.pop(0) if len(self.under_way) > 1 else self.under_way[0]
             return f"# pxname,svname,scur,status\nold,BACKEND,{left},UP\nnew,BACKEND,0,{self.new_is}\n\n"
         if command.startswith("show map"):
@@ -130,14 +132,6 @@ class Site:
             "--start", start or self.starter.command, "--patience", "120", "-o", "json", *more,
         ]  # fmt: skip
         return words, {**os.environ, "AMS_ENDPOINT": self.starter.endpoint, "AMS_TOKEN": "short"}
-
-
-@contextlib.contextmanager
-def served(data: Path) -> Iterator[LiveService]:
-    """Serve what was moved, to the administrator it brought along."""
-    (data / "admin.token").write_text("short")
-    with live_service(data, *SERVE) as running:
-        yield running
 
 
 def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:

@@ -1,11 +1,15 @@
-"""What was moved, without MongoDB and Kafka: the same as lines of an export and as what they were made from."""
+"""What was moved, without MongoDB and Kafka: as lines of an export and as their sources; and a stand-in of the old."""
 
 import base64
+import contextlib
 import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import httpx
 
 from ams.core.clock import DAY, Milliseconds
 from ams.core.messages import Stored
@@ -14,6 +18,7 @@ from ams.core.names import Offset
 from ams.migrate.converting import Bounds, Converted, MovedTopic
 from ams.storage import export_format as lines
 from tests.support.commands import PROCESS
+from tests.support.http_server import QuietHandler, http_server
 
 PUBLISHED = int(time.time() * 1000) - DAY // 2
 
@@ -119,3 +124,39 @@ class Kept:
                 if offset not in holes
                 for each in [message(number, offset)]
             ]
+
+
+@dataclass
+class Old:
+    """A server in the place of the old service: it answers what the new one answers, but for what is planted."""
+
+    url: str = ""
+    changes: list[tuple[bytes, bytes]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    in_query: bool = False
+    """Whether tokens in headers are passed over, as by the reference unless told otherwise."""
+
+
+@contextlib.contextmanager
+def passing(new: str) -> Iterator[Old]:
+    """Serve until the block ends."""
+    old = Old()
+
+    class Passing(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802  # the name the standard library calls
+            headers = {} if old.in_query else {"x-api-key": self.headers.get("x-api-key", "")}
+            old.asked.append(self.path)
+            old.tokens.append(headers.get("x-api-key", ""))
+            came = client.get(self.path, headers=headers)
+            body = came.content
+            for one, other in old.changes:
+                body = body.replace(one, other)
+            self.send_response(came.status_code)
+            self.send_header("Content-Type", came.headers["content-type"])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with httpx.Client(base_url=new, trust_env=False) as client, http_server(Passing) as old.url:
+        yield old

@@ -1,8 +1,16 @@
-"""Copying while the old service goes on, and the cut: by the commands, with a proxy that says what it was told."""
+"""Copying while the old service goes on, and cuts, which always lead clients to a service that has all there is."""
 
+import fcntl
 import json
+import os
+import pty
 import secrets
+import signal
+import subprocess
+import sys
+import termios
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,15 +19,17 @@ import pymongo
 import pytest
 from bson import Int64, ObjectId
 
-from tests.migrate.cuts import SERVE, Site, Starter, change, copy, create_topics, differences, publish, read, served
-from tests.migrate.test_move import DATABASE, ask, b64, record, sources
-from tests.support.commands import ams
+from tests.migrate.cuts import SERVE, Site, Starter, change, copy, create_topics, differences, publish, read
+from tests.migrate.test_move import DATABASE, b64, record, sources
+from tests.support.commands import PROCESS, ams
 from tests.support.service import live_service
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+HELD, OLD, NEW = (f"set map /ams.map service {where}" for where in ("held", "old", "new"))
 
 
-@pytest.mark.long
 def test_rounds_copy_what_is_new_and_a_cut_the_rest(site: Site) -> None:
     # The record at the end cannot be read, and may still not be the last.
     assert copy(site.original, site.data)["copied now"] == 4
@@ -29,11 +39,14 @@ def test_rounds_copy_what_is_new_and_a_cut_the_rest(site: Site) -> None:
     publish(site.original, record(8, 42))
     change(site.original, "subscriptions", {"name": "archive", "project_uuid": site.original.project}, offset=Int64(7))
 
-    done = site.cut()
+    site.proxy.under_way = [2]  # requests that the old service does not answer
+
+    done = site.cut("--drain", "0.2")
 
     assert done.returncode == 0, done.stderr
+    assert "ams: 2 requests are not answered after 0.2 s" in done.stderr.splitlines()
     assert json.loads(done.stdout)["counts"]["copied now"] == 0  # the round before the hold had it
-    assert site.proxy.told == ["set map /ams.map service held", "set map /ams.map service new"]
+    assert site.proxy.told == [HELD, NEW]
     assert [offset for offset, _ in read(site.starter.endpoint)] == [0, 1, 3, 4, 6, 7, 8]
     assert not (site.data / "migration.json").exists()
     again = site.cut()
@@ -41,7 +54,6 @@ def test_rounds_copy_what_is_new_and_a_cut_the_rest(site: Site) -> None:
     assert again.stderr.splitlines()[-1] == "ams: clients are led to the new service already"
 
 
-@pytest.mark.long
 def test_topics_made_again_are_copied_anew_and_gone_ones_dropped(site: Site) -> None:
     copy(site.original, site.data)
 
@@ -59,7 +71,6 @@ def test_topics_made_again_are_copied_anew_and_gone_ones_dropped(site: Site) -> 
     assert judged.returncode == 0, judged.stdout  # no log is left of what was dropped
 
 
-@pytest.mark.long
 def test_topics_with_unreadable_records_are_moved(site: Site) -> None:
     with pymongo.MongoClient[dict[str, Any]](site.original.uri) as client:
         topics = client[DATABASE]["topics"]
@@ -84,26 +95,6 @@ def test_topics_with_unreadable_records_are_moved(site: Site) -> None:
     assert published.json()["messageIds"] == ["2"]
 
 
-@pytest.mark.long
-def test_a_failed_cut_leads_clients_back_and_can_be_redone(site: Site) -> None:
-    failed = site.cut("--restore", "true", start="exit 7")
-
-    assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1] == "ams: the command of --start ended with 7"
-    assert site.proxy.told == ["set map /ams.map service held", "set map /ams.map service old"]
-
-    # the old service goes on meanwhile, and is cut again
-    publish(site.original, record(6, 50))
-    change(site.original, "users", {"uuid": site.original.ann}, token="f" * 64)
-    done = site.cut()
-    assert done.returncode == 0, done.stderr
-    assert [offset for offset, _ in read(site.starter.endpoint)] == [0, 1, 3, 4, 6]
-    site.starter.end()
-    with served(site.data) as running:
-        assert ask(running, "GET", "/users/profile", "f" * 64)["name"] == "ann"
-
-
-@pytest.mark.long
 def test_an_installation_of_somebody_else_is_left_alone(site: Site) -> None:
     with live_service(site.data, *SERVE):
         pass
@@ -114,7 +105,6 @@ def test_an_installation_of_somebody_else_is_left_alone(site: Site) -> None:
     assert refused.stderr.splitlines()[-1] == "ams: there are users or topics already: move into a new installation"
 
 
-@pytest.mark.long
 def test_kafka_and_postgresql_are_filled_alike(
     site: Site, tmp_path: Path, kafka_prefix: str, postgres_url: str
 ) -> None:
@@ -142,3 +132,120 @@ def test_kafka_and_postgresql_are_filled_alike(
     assert done.returncode == 0, done.stderr
     assert [offset for offset, _ in read(site.starter.endpoint)] == [0, 1, 3, 4, 6]
     assert differences(site.original, site.starter.endpoint) == []
+
+
+CHANGED = """
+import httpx, sys, time
+for _ in range(600):
+    try:
+        told = httpx.delete(sys.argv[1], headers={"x-api-key": "short"}, trust_env=False)
+        break
+    except httpx.ConnectError:
+        time.sleep(0.05)
+assert told.status_code == 200
+"""
+ASKED_BACK = "ams: start the old service again, then press Enter\n"
+ASKED = "ams: stop the old service on all nodes, then press Enter\n"
+
+
+def started(words: list[str], environment: dict[str, str], **options: Any) -> "subprocess.Popen[str]":
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*PROCESS, *words], env=environment, text=True, **streams, **options)
+
+
+def assert_cut_again(site: Site) -> None:
+    """Let the old service get one message more, and cut: all there is goes over."""
+    publish(site.original, record(6, 50))
+    done = site.cut()
+    assert done.returncode == 0, done.stderr
+    assert [offset for offset, _ in read(site.starter.endpoint)] == [0, 1, 3, 4, 6]
+
+
+def test_a_difference_leads_clients_back_and_is_told(site: Site, tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    ann = f"{site.starter.endpoint}/v1/users/ann"
+    start = f"{site.starter.command}; {quote(sys.executable)} -c {quote(CHANGED)} {ann}"
+    stop_new = f"kill -9 $(cat {site.starter.pid}); touch {ended}"
+
+    failed = site.cut("--restore", "true", "--stop-new", stop_new, start=start)
+
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1] == "ams: 1 things differ: token of user ann: ann, and Unauthorized"
+    assert site.proxy.told == [HELD, OLD]
+    assert ended.exists()
+    assert_cut_again(site)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_middle_leads_clients_back(site: Site, tmp_path: Path, sent: signal.Signals) -> None:
+    stopping, stopped, restored = (tmp_path / name for name in ("stopping", "stopped", "restored"))
+    stop = f"touch {stopping}; sleep 2; touch {stopped}"
+    words, environment = site.words("--restore", f"test -e {stopped} && touch {restored}", stop=stop)
+    with started(words, environment) as running:
+        wait_until(stopping.exists, 240, process=running)
+        running.send_signal(sent)
+        _, said = running.communicate(timeout=120)
+
+    assert running.returncode == 130
+    assert "Traceback" not in said
+    assert restored.exists()
+    assert site.proxy.told == [HELD, OLD]
+    assert_cut_again(site)
+
+
+def test_ctrl_c_while_the_new_service_is_down_undoes_all(site: Site, tmp_path: Path) -> None:
+    site.proxy.new_is = "DOWN"
+    restored = tmp_path / "restored"
+    words, environment = site.words("--restore", f"touch {restored}", "--stop-new", "exit 3")
+    with started(words, environment) as running:
+        assert running.stderr is not None
+        "".join(iter(running.stderr.readline, "ams: trying every token\n"))
+        before = site.proxy.looks
+        wait_until(lambda: site.proxy.looks > before, process=running)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=120)
+
+    assert running.returncode == 130, said
+    assert "ams: the command of --stop-new ended with 3" in said.splitlines()  # and all the rest is done
+    assert restored.exists()
+    assert site.proxy.told == [HELD, OLD]
+
+
+@pytest.mark.parametrize("step", ["stop", "start", "later"])
+def test_one_that_was_killed_at_a_step_is_run_again_and_held_clients_get_their_answers(site: Site, step: str) -> None:
+    kill = "kill -9 $PPID"
+    commands = {"stop": {"stop": kill}, "start": {"start": kill}, "later": {"start": f"{site.starter.command}; {kill}"}}
+    words, environment = site.words(**commands[step])
+    killed = subprocess.run([*PROCESS, *words], env=environment, capture_output=True, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert site.proxy.told == [HELD]
+    site.starter.end()
+
+    assert_cut_again(site)
+    assert site.proxy.told == [HELD, HELD, NEW]
+
+
+def test_who_is_asked_to_stop_the_old_service_may_press_enter_or_ctrl_c(site: Site) -> None:
+    def asked(pressed: bytes) -> tuple[int, str]:
+        words, environment = site.words(stop="")
+        ours, theirs = pty.openpty()
+        terminal = {"stdin": theirs, "preexec_fn": lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)}
+        with started(words, environment, start_new_session=True, **terminal) as running:
+            assert running.stderr is not None
+            said = "".join(iter(lambda: running.stderr.readline(), ASKED))
+            os.write(ours, pressed[:1])
+            if pressed[1:]:
+                said += "".join(iter(lambda: running.stderr.readline(), ASKED_BACK))
+                os.write(ours, pressed[1:])
+            said += running.communicate(timeout=120)[1]
+        os.close(ours)
+        os.close(theirs)
+        return running.returncode, said
+
+    ended, said = asked(b"\x03\n")
+    assert ended == 130, said
+    assert site.proxy.told == [HELD, OLD]
+
+    done, said = asked(b"\n")
+    assert done == 0, said
+    assert site.proxy.told == [HELD, OLD, HELD, NEW]

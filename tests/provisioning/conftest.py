@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 
 from ams.client import Client, wire
 from ams.provisioning.gocdb import Endpoint
-from tests.provisioning.gocdb import Gocdb, gocdb
-from tests.provisioning.listings import APEL, endpoints_xml, site, sites_xml
+from tests.provisioning.listings import APEL, Gocdb, endpoints_xml, gocdb, site, sites_xml
 from tests.support.certificate_service import KEY, CertificateService, certificate_service
 from tests.support.commands import Ran, run_ams
 from tests.support.served import Served
@@ -22,31 +21,18 @@ _AMS = {"auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
 _NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="session")
-def running_certificates() -> Iterator[CertificateService]:
+@pytest.fixture
+def certificates() -> Iterator[CertificateService]:
     with certificate_service() as run:
+        run.service_types.append({"name": "ams", "uuid": UUID, "hosts": ["localhost"], **_AMS})
         yield run
 
 
 @pytest.fixture
-def certificates(running_certificates: CertificateService) -> CertificateService:
-    run = running_certificates
-    run.bindings, run.changes, run.asked, run.failing = [], [], [], {}
-    run.service_types = [{"name": "ams", "uuid": UUID, "hosts": ["localhost"], **_AMS}]
-    return run
-
-
-@pytest.fixture(scope="session")
-def running_gocdb() -> Iterator[Gocdb]:
+def listed() -> Iterator[Gocdb]:
     with gocdb() as run:
+        run.answers["SITE-A"] = sites_xml(site())
         yield run
-
-
-@pytest.fixture
-def listed(running_gocdb: Gocdb) -> Gocdb:
-    run = running_gocdb
-    run.answers, run.asked = {"SITE-A": sites_xml(site())}, []
-    return run
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,85 @@
+"""What steps make of a target, without any service."""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.provisioning.declared import Change, Existing, Key, Kind, Step
+from ams.provisioning.declared import Change, Existing, Fields, Key, Kind, Step
 from ams.provisioning.declaring import Declaration, Vanished, declare, refusal, removals, vanished
 from ams.provisioning.endpoints import judge
 from ams.provisioning.gocdb import Endpoint
 from ams.provisioning.plan import plan
+from ams.provisioning.state import Target
 from tests.provisioning.listings import APEL, CLOUD, endpoint, served, site
-from tests.provisioning.simulated import TARGET, after, member, there
+
+TARGET = Target("p", "ams", "uuid-of-ams", "localhost")
+
+
+def member(uuid: str, *roles: str, topics: Iterable[str] = ()) -> tuple[str, tuple[str, ...], frozenset[str]]:
+    """Return a member for `there`: its uuid, its roles, and the topics whose list it is on."""
+    return uuid, roles, frozenset(topics)
+
+
+def there(
+    members: Mapping[str, tuple[str, tuple[str, ...], frozenset[str]]] = {},  # only read
+    bindings: Mapping[str, tuple[str, str]] = {},  # only read
+    topics: Iterable[str] = (),
+) -> Existing:
+    """Return what a target has; bindings are names, certificates and uuids of users."""
+    uuids = {name: uuid for name, (uuid, _, _) in members.items()}
+    names = {uuid: name for name, uuid in uuids.items()}
+    fields: dict[Key, Fields] = {Key(Kind.TOPIC, "p", topic): {} for topic in topics}
+    for name, (_, roles, _) in members.items():
+        fields[Key(Kind.MEMBER, "p", name)] = {"roles": tuple(roles)}
+    for topic in {topic for _, _, lists in members.values() for topic in lists}:
+        users = tuple(name for name, (_, _, lists) in members.items() if topic in lists)
+        fields[Key(Kind.PUBLISHERS, "p", topic)] = {"users": users}
+    for name, (dn, uuid) in bindings.items():
+        fields[Key(Kind.BINDING, "", name)] = binding(dn, uuid, names.get(uuid, ""))
+    return Existing(fields, uuids=uuids)
+
+
+def binding(dn: str, uuid: str, user: str) -> Fields:
+    """Return a binding on the host of the target."""
+    fields = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
+    return fields | {"auth_identifier": dn, "unique_key": uuid, "user": user}
+
+
+def after(existing: Existing, steps: Iterable[Step]) -> Existing:
+    """Return what is there when all steps were done; fails where a service would refuse one."""
+    fields, uuids = dict(existing.fields), dict(existing.uuids)
+    for step in steps:
+        _do(step, fields, uuids)
+    return Existing(fields, uuids=uuids)
+
+
+def _do(step: Step, fields: dict[Key, Fields], uuids: dict[str, str]) -> None:
+    key, kind, before = step.key, step.key.kind, fields.get(step.key)
+    if kind in (Kind.PUBLISHERS, Kind.CONSUMERS):
+        users, on = step.fields["users"], (before or {"users": ()})["users"]
+        if step.change is Change.REMOVE:
+            fields[key] = {"users": tuple(user for user in on if user not in users)}
+        else:
+            assert not set(users) & set(on)
+            fields[key] = {"users": (*on, *users)}
+        return
+    assert (before is None) is (step.change is Change.ADD)
+    if step.change is Change.REMOVE:
+        del fields[key]
+    elif kind is Kind.BINDING:
+        dns = {each["auth_identifier"] for other, each in fields.items() if other.kind is Kind.BINDING}
+        assert step.fields.get("auth_identifier") not in dns
+        assert step.fields.get("user", "") in {"", *uuids}
+        fields[key] = {**(before or {}), **step.fields, "unique_key": uuids.get(step.fields.get("user", ""), "")}
+    else:
+        assert kind is not Kind.SUBSCRIPTION or Key(Kind.TOPIC, "p", step.fields["topic"]) in fields
+        fields[key] = step.fields
+        if kind is Kind.MEMBER:
+            uuids[key.name] = f"uuid-of-{key.name}"
+
 
 PUBLISHER = "publisher"
 TOPICS = there(topics=["gLite-APEL", "eu-egi-cloud-accounting"])
@@ -73,18 +142,12 @@ def test_endpoints_get_what_they_lack(existing: Existing, listed: list[Endpoint]
     assert planned(existing, *listed) == steps
 
 
-@pytest.mark.parametrize(
-    ("existing", "reason"),
-    [
+def test_what_cannot_be_given_to_an_endpoint_is_told() -> None:
+    for existing, reason in (
         (there({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), "bound as laptop"),
         (there({NAME: member("u")}, {NAME: (DN, "u")}, ["gLite-APEL"]), "without the role publisher"),
-    ],
-)
-def test_what_cannot_be_given_to_an_endpoint_is_told(existing: Existing, reason: str) -> None:
-    assert reason in declared(existing, HOST).failed[0].text
-
-
-def test_a_topic_that_is_not_there_is_told() -> None:
+    ):
+        assert reason in declared(existing, HOST).failed[0].text
     assert declared(there(), HOST).faults == ["there is no topic gLite-APEL (ams topics create gLite-APEL)"]
 
 
@@ -100,26 +163,6 @@ def test_a_certificate_that_another_host_gives_up_is_moved_after_that_one(is_fir
     given = f"CN={giver.host},O=Example,C=GR"
     assert [step.fields["auth_identifier"] for step in steps] == ["CN=new", given]
     assert planned(after(existing, steps), *moved) == []
-
-
-def test_an_endpoint_of_clouds_gets_a_topic_and_a_subscription_for_itself() -> None:
-    cloud = endpoint("nova.example.org", service_type="org.openstack.nova", site="SITE.B", primary_key="12 34G0")
-    existing = there({"reader": member("r")})
-    made = declare(served(cloud, own_topics=True), existing, TARGET, role=PUBLISHER, consumer="reader")
-
-    steps = plan(made.declared({}), existing)
-
-    name, user = "SITE_SITE-B_ENDPOINT_1234G0", "org-openstack-nova---nova-example-org---SITE-B"
-    assert [(step.change, step.key, step.owner) for step in steps] == [
-        (Change.ADD, key, str(cloud))
-        for key in (
-            ours("member", user), bound(user), ours("topic", name), ours("publishers", name),
-            ours("subscription", name), ours("consumers", name),
-        )
-    ]  # fmt: skip
-    assert [step.fields for step in steps[2:]] == [
-        {}, {"users": (user,)}, {"topic": name, "ackDeadline": 100}, {"users": ("reader",)},
-    ]  # fmt: skip
 
 
 HOSTS = st.sampled_from(["a.example.org", "b.example.org", "c.example.org"])
@@ -188,11 +231,6 @@ def gone(existing: Existing, *listed, service_type: str = APEL) -> Vanished:
     return vanished({service_type: judge(listed, site)}, existing, {})
 
 
-def why_not(*listed, whole: bool = True, most: int = 5) -> str:
-    judged = {APEL: judge(listed, site)}
-    return refusal(vanished(judged, FULL, {}), judged, whole=whole, most=most)
-
-
 def test_a22_who_is_listed_but_not_served_has_not_vanished() -> None:
     *others, last = ENDPOINTS
 
@@ -220,7 +258,8 @@ def test_a22_other_types_and_other_peoples_users_are_not_looked_at() -> None:
     ids=["one of six", "a listing did not come", "unreadable", "empty", "too many", "more than half"],
 )
 def test_a22_nobody_is_removed_when_the_listing_is_doubtful(listed: list, said: dict, told: str) -> None:
-    found = why_not(*listed, **said)
+    judged = {APEL: judge(listed, site)}
+    found = refusal(vanished(judged, FULL, {}), judged, **{"whole": True, "most": 5, **said})
     assert (told in found) if told else found == ""
 
 
@@ -231,16 +270,3 @@ def test_a_binding_whose_user_is_in_another_project_stays() -> None:
 
     assert found.bindings == ("gLite-APEL---z---SITE-A",)
     assert removals(found, existing, "p") == {}
-
-
-def test_who_vanished_loses_logins_before_rights() -> None:
-    name = "gLite-APEL---f-example-org---SITE-A"
-    removed = removals(gone(FULL, *ENDPOINTS[:-1]), FULL, "p")
-
-    steps = plan(Declaration().declared(removed), FULL)
-
-    assert [(step.change, step.key, step.fields) for step in steps] == [
-        (Change.REMOVE, bound(name), {}),
-        (Change.REMOVE, ours("publishers", APEL), {"users": (name,)}),
-        (Change.REMOVE, ours("member", name), {}),
-    ]

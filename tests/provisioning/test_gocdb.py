@@ -1,3 +1,5 @@
+"""GOCDB: how endpoints and sites are read, and which endpoints are served."""
+
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +8,16 @@ import pytest
 
 from ams.core.errors import BadSettings, ServiceFailed
 from ams.provisioning import gocdb as module
-from ams.provisioning.gocdb import Feed, read_endpoints, read_sites, sites_address
-from tests.provisioning.gocdb import Gocdb, gocdb
+from ams.provisioning.endpoints import Judged, LeftOut, Reason, judge
+from ams.provisioning.gocdb import Feed, Site, read_endpoints, read_sites, sites_address
 from tests.provisioning.listings import (
     APEL,
     CLOUD,
+    Gocdb,
     endpoint,
     endpoint_xml,
     endpoints_xml,
+    gocdb,
     results,
     site,
     site_xml,
@@ -63,20 +67,16 @@ def test_endpoints_of_a_type_are_asked_for_with_our_certificate(server: Gocdb, f
     assert server.asked == [f"method=get_service_endpoint&service_type={CLOUD}"]
 
 
-def test_a23_a_server_nobody_vouches_for_is_not_read(server: Gocdb, client: Pair) -> None:
-    with (
-        Feed(server.feed, sites_address(server.feed), cert=client.chain, key=client.key) as feed,
-        pytest.raises(ServiceFailed, match="not signed by a trusted CA"),
+def test_a23_a_server_nobody_vouches_for_is_not_read(server: Gocdb, client: Pair, authority: Authority) -> None:
+    for own, reason in (
+        ({"cert": client.chain, "key": client.key}, "not signed by a trusted CA"),
+        ({"ca": authority.pair.chain}, "cannot read"),
     ):
-        feed.endpoints(APEL)
-
-
-def test_without_our_certificate_there_is_no_answer(server: Gocdb, authority: Authority) -> None:
-    with (
-        Feed(server.feed, sites_address(server.feed), ca=authority.pair.chain) as feed,
-        pytest.raises(ServiceFailed, match="cannot read"),
-    ):
-        feed.endpoints(APEL)
+        with (
+            Feed(server.feed, sites_address(server.feed), **own) as feed,
+            pytest.raises(ServiceFailed, match=reason),
+        ):
+            feed.endpoints(APEL)
 
 
 def test_a26_pages_are_followed_to_the_last(server: Gocdb, feed: Feed) -> None:
@@ -128,9 +128,6 @@ def test_files_are_read_as_answers_are(tmp_path: Path) -> None:
         assert feed.endpoints(APEL) == [ONE]
         assert feed.site("SITE-B") == site("SITE-B")
         assert feed.site("SITE-C") is None
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with Feed(str(tmp_path / "none.xml"), "x") as feed, pytest.raises(ServiceFailed, match="No such file"):
         feed.endpoints(APEL)
 
@@ -147,14 +144,9 @@ def test_a23_what_is_of_no_use_is_refused_before_anything_is_asked(tmp_path: Pat
 
 
 def test_endpoints_and_sites_are_read_as_they_are_listed() -> None:
-    one, other = endpoint("a.example.org"), endpoint("b.example.org", dn="/CN=Ünï & co")
-    assert list(read_endpoints(results(map(endpoint_xml, [one, other]))).items) == [one, other]
+    other = endpoint("b.example.org", dn="/CN=Ünï & co")
+    assert list(read_endpoints(results(map(endpoint_xml, [ONE, other]))).items) == [ONE, other]
     assert list(read_sites(results([site_xml(site())])).items) == [site()]
-
-
-def test_a26_the_next_page_is_where_the_answer_says() -> None:
-    assert read_endpoints(results([], following="?next_cursor=7&x=1")).next == "?next_cursor=7&x=1"
-    assert read_endpoints(results([])).next == ""
 
 
 def test_a24_a_missing_element_is_an_empty_text() -> None:
@@ -170,11 +162,92 @@ BOMB = b'<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><results>&b;</resu
     [b"", b"{}", b"<results>", BOMB, b"<html>busy</html>", b'<?xml version="1.0" encoding="nope"?><results/>'],
     ids=["nothing", "json", "cut", "entities", "html", "unknown encoding"],
 )
-def test_what_is_no_listing_is_refused(body: bytes) -> None:
+def test_what_is_no_listing_is_refused_and_an_error_of_gocdb_told_in_its_words(body: bytes) -> None:
     with pytest.raises(ServiceFailed):
         read_endpoints(body)
-
-
-def test_an_error_of_gocdb_is_told_in_its_words() -> None:
     with pytest.raises(ServiceFailed, match="Unsupported parameter: typ"):
         read_endpoints(b"<error>Unsupported parameter: typ</error>")
+
+
+def failed(judged: Judged) -> list[LeftOut]:
+    return [each for each in judged.left_out if not each.reason.by_rule]
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "place"),
+    [
+        (Reason.SITE, {}, {"infrastructure": "Test"}),
+        (Reason.SITE, {}, {"infrastructure": ""}),
+        (Reason.SITE, {}, {"certification": "Candidate"}),
+        (Reason.SITE, {}, {"certification": "Suspended"}),
+        (Reason.SITE, {}, {"certification": ""}),
+        (Reason.NO_DN, {"dn": ""}, {}),
+        (Reason.NOT_IN_PRODUCTION, {"in_production": "N"}, {}),
+    ],
+)
+def test_a21_sites_not_in_production_or_not_certified_are_left_out(
+    reason: Reason, said: dict[str, str], place: dict[str, str]
+) -> None:
+    judged = judge([endpoint("a", **said)], lambda _: site(**place))
+
+    assert judged.served == []
+    assert [each.reason for each in judged.left_out] == [reason]
+
+
+@pytest.mark.parametrize("certification", ["Certified", "Uncertified"])
+def test_sites_in_production_are_served(certification: str) -> None:
+    (found,) = judge(
+        [endpoint("a.b")], lambda _: site(certification=certification, email=""), email="x@example.org"
+    ).served
+
+    assert (found.name, found.email, found.topic) == ("gLite-APEL---a-b---SITE-A", "x@example.org", "gLite-APEL")
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"site": ""}, "no SITENAME"), ({"in_production": ""}, "no IN_PRODUCTION"),
+        ({"dn": "host/a.example.org"}, "no distinguished name"), ({"dn": "/CN=a\\xff"}, "HOSTDN"),
+        ({"site": "SITE A"}, "cannot be the name of a user"), ({"host": "a" * 250}, "cannot be the name of a user"),
+    ],
+)  # fmt: skip
+def test_a24_what_is_wrong_with_one_endpoint_is_told_and_the_others_go_on(said: dict[str, str], text: str) -> None:
+    bad = endpoint(**{"host": "bad", **said})
+
+    judged = judge([bad, endpoint("good")], lambda name: site(name))
+
+    assert [each.endpoint.host for each in judged.served] == ["good"]
+    assert text in failed(judged)[0].text
+
+
+def test_a24_a_site_that_cannot_be_asked_for_fails_its_endpoints_alone() -> None:
+    def find(name: str) -> Site | None:
+        if name == "AWAY":
+            raise ServiceFailed("GOCDB is busy")
+        return site(name) if name == "SITE-A" else None
+
+    judged = judge([endpoint("a", site="AWAY"), endpoint("b", site="GONE"), endpoint("c")], find)
+
+    assert [each.endpoint.host for each in judged.served] == ["c"]
+    assert [each.text for each in failed(judged)] == ["site AWAY: GOCDB is busy", "GOCDB lists no site GONE"]
+
+
+@pytest.mark.parametrize(
+    ("dn", "normal"),
+    [
+        ("/DC=org/DC=terena/DC=tcs/C=DE/O=hosts/O=GermanGrid/OU=DESY/CN=host/example.com",
+         "CN=host/example.com,OU=DESY,O=hosts+O=GermanGrid,C=DE,DC=org+DC=terena+DC=tcs"),
+        ("/C=GR/O=A=B/CN=one/CN=two", "CN=two,O=A=B,C=GR"),
+        ("/C=GR/serialNumber=7/UID=x/CN=a/emailAddress=a@example.org", "E=a@example.org,SERIALNUMBER=7,CN=a,C=GR"),
+    ],
+    ids=["slash in a value", "last name counts, value whole", "serial number and uid"],
+)  # fmt: skip
+def test_a25_subjects_are_read_as_the_certificate_service_reads_them(dn: str, normal: str) -> None:
+    (found,) = judge([endpoint("a", dn=dn)], site).served
+    assert found.dn == normal
+
+
+def test_endpoints_of_one_name_with_different_certificates_are_left_to_people() -> None:
+    judged = judge([endpoint("a.b"), endpoint("a-b"), endpoint("c"), endpoint("c")], site)
+    assert [each.endpoint.host for each in judged.served] == ["c", "c"]
+    assert len(failed(judged)) == 2

@@ -207,14 +207,3 @@ def test_what_the_service_could_not_do_is_refused_with_its_place(
 ) -> None:
     with pytest.raises(BadDocument, match=f"file.yaml:7: .*{reason}"):
         plan(declared, Existing(existing))
-
-
-def test_push_workers_stay_on_an_access_list() -> None:
-    worker = Key(Kind.MEMBER, "p", "push_worker_0")
-    existing = Existing(
-        {worker: {"roles": ()}, SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "t", "access": ("push_worker_0",)}}
-    )
-
-    [step] = plan(of({SUBSCRIPTION: {"topic": "t", "access": ("ann",)}}), existing)
-
-    assert step.fields == {"access": ("ann", "push_worker_0")}

@@ -1,15 +1,22 @@
 """`ams provision` against a real AMS, with GOCDB and the certificate service as servers of the tests."""
 
+import functools
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from ams.cli.provision import read_ini
 from ams.client import wire
-from tests.provisioning.conftest import UUID, Site
+from ams.core.errors import BadSettings
+from tests.provisioning.conftest import UUID, Project, Provision, Site
 from tests.provisioning.listings import APEL, CLOUD, endpoint, site, sites_xml
 from tests.support.certificate_service import DATE, KEY
 from tests.support.commands import Ran
+from tests.support.documents import ROOT, blocks, is_shown
 from tests.support.served import Served
 
 A, B, C = (endpoint(f"{letter}.example.org") for letter in "abc")
@@ -196,3 +203,78 @@ colour: blue
     assert ran.returncode == 0, ran.stderr
     assert egi.project.on_list(APEL) == ["gLite-APEL---ini-example-org---SITE-A"]
     assert "LOGS.colour in the configuration means nothing here" in ran.stderr
+
+
+GUIDE = ROOT / "docs" / "how-to" / "provision-from-gocdb.md"
+
+
+def test_the_files_of_the_guide_make_the_plan_it_shows(provision: Provision, project: Project, tmp_path: Path) -> None:
+    for name, text in zip(("endpoints.xml", "sites.xml"), blocks(GUIDE, "xml"), strict=True):
+        (tmp_path / name).write_text(text)
+    (shown,) = blocks(GUIDE, "text")
+    project.topic(APEL)
+    command = ("gocdb", "--feed", "endpoints.xml", "--sites", "sites.xml", "--service-type", APEL)
+
+    planned, done, again = provision(*command, "--dry-run"), provision(*command), provision(*command)
+
+    assert is_shown(shown, planned.stdout), planned.stdout
+    assert (done.returncode, again.returncode) == (0, 0)
+    assert "nothing to do" in again.stdout
+
+
+@pytest.mark.systemd
+def test_the_timer_and_its_service_are_in_order_and_give_the_program_little(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"ams-provision@gocdb.{name}" for name in ("service", "timer")}
+    for name, file in files.items():
+        text = (ROOT / "deploy" / "systemd" / f"ams-provision@.{name}").read_text()
+        file.write_text(text.replace("/opt/ams/bin/ams", "/bin/true"))
+    analyze = functools.partial(subprocess.run, capture_output=True, text=True)
+
+    verified = analyze(["systemd-analyze", "verify", *files.values()])
+    security = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", files["service"]]
+    exposure = analyze(security)
+
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert exposure.returncode == 0, exposure.stdout
+
+
+WHOLE = """
+[AMS]
+ams_project: egi_cloud_info
+goc_db_host: goc.example.org/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}
+service-types: org.openstack.nova, eu.egi.cloud.vm-management.occi
+users_role: publisher
+ams_consumer: cloud-info-reader
+cert: /etc/grid-security/hostcert.pem
+cert_key: /etc/grid-security/hostkey.pem
+ams_token: 50%secret
+ams_host: ams.example.org
+ams_email: grid@example.org
+[AUTHN]
+authn_token: key
+authn_host: authn.example.org:8443
+service_uuid: 1-2
+service_host: ams.example.org
+[LOGS]
+syslog_socket: /dev/log
+"""
+
+
+def test_every_key_of_the_scripts_is_understood_and_no_secret_shown(tmp_path: Path) -> None:
+    path = tmp_path / "scripts.cfg"
+    path.write_text(WHOLE)
+
+    ini = read_ini(str(path))
+
+    assert ini.unknown == ()
+    assert all(getattr(ini, name) for name in ini.__slots__ if name != "unknown")
+    assert ini.service_types == ("org.openstack.nova", "eu.egi.cloud.vm-management.occi")
+    assert ini.feed.startswith("https://goc.example.org/")
+    assert (ini.endpoint, ini.authn_endpoint) == ("https://ams.example.org", "https://authn.example.org:8443")
+    assert (ini.token, "secret" in repr(ini)) == ("50%secret", False)
+    path.write_text("ams_token: secret\n")
+    with pytest.raises(BadSettings) as told:
+        read_ini(str(path))
+    assert "secret" not in str(told.value)
+    with pytest.raises(BadSettings, match="No such file"):
+        read_ini(str(tmp_path / "none.cfg"))

@@ -1,14 +1,16 @@
+"""Files of declarations applied: plans, answers, tokens of new users, and each kind of resource."""
+
 import json
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams, Begin
+from tests.support.commands import PROCESS
 from tests.support.documents import ROOT, blocks
 
 SUBSCRIBED = """
@@ -30,18 +32,6 @@ projects:
       quick: {topic: plain, ackDeadline: 0}
 """
 
-NUMBERS = range(5)
-DECLARED = "projects:\n  PROJECT:\n    retention: 30d\n    members:\n" + "".join(
-    f"      PROJECT-m{number}: [publisher]\n" for number in NUMBERS
-)
-DECLARED += "    schemas:\n      reading: {type: json, schema: {type: object}}\n    topics:\n"
-DECLARED += "".join(
-    f"      t{number}: {{schema: reading, retention: 12h, access: [PROJECT-m1]}}\n" for number in NUMBERS
-)
-DECLARED += "    subscriptions:\n" + "".join(
-    f"      s{number}: {{topic: t{number}, ackDeadline: 60}}\n" for number in NUMBERS
-)
-
 
 def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, files: Files) -> None:
     first = files.apply(SUBSCRIBED, "--yes")
@@ -62,9 +52,12 @@ def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, f
     assert ams("acl", "show", "topics/readings").stdout.split() == ["USER", f"{files.project}-sensor"]
 
 
-def test_a_dry_run_changes_nothing_and_says_so_to_programs_too(ams: Ams, files: Files) -> None:
+def test_a_dry_run_changes_nothing_nor_does_a_run_without_a_yes_where_nobody_can_be_asked(
+    ams: Ams, files: Files
+) -> None:
     ran = files.apply(SUBSCRIBED, "--dry-run")
     told = files.apply("projects: {PROJECT: {topics: {jobs: }}}", "--dry-run", "-o", "json")
+    unasked = files.apply(SUBSCRIBED)
 
     assert (ran.returncode, len(ran.stdout.splitlines()), ran.stderr) == (0, 7, "")
     assert json.loads(told.stdout) == {
@@ -74,14 +67,8 @@ def test_a_dry_run_changes_nothing_and_says_so_to_programs_too(ams: Ams, files: 
         ],
         "applied": False,
     }
-    assert ams("projects", "show", files.project).returncode == 4
-
-
-def test_without_a_yes_nothing_is_done_where_nobody_can_be_asked(ams: Ams, files: Files) -> None:
-    ran = files.apply(SUBSCRIBED)
-
-    assert ran.returncode == 2
-    assert ran.stderr == "ams: there is something to do: give --yes to do it, or --dry-run to see it only\n"
+    assert unasked.returncode == 2
+    assert unasked.stderr == "ams: there is something to do: give --yes to do it, or --dry-run to see it only\n"
     assert ams("projects", "show", files.project).returncode == 4
 
 
@@ -98,10 +85,24 @@ def test_a_failure_says_what_is_not_done(files: Files) -> None:
     assert reason.startswith("ams: ")
 
 
-def test_tokens_of_new_users_go_to_a_file_of_ones_own(ams: Ams, files: Files, tmp_path: Path) -> None:
-    ran = files.apply(SUBSCRIBED, "--yes", "--tokens", "tokens")
-
+def test_tokens_of_new_users_go_to_a_file_of_ones_own_and_are_shown_only_when_asked_for(
+    ams: Ams, files: Files, tmp_path: Path
+) -> None:
     kept = tmp_path / "tokens"
+    kept.touch(0o644)
+    refused = files.apply(SUBSCRIBED, "--yes", "--tokens", "tokens")
+    assert (refused.returncode, refused.stderr) == (
+        2, "ams: tokens can be read by others; make it yours alone: chmod 600\n",
+    )  # fmt: skip
+    assert files.apply(SUBSCRIBED, "--yes", "--tokens", "nowhere/tokens").returncode == 2
+    assert ams("projects", "show", files.project).returncode == 4
+    kept.unlink()
+
+    ran = files.apply(SUBSCRIBED, "--yes", "--tokens", "tokens")
+    more = "projects: {PROJECT: {members: {PROJECT-new: [consumer]}}}"
+    shown = files.apply(more, "--yes", "--show-tokens")
+    quiet = files.apply(more.replace("new", "newer"), "--yes")
+
     tokens = dict(line.split() for line in kept.read_text().splitlines())
     assert tokens.keys() == {f"{files.project}-sensor", f"{files.project}-sprinkler"}
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -109,27 +110,9 @@ def test_tokens_of_new_users_go_to_a_file_of_ones_own(ams: Ams, files: Files, tm
         assert token not in ran.stdout + ran.stderr
     sensor = tokens[f"{files.project}-sensor"]
     assert ams("publish", "readings", "--data", "hi", AMS_TOKEN=sensor).returncode == 0
-
-
-def test_a_file_that_others_can_read_gets_no_token_and_nothing_is_done(ams: Ams, files: Files, tmp_path: Path) -> None:
-    (tmp_path / "tokens").touch(0o644)
-
-    ran = files.apply(SUBSCRIBED, "--yes", "--tokens", "tokens")
-
-    assert (ran.returncode, ran.stderr) == (2, "ams: tokens can be read by others; make it yours alone: chmod 600\n")
-    assert files.apply(SUBSCRIBED, "--yes", "--tokens", "nowhere/tokens").returncode == 2
-    assert ams("projects", "show", files.project).returncode == 4
-
-
-def test_tokens_are_shown_only_when_asked_for(ams: Ams, files: Files) -> None:
-    quiet = files.apply(SUBSCRIBED, "--yes")
-    more = "projects: {PROJECT: {members: {PROJECT-new: [consumer]}}}"
-    shown = files.apply(more, "--yes", "--show-tokens")
-
-    assert "were not kept; a service_admin gives new ones: ams admin tokens refresh USER" in quiet.stderr
     user, token = shown.stdout.splitlines()[-1].split()
-    assert user == f"{files.project}-new"
-    assert ams("subs", "list", AMS_TOKEN=token).returncode == 0
+    assert (user, ams("subs", "list", AMS_TOKEN=token).returncode) == (f"{files.project}-new", 0)
+    assert "were not kept; a service_admin gives new ones: ams admin tokens refresh USER" in quiet.stderr
 
 
 def test_users_of_the_service_are_declared_too(ams: Ams, files: Files) -> None:
@@ -185,16 +168,9 @@ def test_a_person_is_asked(
     (tmp_path / "file.yaml").write_text(files.named("projects: {PROJECT: }"))
     terminal, theirs = os.openpty()
     os.write(terminal, answer.encode())
+    words = [*PROCESS, "apply", "-f", "file.yaml"]
     try:
-        ran = subprocess.run(
-            [sys.executable, "-m", "ams.cli.main", "apply", "-f", "file.yaml"],
-            cwd=tmp_path,
-            env=environment,
-            stdin=theirs,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        ran = subprocess.run(words, cwd=tmp_path, env=environment, stdin=theirs, capture_output=True, text=True)
     finally:
         os.close(theirs)
         os.close(terminal)
@@ -206,10 +182,95 @@ def test_a_person_is_asked(
 
 @pytest.mark.long
 def test_two_processes_that_apply_the_same_at_once_both_succeed(files: Files, begin: Begin, tmp_path: Path) -> None:
-    (tmp_path / "file.yaml").write_text(files.named(DECLARED))
+    members = ", ".join(f"PROJECT-m{number}: [publisher]" for number in range(5))
+    topics = ", ".join(f"t{each}: {{schema: reading, retention: 12h, access: [PROJECT-m1]}}" for each in range(5))
+    subscriptions = ", ".join(f"s{number}: {{topic: t{number}, ackDeadline: 60}}" for number in range(5))
+    sections = (
+        f"retention: 30d, members: {{{members}}}, schemas: {{reading: {{type: json, schema: {{type: object}}}}}}, "
+        f"topics: {{{topics}}}, subscriptions: {{{subscriptions}}}"
+    )
+    declared = f"projects: {{PROJECT: {{{sections}}}}}"
+    (tmp_path / "file.yaml").write_text(files.named(declared))
     both = [begin("apply", "-f", "file.yaml", "--yes") for _ in range(2)]
 
     said = [each.communicate(timeout=60)[1] for each in both]
 
     assert [each.returncode for each in both] == [0, 0], said
-    assert files.apply(DECLARED).stdout == "nothing to do\n"
+    assert files.apply(declared).stdout == "nothing to do\n"
+
+
+PARALLEL = """
+projects:
+  PROJECT:
+    topics:
+      jobs:
+      dead:
+    subscriptions:
+      usual: {topic: jobs, type: ordered}
+      workers:
+        topic: jobs
+        type: parallel
+        ackDeadline: 30
+        retryPolicy: {minimumBackoff: 1s}
+        deadLetterPolicy: {deadLetterTopic: dead, maxDeliveryAttempts: 7}
+        filter: attributes.site != "test"
+        enableMessageOrdering: true
+        expirationPolicy: {ttl: 86400s}
+"""
+
+
+def test_options_of_parallel_subscriptions_are_declared_changed_and_taken_back(ams: Ams, files: Files) -> None:
+    files.settle(PARALLEL)
+    changed = files.settle(
+        PARALLEL.replace("maxDeliveryAttempts: 7", "maxDeliveryAttempts: 8").replace("{ttl: 86400s}", "~")
+    )
+
+    assert changed.startswith(f"~ subscription {files.project}/workers: ")
+    found = ams.json("subs", "show", "workers")
+    assert found["type"] == "parallel"
+    assert found["retryPolicy"] == {"minimumBackoff": "1s", "maximumBackoff": "600s"}
+    assert found["deadLetterPolicy"]["maxDeliveryAttempts"] == 8
+    assert found["filter"] == 'attributes.site != "test"'
+    assert "expirationPolicy" not in found
+    assert "type" not in ams.json("subs", "show", "usual")
+
+
+PUSHED = """
+projects:
+  PROJECT:
+    members:
+      PROJECT-bob: [consumer]
+    topics:
+      readings:
+    subscriptions:
+      pulled: {topic: readings, push: ~, access: []}
+      posted:
+        topic: readings
+        access: [PROJECT-bob]
+        push:
+          type: http_endpoint
+          pushEndpoint: https://pump.example/in
+          maxMessages: 3
+          authorizationHeader: {type: disabled}
+          retryPolicy: {type: slowstart}
+      chatted:
+        topic: readings
+        access: [PROJECT-bob]
+        push: {type: mattermost, mattermostUrl: https://chat.example/hook, retryPolicy: {period: 500}}
+"""
+
+
+def test_push_is_set_changed_and_taken_back_and_keeps_its_worker(ams: Ams, files: Files) -> None:
+    files.settle(PUSHED)
+    assert ams("acl", "show", "subs/chatted").stdout.split() == ["USER", f"{files.project}-bob", "push_worker_0"]
+
+    altered = files.settle(PUSHED.replace("maxMessages: 3", "maxMessages: 4").replace("period: 500", "period: 600"))
+    pulled = "projects: {PROJECT: {subscriptions: {chatted: {topic: readings, push: ~}}}}"
+    taken_back = files.settle(pulled)
+
+    assert [line.split()[2] for line in altered.splitlines()] == [
+        f"{files.project}/posted:",
+        f"{files.project}/chatted:",
+    ]
+    assert taken_back == f"~ subscription {files.project}/chatted: push none\n"
+    assert ams("acl", "show", "subs/chatted").stdout.split() == ["USER", f"{files.project}-bob"]

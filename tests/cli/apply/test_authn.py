@@ -85,25 +85,23 @@ def test_pruning_is_of_declared_service_types_only(files: Files, certificates: C
     assert len(certificates.service_types) == 1
 
 
-def test_a_missing_secret_stops_it_before_anything_is_done(files: Files, certificates: CertificateService) -> None:
-    ran = files.apply(TYPES.replace("file: authn.token", "env: NO_SUCH_VARIABLE"), "--yes")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TYPES.replace("file: authn.token", "env: NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
+        (TYPES.replace("    hosts", "    type: custom\n    hosts"), "is of type ams"),
+        (TEXT.replace("user: PROJECT-jane", "user: nobody"), ":17: user nobody is neither declared nor there"),
+    ],
+    ids=["a missing secret", "another type", "a user who is nowhere"],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_done(
+    files: Files, certificates: CertificateService, text: str, said: str
+) -> None:
+    if "custom" in text:
+        files.settle(TYPES)
+    before = list(certificates.changes)
 
-    assert ran.returncode == Exit.USAGE
-    assert "NO_SUCH_VARIABLE" in ran.stderr
-    assert certificates.changes == []
+    ran = files.apply(text, "--yes")
 
-
-def test_a_service_type_cannot_change_its_type(files: Files, certificates: CertificateService) -> None:
-    files.settle(TYPES)
-
-    ran = files.apply(TYPES.replace("    hosts", "    type: custom\n    hosts"))
-
-    assert ran.returncode == Exit.USAGE
-    assert "is of type ams" in ran.stderr
-
-
-def test_a_user_who_is_nowhere_is_told_with_the_line(files: Files, certificates: CertificateService) -> None:
-    ran = files.apply(TEXT.replace("user: PROJECT-jane", "user: nobody"))
-
-    assert ran.returncode == Exit.USAGE
-    assert "file.yaml:17: user nobody is neither declared nor there" in ran.stderr
+    assert (ran.returncode, said in ran.stderr) == (Exit.USAGE, True)
+    assert certificates.changes == before

@@ -2,7 +2,6 @@
 
 import json
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def declared(folder: Path, text: str = TEXT) -> Declared:
     return read_documents([str(folder / "file.yaml")])
 
 
-def there(**token: Any) -> Existing:
+def there(source: str = "registry", **token: Any) -> Existing:
     """Return what a service holds on which the declaration was carried out; of the token something else."""
     issuer = wire.Issuer(
         name="checkin",
@@ -65,29 +64,11 @@ def there(**token: Any) -> Existing:
     )
     fields: dict[Key, Fields] = {
         SENSOR: {},
-        ISSUER: existing_issuer(issuer),
+        ISSUER: {**existing_issuer(issuer), "source": source},
         IDENTITY: {"issuer": URL, "subject": "s-7"},
         TOKEN: {"expires_on": "2999-05-01T00:00:00Z", "rights": (PUBLISHING,)} | token,
     }
     return Existing(fields)
-
-
-def with_source(source: str) -> Existing:
-    found = there()
-    return Existing({**found.fields, ISSUER: {**found.fields[ISSUER], "source": source}})
-
-
-def test_a_file_declares_issuers_bindings_and_tokens(tmp_path: Path) -> None:
-    fields = declared(tmp_path).fields
-
-    assert fields[IDENTITY] == {"issuer": URL, "subject": "s-7"}
-    assert fields[TOKEN] == {
-        "expires_on": "2999-05-01T00:00:00Z",
-        "rights": (PUBLISHING,),
-        "token_file": str(tmp_path / "field.token"),
-    }
-    assert fields[ISSUER]["client_secret"] == {"file": str(tmp_path / "secret")}
-    assert fields[ISSUER]["roles"] == (f"garden=consumer={ENTITLEMENT}", f"garden=publisher={ENTITLEMENT}")
 
 
 def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_shows_no_secret(tmp_path: Path) -> None:
@@ -96,12 +77,11 @@ def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_s
     steps = plan(declared(tmp_path), Existing())
 
     assert [(step.change, step.key) for step in steps] == [
-        (Change.ADD, SENSOR),
-        (Change.ADD, ISSUER),
-        (Change.ADD, IDENTITY),
-        (Change.ADD, TOKEN),
+        (Change.ADD, each) for each in (SENSOR, ISSUER, IDENTITY, TOKEN)
     ]
     assert "s3cret" not in "\n".join(lines(steps))
+    [secret] = plan(declared(tmp_path), there(), PlanOptions(set_secrets=True))
+    assert secret == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
 
 
 NOTHING, PRUNE, RENEW = PlanOptions(), PlanOptions(prune=True), PlanOptions(renew_tokens=True)
@@ -120,11 +100,11 @@ OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
         (TEXT, there(), NOTHING, []),
         (TEXT, there(), EVERYTHING, []),
         (OTHERS, KEY, EVERYTHING, []),
-        (TEXT, with_source("settings"), NOTHING, []),
-        (OTHER_AUDIENCE, with_source("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
+        (TEXT, there("settings"), NOTHING, []),
+        (OTHER_AUDIENCE, there("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
         (WITHOUT, there(), NOTHING, []),
         (WITHOUT, there(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
-        (WITHOUT, with_source("settings"), PRUNE, REMOVED),
+        (WITHOUT, there("settings"), PRUNE, REMOVED),
         ("users: {sensor: {}}", there(), PRUNE, []),
     ],
     ids=[
@@ -139,23 +119,15 @@ def test_a_plan_has_what_is_declared_and_asked_for(
     assert plan(declared(tmp_path, text), existing, options) == steps
 
 
-@pytest.mark.parametrize(
-    ("text", "existing", "rights", "end"),
-    [
-        (TEXT, there(rights="all"), (PUBLISHING,), "2999-05-01T00:00:00Z"),
-        (TEXT, there(expires_on=""), (PUBLISHING,), "2999-05-01T00:00:00Z"),
-        (ENDLESS, there(), (PUBLISHING,), ""),
-    ],
-    ids=["other rights", "another end", "what is not said stays"],
-)
-def test_a_token_that_differs_is_made_anew_when_that_is_asked_for(
-    tmp_path: Path, text: str, existing: Existing, rights: tuple[str, ...], end: str
-) -> None:
-    [step] = plan(declared(tmp_path, text), existing, RENEW)
-
-    assert (step.change, step.key, step.fields["rights"], step.fields["expires_on"]) == (
-        Change.ALTER, TOKEN, rights, end,
-    )  # fmt: skip
+def test_a_token_that_differs_is_made_anew_when_that_is_asked_for_and_what_is_not_said_stays(tmp_path: Path) -> None:
+    for text, existing, end in (
+        (TEXT, there(rights="all"), "2999-05-01T00:00:00Z"),
+        (TEXT, there(expires_on=""), "2999-05-01T00:00:00Z"),
+        (ENDLESS, there(), ""),
+    ):
+        [step] = plan(declared(tmp_path, text), existing, RENEW)
+        assert (step.change, step.key) == (Change.ALTER, TOKEN)
+        assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), end)
 
 
 ANEW = "is there with {}: give --renew-tokens"
@@ -170,7 +142,7 @@ A_KEY = "token sensor/field is a key, which is made by ams token create"
         (TEXT, there(rights="all", expires_on=""), NOTHING, ANEW.format("another end and other rights")),
         (TEXT, KEY, NOTHING, A_KEY),
         (TEXT, KEY, EVERYTHING, A_KEY),
-        (OTHER_AUDIENCE, with_source("settings"), NOTHING,
+        (OTHER_AUDIENCE, there("settings"), NOTHING,
          "issuer checkin is of the service's settings .* its audiences must"),
     ],
 )  # fmt: skip
@@ -179,12 +151,6 @@ def test_what_cannot_be_planned_is_refused(
 ) -> None:
     with pytest.raises(BadDocument, match=reason):
         plan(declared(tmp_path, text), existing, options)
-
-
-def test_secrets_of_issuers_are_set_again_when_that_is_asked_for(tmp_path: Path) -> None:
-    [step] = plan(declared(tmp_path), there(), PlanOptions(set_secrets=True))
-
-    assert step == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
 
 
 def test_an_issuer_keeps_what_is_not_declared_when_it_is_altered(tmp_path: Path) -> None:
@@ -196,17 +162,11 @@ def test_an_issuer_keeps_what_is_not_declared_when_it_is_altered(tmp_path: Path)
         return wire.Versioned(found, '"7"')
 
     CarryingOut(ask, print).do(Step(Change.ALTER, ISSUER, {"audiences": ("ams",)}))
-    looked, sent_then = sent
+    looked, put = sent
 
-    assert looked.path == "/v1/issuers/checkin"
-    assert sent_then.headers == {"If-Match": '"7"'}
-    body = json.loads(sent_then.body or b"")
-    assert (sent_then.method, body["audiences"], body["clients"], body["client_secret"]) == (
-        "PUT",
-        ["ams"],
-        ["app"],
-        "***",
-    )
+    assert (looked.path, put.method, put.headers) == ("/v1/issuers/checkin", "PUT", {"If-Match": '"7"'})
+    body = json.loads(put.body or b"")
+    assert (body["audiences"], body["clients"], body["client_secret"]) == (["ams"], ["app"], "***")
 
 
 class Service:
@@ -224,16 +184,12 @@ class Service:
         return answer
 
 
-def nothing_more() -> Sequence[Step]:
-    return []
-
-
 def test_a_token_made_anew_is_revoked_first_and_its_secret_goes_to_the_file(tmp_path: Path) -> None:
     made = wire.NamedToken(name="field", user="sensor", token="s3cret")
     service = Service(AlreadyExists("Token already exists", 409), None, made)
     fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": "all"}
 
-    carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), nothing_more, print)
+    carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), list, print)
 
     path = "/v1/users/sensor/tokens/field"
     assert service.asked == [f"POST {path}", f"DELETE {path}", f"POST {path}"]
@@ -246,7 +202,7 @@ def test_a_token_that_cannot_be_made_anew_is_not_revoked(tmp_path: Path) -> None
     fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": ("topics:publsh=*",)}
 
     with pytest.raises(InvalidInput, match="publsh"):
-        carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), nothing_more, print)
+        carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), list, print)
 
     assert service.asked == ["POST /v1/users/sensor/tokens/field"]
     assert not list(tmp_path.iterdir())
@@ -266,15 +222,10 @@ def test_tokens_whose_files_are_not_there_are_named(tmp_path: Path) -> None:
 
 def test_an_identity_that_somebody_else_has_ends_it_with_the_reason() -> None:
     service = Service(AlreadyExists("Identity is already bound to a user", 409), wire.Bindings(bindings=[]))
+    step = Step(Change.ADD, IDENTITY, {"issuer": URL, "subject": "s"})
 
     with pytest.raises(AlreadyExists, match="Identity is already bound"):
-        carry_out(
-            [Step(Change.ADD, IDENTITY, {"issuer": URL, "subject": "s"})],
-            service,
-            KeptTokens(None),
-            nothing_more,
-            print,
-        )
+        carry_out([step], service, KeptTokens(None), list, print)
 
 
 def test_issuers_bindings_and_tokens_are_made_once(ams: Ams, files: Files, tmp_path: Path) -> None:

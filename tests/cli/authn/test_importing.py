@@ -1,4 +1,7 @@
+"""Bindings brought in from CSV files, and whole databases of the reference."""
+
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,73 @@ from ams.cli.exits import Exit
 from ams.core.errors import BadDocument
 from tests.cli.authn.conftest import Authn
 from tests.support.certificate_service import CertificateService
+from tests.support.commands import Ran
+
+HEAD = "name,service_type,host,auth_identifier,unique_key,issuer\n"
+JANE = 'jane,ams,ams.example,"/C=GR/O=Acme, Inc/CN=Jane",id-1,\n'
+JOE = "joe,ams,ams.example,/C=GR/CN=Joe,id-2,/CN=CA\n"
+
+
+Import = Callable[..., Ran]
+
+
+@pytest.fixture
+def imported(authn: Authn, tmp_path: Path) -> Import:
+    """Import a text as a file of bindings."""
+
+    def run(text: str, *arguments: str) -> Ran:
+        (tmp_path / "b.csv").write_text(text)
+        return authn.run("bindings", "import-csv", "b.csv", *arguments)
+
+    return run
+
+
+def test_lines_become_bindings_and_again_there_is_nothing_to_do(
+    imported: Import, certificates: CertificateService
+) -> None:
+    dry = imported(HEAD + JANE + JOE, "--dry-run")
+    unchanged = list(certificates.changes)
+    first, again = imported(HEAD + JANE + JOE), imported(HEAD + JANE + JOE)
+
+    assert (dry.stdout, unchanged) == (first.stdout, [])
+    assert first.stdout.endswith("2 made\n")
+    assert again.stdout.endswith("2 as it is\n")
+    subjects = [each["auth_identifier"] for each in certificates.bindings]
+    assert subjects == ["CN=Jane,O=Acme\\, Inc,C=GR", "CN=Joe,C=GR"]
+    assert certificates.bindings[1]["issuer"] == "CN=CA"
+    changed = imported(HEAD + JANE.replace("id-1", "id-9"))
+    assert "b.csv:2  jane  changed  unique_key" in changed.stdout
+    assert certificates.changes[-1][2] == {"unique_key": "id-9"}
+    assert "by jane" in imported(HEAD + JANE.replace("jane", "janet", 1)).stdout
+    assert len(certificates.changes) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("joe,none,ams.example,/CN=Joe,id-2,\n", "no service type none"),
+        ("joe,ams,other.example,/CN=Joe,id-2,\n", "other.example is no host of ams"),
+        ("joe,ams,ams.example,nonsense,id-2,\n", "no distinguished name"),
+        ("joe,ams,ams.example,/CN=Joe,,\n", "give unique_key"),
+        ("j/e,ams,ams.example,/CN=Joe,id-2,\n", "a name is letters"),
+        ("jane,ams,ams.example,/CN=Joe,id-2,\n", "have this name"),
+        ('joe,ams,ams.example,"/C=GR/O=Acme, Inc/CN=Jane",id-2,\n', "have this subject"),
+        ("joe,ams,ams.example,C=GR,O=Acme,CN=Joe,id-2\n", "quotation marks"),
+    ],
+)
+def test_one_wrong_line_is_told_and_no_line_is_sent(
+    imported: Import, certificates: CertificateService, line: str, reason: str
+) -> None:
+    ran = imported(HEAD + JANE + line)
+
+    assert ran.returncode == Exit.USAGE
+    assert reason in ran.stdout
+    assert "nothing was changed" in ran.stderr
+    assert certificates.changes == []
+    for text, said in (("name,nonsense\n", "unknown column"), ("name\n", "is missing"), ("", "is missing")):
+        ran = imported(text)
+        assert (ran.returncode, said in ran.stderr) == (Exit.USAGE, True)
+
 
 TYPE = {"_id": {"$oid": "1"}, "name": "web", "hosts": ["web.example"], "auth_types": ["x509", "oidc"],
         "auth_method": "api-key", "uuid": "old-web", "type": "web-api"}  # fmt: skip
@@ -23,13 +93,14 @@ class Old:
     """A database of the reference, and the service that it is brought into."""
 
     def __init__(self, authn: Authn, certificates: CertificateService, folder: Path) -> None:
-        self.authn = authn
-        self.certificates = certificates
-        self._folder = folder
+        self.authn, self.certificates, self._folder = authn, certificates, folder
 
     def dump(self, *documents: dict[str, Any]) -> str:
         (self._folder / "dump.json").write_text("\n".join(json.dumps(each) for each in documents))
         return "dump.json"
+
+    def bring(self, *documents: dict[str, Any]) -> Ran:
+        return self.authn.run("import", self.dump(*documents))
 
 
 @pytest.fixture
@@ -60,7 +131,7 @@ def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_d
 
 
 def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_reported(old: Old) -> None:
-    ran = old.authn.run("import", old.dump(TYPE, METHOD, BINDING | {"unique_key": "id-2"}))
+    ran = old.bring(TYPE, METHOD, BINDING | {"unique_key": "id-2"})
 
     assert old.certificates.bindings[0]["unique_key"] == "id-1"
     assert "user id-2 was asked for and never took effect; id-1 is kept" in ran.stdout
@@ -69,11 +140,9 @@ def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_report
 def test_a_binding_of_before_2019_has_its_subject_under_the_old_name_and_no_type(old: Old) -> None:
     before = {name: value for name, value in BINDING.items() if name not in ("auth_identifier", "auth_type")}
 
-    assert old.authn("import", old.dump(TYPE, METHOD, before | {"dn": "CN=Jane,C=GR"})).endswith("3 made\n")
-    assert (old.certificates.bindings[0]["auth_identifier"], old.certificates.bindings[0]["auth_type"]) == (
-        "CN=Jane,C=GR",
-        "x509",
-    )
+    assert old.bring(TYPE, METHOD, before | {"dn": "CN=Jane,C=GR"}).stdout.endswith("3 made\n")
+    [binding] = old.certificates.bindings
+    assert (binding["auth_identifier"], binding["auth_type"]) == ("CN=Jane,C=GR", "x509")
 
 
 def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(old: Old) -> None:
@@ -103,7 +172,7 @@ def test_a7_a_record_that_cannot_be_is_refused_and_the_others_are_taken(old: Old
 
 def test_duplicates_and_orphans_are_reported_and_none_of_them_taken(old: Old) -> None:
     orphan = BINDING | {"name": "orphan", "service_uuid": "gone"}
-    ran = old.authn.run("import", old.dump(TYPE, METHOD, METHOD, BINDING, BINDING | {"name": "janet"}, orphan))
+    ran = old.bring(TYPE, METHOD, METHOD, BINDING, BINDING | {"name": "janet"}, orphan)
 
     assert ran.returncode == Exit.REFUSED
     assert ran.stdout.count("bindings of the file have this subject on this host") == 2
@@ -126,16 +195,13 @@ def test_what_was_changed_here_since_is_not_undone(old: Old) -> None:
 
 @pytest.mark.parametrize("text", ["[{", "[1]", '{"x": 1}', '{"auth_identifier": "CN=x"}', '{"hosts": "x"}',
                                   '{"port": "x", "service_uuid": "u", "host": "h"}'])  # fmt: skip
-def test_what_is_no_such_database_is_said_with_its_place(tmp_path: Path, text: str) -> None:
+def test_what_is_no_such_database_is_said_with_its_place_and_an_array_reads_as_lines_do(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "array").write_text(json.dumps([TYPE, BINDING], indent=1))
     (tmp_path / "dump").write_text(text)
 
+    found = read_reference([str(tmp_path / "array")])
+    assert (len(found.service_types), len(found.bindings)) == (1, 1)
     with pytest.raises(BadDocument, match="dump"):
         read_reference([str(tmp_path / "dump")])
-
-
-def test_an_array_reads_as_lines_do(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(json.dumps([TYPE, BINDING], indent=1))
-
-    found = read_reference([str(tmp_path / "a")])
-
-    assert (len(found.service_types), len(found.bindings)) == (1, 1)

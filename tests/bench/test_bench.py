@@ -1,27 +1,20 @@
 """The bench and its tools run. What they measure is not tested: machines differ."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench import handshake, preparing
 from bench.callers import Acknowledge, Consume, Lease, Publish, Pull, Work, scripts
-from bench.cases import CASES
 from bench.connection import Response, request
 from bench.load import Job
-from bench.processes import Failed, RunningLoad, Server, Service, bare, load
+from bench.processes import Failed, Service, bare, load
 from bench.raw import requests_per_second, stored_bytes
-from bench.report import Result, at_least, at_most
 from bench.soak import Minute, verdict
 from cluster.certificates import Authority
 
 WORK = Publish(["projects/P/topics/a", "projects/P/topics/b"], per_request=3, size=32)
 SUB = "projects/P/subscriptions/s"
-
-
-def test_every_case_can_be_loaded() -> None:
-    assert all(callable(case) for case in CASES.values())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +28,6 @@ def test_every_caller_asks_with_whole_requests(work: Work) -> None:
 
     assert b"".join(step.request).startswith(b"POST /v1/projects/P/")
     assert b"x-api-key: token" in step.request[0]
-    assert b"\r\nauthorization: Bearer a.b.c\r\n" in request("GET", "/v1/projects", "a.b.c")[0]
 
 
 def test_a_pull_of_too_few_messages_is_no_measurement() -> None:
@@ -46,35 +38,15 @@ def test_a_pull_of_too_few_messages_is_no_measurement() -> None:
         script.send(Response(200, b'{"receivedMessages":[]}'))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with bare(tmp_path_factory.mktemp("bare")) as running:
-        yield running
-
-
-def job(server: Server, rate: float | None = None) -> Job:
-    return Job(server.url, "token", WORK, connections=4, seconds=0.5, warm_up=0.1, rate=rate)
-
-
-@pytest.mark.parametrize("rate", [None, 1_000_000])
-def test_a_load_counts_what_is_answered_and_what_could_not_be_sent(server: Server, rate: float | None) -> None:
-    outcome = load(job(server, rate))
+def test_a_load_counts_what_is_answered_and_fails_without_a_server(tmp_path: Path) -> None:
+    with bare(tmp_path) as server:
+        job = Job(server.url, "token", WORK, connections=4, seconds=0.5, warm_up=0.1, rate=None)
+        outcome = load(job)
 
     assert outcome.messages == 3 * outcome.requests > 0
     assert not outcome.refused
-    assert (outcome.unsent > 0) == (rate == 1_000_000)
-
-
-@pytest.mark.long
-def test_a_load_that_fails_or_is_abandoned_ends(server: Server, tmp_path: Path) -> None:
-    with bare(tmp_path) as gone:
-        late = job(gone)
     with pytest.raises(Failed, match="refused"):
-        load(late)
-
-    running = RunningLoad(job(server))
-    running.abandon()
-    assert running.ended
+        load(job)
 
 
 def test_handshakes_are_measured(tmp_path: Path) -> None:
@@ -96,19 +68,8 @@ def test_raw_appends_are_as_large_as_what_the_service_stores(tmp_path: Path) -> 
     assert stored == pytest.approx(10 * stored_bytes(100), rel=0.01)
 
 
-def test_a_goal_is_met_at_its_limit() -> None:
-    assert [at_least(0.6).is_met(0.6), at_least(0.6).is_met(0.59), at_most(1.2).is_met(1.2)] == [True, False, True]
-    assert Result("tls", {}, {"calls_s": 1.0}, 0.5).as_json()["met"] is None
+def test_a_soak_is_judged_by_memory_and_p99() -> None:
+    flat = [Minute(1000, 1000, 5.0, 100.0, 50.0, 0)] * 8
+    growing = [Minute(1000, 1000, 5.0 * each, 100.0 * each, 50.0, 0) for each in range(1, 9)]
 
-
-@pytest.mark.parametrize(
-    ("minutes", "findings"),
-    [
-        ([Minute(1000, 1000, 5.0, 100.0, 50.0, 0)] * 8, 0),
-        ([Minute(1000, 1000, 5.0 * each, 100.0 * each, 50.0, 0) for each in range(1, 9)], 2),
-        ([Minute(1000, 1000, 5.0, 100.0, 50.0, 0)] * 3, 1),
-    ],
-    ids=["flat", "memory and p99 grow", "too short"],
-)
-def test_a_soak_is_judged_by_memory_and_p99(minutes: list[Minute], findings: int) -> None:
-    assert len(verdict(minutes)) == findings
+    assert [len(verdict(minutes)) for minutes in (flat, growing, flat[:3])] == [0, 2, 1]

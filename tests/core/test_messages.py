@@ -1,14 +1,21 @@
+"""Messages, batches and runs of them, and sets of their offsets."""
+
 import base64
 import json
+from itertools import pairwise
+from operator import attrgetter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
+from ams.core.clock import Milliseconds
 from ams.core.messages import (
     MAX_ORDERING_KEY,
-    Batch,
+    Fragment,
     Message,
+    Stored,
     batch_of,
     batch_of_base64,
     batch_of_base64_and_keys,
@@ -22,6 +29,9 @@ from ams.core.messages import (
     split_ordering_key,
     with_ordering_key,
 )
+from ams.core.names import Offset
+from ams.core.offsets import bitmap_of, first_missing, packed, ranges_of, unpacked
+from ams.core.runs import Columns, Run, Runs, runs_of, sizes
 from tests.support.texts import DECODED
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
@@ -50,9 +60,10 @@ def test_a_message_without_a_key_is_the_bytes_it_always_was(data: str, attribute
     assert with_ordering_key(fragment, None) == fragment
 
 
-# Texts that look like what stands around a key.
+# Texts that look like what stands around a key, or before data.
+LIKE_DATA = ['"', ':"', ' "', '\\"', ':\\"']
 KEYS = TEXT | st.sampled_from(
-    ['"', '",', ',"', ",", ",,", "\\", '\\",\\"', '","data":"x"', '"attributes":{', "\u2028", "\n"]
+    [*LIKE_DATA, '",', ',"', ",", ",,", "\\", '\\",\\"', '","data":"x"', '"attributes":{', "\u2028", "\n"]
 )
 
 
@@ -92,20 +103,11 @@ def test_a_request_counts_the_length_of_its_texts_not_of_their_bytes() -> None:
     assert batch_of([message("aGk=", None), message("", {"k": "v"})]).data_bytes == 4
 
 
-@given(st.lists(st.builds(message, DATA | TEXT, st.dictionaries(TEXT, TEXT, max_size=2), TEXT), max_size=5))
+@given(st.lists(st.builds(message, DATA | KEYS, st.dictionaries(KEYS, KEYS, max_size=2), TEXT), max_size=5))
 def test_what_is_stored_counts_as_many_bytes_as_its_request_did(messages: list[Message]) -> None:
     fragments = [each.fragment for each in messages]
 
     assert sent_bytes(fragments, sum(map(len, fragments))) == batch_of(messages).data_bytes
-
-
-def test_data_that_ends_like_the_begin_of_data_is_measured_right() -> None:
-    for data in ('"', ':"', ' "', '\\"', ':\\"', "\r\n", "a\nb", "\u00e9", "\u2028", ""):
-        for attributes in ({}, {"k": data}):
-            made = message(data, attributes)
-
-            assert sent_bytes([made.fragment], len(made.fragment)) == len(data)
-            assert parse(made.fragment).data == data
 
 
 PLAIN = st.lists(st.builds(message, DATA, st.dictionaries(TEXT, TEXT, max_size=2)), max_size=5)
@@ -132,33 +134,21 @@ def test_a_batch_with_too_long_a_key_needs_a_closer_look() -> None:
     assert batch_of_base64_and_keys(given) is None
 
 
-@given(PLAIN)
-def test_a_batch_of_base64_is_the_messages_one_by_one(given: list[Message]) -> None:
-    check_batch(given, batch_of_base64(given))
-
-
-@given(MESSAGES)
-def test_a_batch_of_base64_and_keys_is_the_messages_one_by_one(given: list[Message]) -> None:
-    check_batch(given, batch_of_base64_and_keys(given))
-
-
-def check_batch(given: list[Message], made: Batch | None) -> None:
-    if all(each.data for each in given):
-        assert made is not None
-        assert list(made) == given
-        assert counted(made) == counted(batch_of(given))
-    else:
-        assert made is None
+@given(PLAIN, MESSAGES)
+def test_a_batch_of_base64_is_the_messages_one_by_one(plain: list[Message], keyed: list[Message]) -> None:
+    for messages, made in ((plain, batch_of_base64(plain)), (keyed, batch_of_base64_and_keys(keyed))):
+        assert (made is not None) == all(each.data for each in messages)
+        if made is not None:
+            assert list(made) == messages
+            one_by_one = batch_of(messages)
+            sizes_of = attrgetter("size", "largest", "data_bytes")
+            assert sizes_of(made) == sizes_of(one_by_one)
 
 
 @pytest.mark.parametrize("text", [text for text, data in DECODED if not data or "\n" in text])
 @pytest.mark.parametrize("others", [0, 2])
 def test_no_batch_of_base64_is_made_of_what_needs_a_closer_look(text: str, others: int) -> None:
     assert batch_of_base64([*[message("aGk=")] * others, message(text)]) is None
-
-
-def counted(made: Batch) -> tuple[int, int, int]:
-    return made.size, made.largest, made.data_bytes
 
 
 @given(MESSAGES)
@@ -170,3 +160,147 @@ def test_equal_messages_have_equal_fragments_once_their_attributes_are_in_order(
         Message(each.attributes, each.data, fragment, each.ordering_key)
         for each, fragment in zip(given, batch_of(given).in_order(), strict=True)
     ]
+
+
+KEYED = b'"orderingKey":"k","data":""'
+
+
+def made(first: int, time: int, fragments: list[bytes]) -> Run:
+    return Run.of(Offset(first), Milliseconds(time), [Fragment(each) for each in fragments])
+
+
+FRAGMENTS = st.sampled_from([b"", b'"data":"aGk="', b'"attributes":{"a":"b"},"data":""', KEYED])
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Run]:
+    """Runs in offset order, with and without holes and new times between them."""
+    found: list[Run] = []
+    first, time = draw(st.integers(0, 100)), draw(st.integers(0, 100))
+    for fragments in draw(st.lists(st.lists(FRAGMENTS, min_size=1, max_size=5), max_size=5)):
+        found.append(made(first, time, fragments))
+        first += len(fragments) + draw(st.integers(0, 2))
+        time += draw(st.integers(0, 2))
+    return found
+
+
+@given(runs())
+def test_runs_are_the_sequence_of_their_messages(given: list[Run]) -> None:
+    messages = Runs(given)
+    listed = [
+        Stored(Offset(run.first + number), run.time, each)
+        for run in given
+        for number, each in enumerate(run.fragments)
+    ]  # fmt: skip
+
+    assert list(messages) == listed == messages
+    assert (len(messages), bool(messages)) == (len(listed), bool(listed))
+    for place in range(-len(listed), len(listed)):
+        assert messages[place] == listed[place]
+    for place in (len(listed), -len(listed) - 1):
+        with pytest.raises(IndexError):
+            messages[place]
+    assert messages[1:3] == listed[1:3]
+    assert runs_of(messages) is given
+
+
+@given(runs(), st.integers(0, 25))
+def test_columns_are_the_sequence_of_their_messages(given: list[Run], cut: int) -> None:
+    listed = list(Runs(given))
+    messages = Columns.of(listed)
+
+    assert list(messages) == listed == messages
+    assert Columns.of(messages) is messages
+    assert [messages[place] for place in range(-len(listed), len(listed))] == listed * 2
+    first, rest = messages[:cut], messages[cut:]
+    first.extend(rest)
+    assert first == messages == listed
+
+
+@given(runs())
+def test_single_messages_are_put_together_to_the_longest_runs(given: list[Run]) -> None:
+    found = runs_of(list(Runs(given)))
+
+    assert Runs(found) == Runs(given)
+    assert all(run.size == sum(map(len, run.fragments)) for run in found)
+    assert all(run.has_ordering_keys == (KEYED in run.fragments) for run in found)
+    for before, after in pairwise(found):
+        assert before.end < after.first or before.time < after.time
+
+
+@given(st.lists(FRAGMENTS, min_size=1, max_size=9), st.data())
+def test_a_part_of_a_run_is_what_fits_but_one_message_at_least(fragments: list[bytes], data: st.DataObject) -> None:
+    skip = data.draw(st.integers(0, len(fragments) - 1))
+    most, room = data.draw(st.integers(1, 10)), data.draw(st.integers(0, 60))
+
+    part = made(7, 1, fragments).part(Offset(7 + skip), most, room)
+
+    assert part[:4] == made(7 + skip, 1, fragments[skip : skip + len(part.fragments)])[:4]
+    assert part.has_ordering_keys == (KEYED in fragments)
+    assert 1 <= len(part.fragments) <= most
+    assert part.size <= room or len(part.fragments) == 1
+    more = fragments[skip : skip + len(part.fragments) + 1]
+    assert len(more) in (len(part.fragments), most + 1) or sum(map(len, more)) > room
+
+
+def test_sizes_are_those_of_all_messages() -> None:
+    messages = [message("aGk=", {"k": "v"}), message("aGV5")]
+    stored = [Stored(Offset(5 * number), Milliseconds(1), each.fragment) for number, each in enumerate(messages)]
+
+    assert sizes(stored) == (sum(len(each.fragment) for each in messages), batch_of(messages).data_bytes)
+
+
+small = st.integers(0, 200)
+far = st.integers(2**33 - 3, 2**33 + 3) | st.integers(65_530, 65_540) | st.just(2**63 - 2)
+offsets = st.sets(small | far, max_size=60)
+ranges = st.lists(st.tuples(small, small).map(sorted).map(tuple), max_size=10)
+
+GOLDEN = bytes.fromhex(
+    "bb6231c2"
+    "0200000000000000"
+    "00000000"
+    "3b30010003000005000100040002000300000005000400010070110400"
+    "02000000"
+    "3b3000000100000200010000000200"
+)
+"""Of two parts of 2**32 offsets, each with runs."""
+
+
+@given(given_ranges=ranges)
+def test_ranges_in_any_order_are_the_set_of_their_offsets(given_ranges: list[tuple[Offset, Offset]]) -> None:
+    assert set(bitmap_of(given_ranges)) == {each for begin, end in given_ranges for each in range(begin, end)}
+
+
+@given(members=offsets)
+def test_a_set_is_told_in_as_few_ranges_as_there_can_be_and_unpacked_as_it_was_packed(members: set[int]) -> None:
+    bitmap = BitMap64(members)
+    found = ranges_of(bitmap)
+
+    assert {each for begin, end in found for each in range(begin, end)} == members
+    assert all(begin < end for begin, end in found)
+    assert all(before < after for (_, before), (after, _) in pairwise(found))
+    assert unpacked(packed(bitmap)) == bitmap
+
+
+@given(members=offsets, start=small | far)
+@example(members={65_535, 2**40}, start=65_535)
+@example(members={2**33 - 2, 2**33 - 1, 2**63 - 2}, start=2**33 - 2)
+def test_the_first_that_is_missing_is_found(members: set[int], start: int) -> None:
+    expected = start
+    while expected in members:
+        expected += 1
+
+    assert first_missing(BitMap64(members), Offset(start)) == expected
+
+
+@given(members=offsets, place=st.integers(0), bit=st.integers(0, 7))
+def test_one_wrong_bit_is_an_error(members: set[int], place: int, bit: int) -> None:
+    data = bytearray(packed(BitMap64(members)))
+    data[place % len(data)] ^= 1 << bit
+
+    with pytest.raises(ValueError, match="checksum"):
+        unpacked(bytes(data))
+
+
+def test_what_the_first_version_wrote_stays_readable() -> None:
+    assert ranges_of(unpacked(GOLDEN)) == [(3, 4), (5, 10), (70_000, 70_005), (2**33, 2**33 + 3)]

@@ -1,9 +1,14 @@
+"""Names, ids of topics and messages, and ack ids of both forms."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.core.ack_ids import AckId, AckIds, HandOutId, ack_ids_of, identity_of, read_hand_out, slices_of, without
 from ams.core.errors import InvalidInput
 from ams.core.names import (
+    Offset,
+    SubscriptionId,
     ack_offset,
     ack_offsets,
     ack_prefix,
@@ -56,10 +61,12 @@ def test_11_1_an_ack_id_of_another_shape_is_refused(ack_id: str) -> None:
             ack_offsets(prefix, [*among[:place], ack_id, *among[place:]])
 
 
-NUMBERS = st.integers(-(2**63), 2**63 - 1).map(str) | st.integers(0, 99).map(lambda number: f"0{number}")
+WRITTEN_NUMBERS = st.integers(-(2**63), 2**63 - 1).map(str) | st.integers(0, 99).map(lambda number: f"0{number}")
 
 
-@given(st.lists(NUMBERS | st.sampled_from(["", "+5", "\u0661", "1_0", "9" * 19, "x"]), max_size=12), st.booleans())
+@given(
+    st.lists(WRITTEN_NUMBERS | st.sampled_from(["", "+5", "\u0661", "1_0", "9" * 19, "x"]), max_size=12), st.booleans()
+)
 def test_many_ack_ids_are_read_as_each_of_them_is(numbers: list[str], one_of_another: bool) -> None:
     prefix = ack_prefix("P", "S")
     ids = [f"{prefix}{number}" for number in numbers]
@@ -80,15 +87,87 @@ def test_many_ack_ids_are_read_as_each_of_them_is(numbers: list[str], one_of_ano
      "project/P/topics/t", "projects/P/topics/a.b", ""],
 )  # fmt: skip
 def test_a7_a_topic_reference_must_name_the_project_of_the_path(reference: str) -> None:
+    assert topic_reference("P", "projects/P/topics/metric_data") == "metric_data"
     with pytest.raises(InvalidInput, match="^Invalid Topic name$"):
         topic_reference("P", reference)
-
-
-def test_a_topic_reference_gives_the_topic() -> None:
-    assert topic_reference("P", "projects/P/topics/metric_data") == "metric_data"
 
 
 def test_the_identity_of_a_topic_survives_being_written() -> None:
     topic = new_topic_id()
 
     assert topic_id(topic_id_text(topic)) == topic
+
+
+PREFIX = ack_prefix("P", "S")
+OFFSETS = st.integers(0, 10**18 - 1)
+NUMBERS = st.integers(0, 10**18 - 1)
+HAND_OUTS = st.builds(HandOutId, st.integers(1, 10**9 - 1), NUMBERS, NUMBERS, NUMBERS, st.just("9f3c21"))
+
+
+@given(st.lists(st.tuples(OFFSETS, HAND_OUTS), min_size=1, max_size=20))
+def test_ids_are_read_as_they_were_written(named: list[tuple[int, HandOutId]]) -> None:
+    found = ack_ids_of(PREFIX, [f"{PREFIX}{offset}-{hand_out.text}" for offset, hand_out in named])
+    read = [(offset, read_hand_out(text)) for text, offsets in found.items() for offset in offsets]
+    assert sorted(read) == sorted(named)
+
+
+FEW = st.integers(0, 9).map(Offset)
+
+
+@given(st.dictionaries(st.text(), st.lists(FEW, min_size=1, max_size=12), max_size=8), st.integers(1, 9))
+def test_slices_have_all_ids_in_their_order_and_none_is_in_two(ids: AckIds, most: int) -> None:
+    def named(some: AckIds) -> list[tuple[str, Offset]]:
+        return [(text, offset) for text, offsets in some.items() for offset in offsets]
+
+    slices = [list(dict.fromkeys(named(each))) for each in slices_of(ids, most)]
+
+    assert [each for slice_ in slices for each in slice_] == list(dict.fromkeys(named(ids)))
+    assert all(len(named(each)) <= most for each in slices_of(ids, most))
+    assert len(named(ids)) // most <= len(slices) <= -(-len(named(ids)) // most)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.lists(FEW, min_size=1, max_size=12)), st.data())
+def test_ids_without_some_are_the_others_in_their_order(ids: AckIds, data: st.DataObject) -> None:
+    every = [AckId(offset, text) for text, offsets in ids.items() for offset in offsets]
+    some = data.draw(st.sets(st.sampled_from(every))) if every else set()
+
+    kept = without(ids, some)
+
+    left = [AckId(offset, text) for text, offsets in kept.items() for offset in offsets]
+    assert left == [each for each in every if each not in some]
+    assert all(kept.values())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "17-1.0.4.208.9f3c21",
+        "projects/P/subscriptions/T:17-1.0.4.208.9f3c21",
+        PREFIX,
+        PREFIX + "17",
+        PREFIX + "-1.0.4.208.9f3c21",
+        PREFIX + "x-1.0.4.208.9f3c21",
+        PREFIX + "+7-1.0.4.208.9f3c21",
+        PREFIX + "١٧-1.0.4.208.9f3c21",
+        PREFIX + "1" * 19 + "-1.0.4.208.9f3c21",
+        PREFIX + "17-" + "1" * 401,
+    ],
+)
+def test_what_is_no_id_of_the_subscription_is_refused(bad: str) -> None:
+    good = PREFIX + "17-1.0.4.208.9f3c21"
+    for ids in ([bad], [good, bad], [bad, good]):
+        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+            ack_ids_of(PREFIX, ids)
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "1.0.4.208", "1.0.4.208.9f3c2", "-1.0.4.208.9f3c21", "1.0.4.208.9F3C21", "a.b.c.d.e"]
+)
+def test_what_is_no_hand_out_is_refused(bad: str) -> None:
+    with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+        read_hand_out(bad)
+
+
+def test_an_id_is_short_enough_for_a_thousand_in_a_request() -> None:
+    longest = HandOutId(10**9 - 1, 10**18 - 1, 10**18 - 1, 10**18 - 1, identity_of(SubscriptionId("9f3c21aa-1")))
+    assert len(ack_prefix("p" * 100, "s" * 100)) + 18 + len(longest.text) < 400

@@ -1,18 +1,32 @@
+"""Parts of a process, rounds in the background, pauses after failures, and log lines."""
+
 import asyncio
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from ams.core import supervisor
+from ams.core.backoff import Backoff, Pauses
+from ams.core.errors import Unavailable, Unusable
+from ams.core.observing import Stderr, Syslog, TeeStream
+from ams.core.rounds import Rounds
 from ams.core.supervisor import FAULT, PartFailed, Supervisor, run_until_stopped
+from ams.core.turns import Turns
+from tests.support.waiting import wait_until_async
 
 
 class Planted(Exception):
@@ -43,51 +57,25 @@ async def test_a_thread_that_fails_is_logged_and_its_waiters_fail(told: list[str
         watched.check()
 
 
-async def test_a_thread_may_return(told: list[str]) -> None:
-    watched, thread_ended = Supervisor(), threading.Event()
-    thread = watched.thread("disk", "disk", thread_ended.set, lambda: told.append("failed"))
+async def test_a_thread_may_return_and_a_task_not_unless_it_may_end_or_is_cancelled(told: list[str]) -> None:
+    watched = Supervisor()
 
+    async def work() -> None:
+        return
+
+    thread = watched.thread("disk", "disk", lambda: None, lambda: told.append("failed"))
     thread.start()
     await asyncio.to_thread(thread.join)
-
-    assert watched.failure is None
-    assert told == []
-
-
-async def test_a_task_may_not() -> None:
-    watched = Supervisor()
-
-    async def work() -> None:
-        return
-
-    watched.task("beats", work())
-    await watched.until(asyncio.Event())
-
-    assert watched.failure == "beats failed (PartFailed)"
-
-
-async def test_unless_it_is_one_that_may_end_or_is_cancelled() -> None:
-    watched = Supervisor()
-
-    async def work() -> None:
-        return
-
     one, other = watched.task("server", work(), may_end=True), watched.task("beats", asyncio.sleep(60))
     other.cancel()
     await asyncio.wait({one, other})
     await asyncio.sleep(0)
-
-    assert watched.failure is None
     watched.check()
+    assert told == []
 
-
-async def test_the_first_failure_is_the_one_that_is_told() -> None:
-    watched = Supervisor()
-
-    watched.failed("disk", Planted("with what must not be shown"))
-    watched.failed("beats", KeyError("x"))
-
-    assert watched.failure == "disk failed (Planted)"
+    watched.task("beats", work())
+    await watched.until(asyncio.Event())
+    assert watched.failure == "beats failed (PartFailed)"
 
 
 async def test_a_failing_way_to_give_up_does_not_keep_the_process_from_ending() -> None:
@@ -97,19 +85,13 @@ async def test_a_failing_way_to_give_up_does_not_keep_the_process_from_ending() 
         raise KeyError
 
     with capture_logs() as lines:
-        watched.failed("disk", Planted(), give_up)
+        watched.failed("disk", Planted("with what must not be shown"), give_up)
+        watched.failed("beats", KeyError("x"))
     await watched.until(asyncio.Event())
 
-    assert [each["event"] for each in lines] == ["part.failed", "part.not_given_up"]
+    assert watched.failure == "disk failed (Planted)"  # the first one
 
-
-async def test_being_told_to_stop_is_no_failure() -> None:
-    watched, stop = Supervisor(), asyncio.Event()
-
-    stop.set()
-    await watched.until(stop)
-
-    watched.check()
+    assert [each["event"] for each in lines] == ["part.failed", "part.not_given_up", "part.failed"]
 
 
 def test_rounds_that_fail_are_counted_and_logged() -> None:
@@ -209,3 +191,301 @@ async def test_a_start_is_undone_when_the_stop_comes_first(ends: list[float]) ->
 
     assert (ran, program.said, announced, ends) == (None, ["start undone"], [], [3])
     assert [(line["event"], line["reason"]) for line in lines] == [("stopped", "asked to stop before it was ready")]
+
+
+LONG = 3600.0
+
+
+class Site:
+    """Work of which tests say how its rounds end, and what was told."""
+
+    def __init__(self) -> None:
+        self.supervisor = Supervisor()
+        self.put_off: list[str] = []
+        self.begun = 0
+        self.ended = 0
+        self.errors: list[Exception] = []
+        """How the next rounds end; the others end well."""
+        self.open = asyncio.Event()
+        self.open.set()
+        """Until this is set rounds hang."""
+
+    async def work(self) -> None:
+        self.begun += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        await self.open.wait()
+        self.ended += 1
+
+    def rounds(self, seconds: float = 0.0, **options: Any) -> Rounds:
+        return Rounds("work", seconds, self.work, lambda reason: self.put_off.append(reason), **options)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def some_turns() -> None:
+    """Let rounds begin that are to."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> None:
+    rounds = site.rounds()
+    await rounds.start(site.supervisor)
+    await wait_until_async(lambda: site.ended > 2)
+    await rounds.close()
+
+    done = site.begun
+    await some_turns()
+    assert site.begun == done
+    assert site.supervisor.failure is None
+
+
+async def test_it_begins_with_the_pause_unless_a_round_is_to_come_soon(site: Site) -> None:
+    rounds = site.rounds(LONG)
+    await rounds.start(site.supervisor)
+    await some_turns()
+    assert site.begun == 0
+    rounds.soon()
+    await wait_until_async(lambda: site.ended == 1)
+    await rounds.close()
+
+    again = site.rounds(LONG)
+    again.soon()
+    await again.start(site.supervisor)
+    await wait_until_async(lambda: site.ended == 2)
+    await again.close()
+
+
+async def test_what_is_asked_for_during_a_round_comes_after_it(site: Site) -> None:
+    rounds = site.rounds(LONG)
+    site.open.clear()
+    rounds.soon()
+    await rounds.start(site.supervisor)
+    await wait_until_async(lambda: site.begun == 1)
+    rounds.soon()
+    site.open.set()
+    await wait_until_async(lambda: site.ended == 2)
+    await rounds.close()
+
+
+@pytest.mark.parametrize(
+    ("errors", "says", "put_off", "survived"),
+    [
+        ([Unavailable("it is away")], True, ["it is away"], {}),
+        ([KeyError("planted")] * 2, True, [], {"work": 2}),
+        ([Unavailable()], False, [], {"work": 1}),
+    ],
+    ids=[
+        "an expected error puts a round off",
+        "a defect is counted",
+        "so is any error where nothing can be said of it",
+    ],
+)
+async def test_after_an_error_the_next_round_is_tried(
+    site: Site, errors: list[Exception], says: bool, put_off: list[str], survived: dict[str, int]
+) -> None:
+    site.errors = [*errors]
+    rounds = site.rounds() if says else Rounds("work", 0.0, site.work)
+    await rounds.start(site.supervisor)
+    await wait_until_async(lambda: site.ended > 0)
+    await rounds.close()
+
+    assert (site.put_off, site.supervisor.survived, site.supervisor.failure) == (put_off, survived, None)
+
+
+@pytest.mark.parametrize("error", [Unavailable(), KeyError("planted")])
+async def test_after_a_round_that_failed_the_next_one_may_come_sooner(site: Site, error: Exception) -> None:
+    site.errors = [error]
+    rounds = site.rounds(LONG, retry_seconds=0.0)
+    rounds.soon()
+    await rounds.start(site.supervisor)
+    await wait_until_async(lambda: site.ended == 1)
+    await some_turns()
+    await rounds.close()
+
+    assert site.begun == 2
+
+
+async def test_a_round_may_change_the_pause(site: Site) -> None:
+    async def work() -> None:
+        rounds.seconds = 0.0
+        await site.work()
+
+    rounds = Rounds("work", LONG, work)
+    rounds.soon()
+    await rounds.start(site.supervisor)
+    await wait_until_async(lambda: site.ended > 1)
+    await rounds.close()
+
+
+async def test_the_close_cancels_a_round_under_way(site: Site) -> None:
+    site.open.clear()
+    rounds = site.rounds()
+    await rounds.start(site.supervisor)
+    await wait_until_async(lambda: site.begun == 1)
+    assert not rounds.is_over
+    await rounds.close()
+
+    assert (site.begun, site.ended) == (1, 0)
+    assert rounds.is_over
+    assert site.supervisor.failure is None
+
+
+async def test_with_a_last_round_the_close_lets_one_under_way_end_and_adds_it(site: Site) -> None:
+    site.open.clear()
+    rounds = site.rounds(has_last=True)
+    await rounds.start(site.supervisor)
+    await wait_until_async(lambda: site.begun == 1)
+    closing = asyncio.create_task(rounds.close())
+    await some_turns()
+    assert not closing.done()
+    site.open.set()
+    await closing
+
+    assert (site.begun, site.ended) == (2, 2)
+    assert site.supervisor.failure is None
+
+
+async def test_the_last_round_comes_also_if_none_did_before(site: Site) -> None:
+    site.errors = [KeyError("planted")]
+    rounds = site.rounds(LONG, has_last=True)
+    await rounds.close()
+    assert site.begun == 1
+
+    began = site.rounds(LONG, has_last=True)
+    await began.start(site.supervisor)
+    await began.close()
+    assert site.ended == 1
+
+
+async def test_a_cancel_ends_it_at_once(site: Site) -> None:
+    rounds = site.rounds(LONG)
+    await rounds.start(site.supervisor)
+    rounds.cancel()
+    rounds.soon()
+    await rounds.close()
+
+    assert site.begun == 0
+
+
+async def test_what_is_more_than_an_exception_is_the_end_of_the_part(site: Site) -> None:
+    class Planted(BaseException):
+        pass
+
+    async def work() -> None:
+        raise Planted
+
+    rounds = Rounds("work", 0.0, work)
+    await rounds.start(site.supervisor)
+    await site.supervisor.until(asyncio.Event())
+    await rounds.close()
+
+    assert site.supervisor.failure == "work failed (Planted)"
+
+
+async def ticking(ticks: list[int]) -> None:
+    """Count turns of the event loop."""
+    while True:
+        ticks[0] += 1
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_waiters_resume_in_order_one_in_so_many_iterations_of_the_loop(every: int, at_once: bool) -> None:
+    turns, ticks, seen = Turns(every), [0], []
+
+    async def go_on(number: int) -> None:
+        await turns()
+        seen.append((number, ticks[0]))
+
+    ticker = asyncio.create_task(ticking(ticks))
+    if at_once:
+        await asyncio.gather(*[go_on(number) for number in range(5)])
+    else:
+        for number in range(5):
+            await go_on(number)
+    ticker.cancel()
+
+    assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
+    assert all(after - before >= every for (_, before), (_, after) in pairwise(seen))
+
+
+async def test_who_is_cancelled_takes_no_turn_and_holds_up_nobody() -> None:
+    turns = Turns()
+    first, second, third = (asyncio.create_task(turns()) for _ in range(3))
+    await asyncio.sleep(0)
+    first.cancel()
+    second.cancel()
+
+    await third
+    await turns()
+
+    assert first.cancelled()
+    assert second.cancelled()
+
+
+def test_pauses_grow_by_the_factor_up_to_the_longest_until_a_success() -> None:
+    pauses = Pauses(Backoff(0.1, 1.0, factor=3.0), lambda: 0.5)
+
+    for _ in range(2):
+        assert [pauses.next() for _ in range(5)] == pytest.approx([0.1, 0.3, 0.9, 1.0, 1.0])
+        pauses.reset()
+
+
+def test_full_jitter_leaves_at_least_the_least() -> None:
+    """Push contract 15, P2: one to sixty seconds."""
+    full = Backoff(1.0, 60.0, jitter=(0.0, 1.0), least=1.0)
+
+    assert [full.pause(0, chance) for chance in (0.0, 1.0)] == [1.0, 1.0]
+    assert [full.pause(3, chance) for chance in (0.0, 0.5, 1.0)] == [1.0, 4.5, 8.0]
+    assert full.pause(10**6, 1.0) == 60.0
+    assert Backoff(0.1, 60.0, jitter=(0.0, 1.0), least=1.0).pause(0, 0.3) == pytest.approx(0.1)
+
+
+@given(
+    first=st.floats(0.001, 10),
+    growth=st.floats(1, 1000),
+    factor=st.floats(1, 5),
+    low=st.floats(0, 1),
+    spread=st.floats(0, 1),
+    failures=st.integers(0, 10**9),
+    seed=st.integers(),
+)
+def test_pauses_stay_within_their_bounds(
+    first: float, growth: float, factor: float, low: float, spread: float, failures: int, seed: int
+) -> None:
+    backoff = Backoff(first, first * growth, factor, (low, low + spread))
+
+    pause = backoff.pause(failures, random.Random(seed).random())
+
+    nominal = backoff.nominal(failures)
+    assert first <= nominal <= first * growth
+    assert nominal * low * 0.999 <= pause <= nominal * (low + spread) * 1.001
+    assert backoff.nominal(failures) <= backoff.nominal(failures + 1)
+
+
+def test_a_line_goes_to_the_syslog_as_this_program_s(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        with Syslog(address) as syslog:
+            syslog.write("10% of it\n")
+            both = TeeStream(Stderr(), syslog)
+            both.write("a line\n")
+            both.flush()
+        said = [listener.recv(1000) for _ in range(2)]
+
+    assert said == [b"<30>ams: 10% of it\x00", b"<30>ams: a line\x00"]
+    assert capsys.readouterr().err == "a line\n"
+
+
+def test_without_a_syslog_the_start_stops_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="log_facilities: no syslog at") as stopped:
+        Syslog(str(tmp_path / "none"))
+
+    assert "\n" not in stopped.value.message

@@ -1,63 +1,55 @@
-"""Jobs on a cluster of Spark whose executors share nothing with the driver but the disk of the run's folder."""
+"""Jobs on a cluster of Spark whose executors share nothing with the driver but the folder of the run."""
 
-import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from ams.client import wire
-from ams.pipeline.checkpoint import SPARK_LOG, read_standing
-from cluster.environment import site_packages
+from ams.client import Message, wire
+from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
 from cluster.spark import SparkCluster
-from tests.pipeline import where
-from tests.pipeline.cluster_runs import NOTHING, SECONDS, command, environment
+from tests.faults.pipeline import campaign, egi
+from tests.faults.pipeline.driver import FAILED
+from tests.faults.pipeline.driving import Read, batch_of, command_of, publish, write_told
+from tests.faults.pipeline.kills import batch_begins, run_through_kills
+from tests.faults.pipeline.on_cluster import QUICK_JAVA, killing, on_cluster
+from tests.pipeline.delta import by_duckdb
 from tests.pipeline.garden import Garden, numbered
+from tests.support.parts import scratch_database
+from tests.support.service import LiveService, live_service
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
+SECONDS = 240
+NOTHING = Standing(batch=-1, time="", messages=0)
+"""Where a run stands before its first batch."""
 COPY = """\
 source: {topic: plants, max_messages: 40}
 sink: {topic: copy, data: data}
 """
 
 
-def places(cluster: SparkCluster, garden: Garden) -> dict[str, str]:
-    """Return where tasks have `ams` from, by the folders they run in."""
-    program = [sys.executable, where.__file__, cluster.url]
-    done = subprocess.run(program, env=environment(garden), cwd="/", capture_output=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    # Java may say on the same stream that it keeps no archive of classes.
-    [said] = [line for line in done.stdout.splitlines() if line.startswith(b"{")]
-    found: dict[str, str] = json.loads(said)
-    return found
-
-
-@pytest.mark.long
-def test_tasks_run_in_the_environment_of_their_worker(spark_cluster: SparkCluster, garden: Garden) -> None:
-    found = places(spark_cluster, garden)
-
-    workers = [(each.folder / "work", site_packages(each.environment)) for each in spark_cluster.workers.values()]
-    assert found
-    for folder, place in found.items():
-        assert [Path(folder).is_relative_to(work) for work, _ in workers] == [
-            place == f"{own}/ams" for _, own in workers
-        ]
-
-
-@pytest.mark.long
 def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_it(
     spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
 ) -> None:
     garden.topic("plants", numbered(100))
     garden.topic("copy")
     (tmp_path / "copy.yaml").write_text(COPY)
-    words = command(spark_cluster, "copy.yaml", "--every", "500ms", "--work", "w")
+    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "copy.yaml", "--every", "500ms", "--work", "w"]
+    command += ["--master", spark_cluster.url, "--memory", "512m"]
+    for each in ("memory=512m", "cores=1", f"extraJavaOptions={QUICK_JAVA}"):
+        command += ["--conf", f"spark.executor.{each}"]
+    # No executor is told of our sources and our Python.
+    environment = garden.environment("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
 
-    with subprocess.Popen(words, cwd=tmp_path, env=environment(garden), stderr=subprocess.PIPE, text=True) as run:
-        wait_until(lambda: (read_standing(tmp_path / "w") or NOTHING).messages == 100, process=run)
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as run:
+        wait_until(lambda: (read_standing(tmp_path / "w") or NOTHING).messages == 100, SECONDS, process=run)
         copied = garden.client.call(wire.read_topic(garden.name, "copy", most=1000))
         [application] = spark_cluster.applications()
         spark_cluster.remove(application.id)
@@ -69,3 +61,139 @@ def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_
     assert last.startswith("ams: copy was ended by Spark's master: Master removed our application: KILLED;"), told
     assert "Traceback" not in told
     assert "\tat " not in told
+
+
+MANY = 20_000
+OFFSETS = 'count(*), count(DISTINCT "offset"), min("offset"), max("offset")'
+COMPARED = {name: case(3) for name, case in sorted(campaign.CASES.items()) if name != "ams-archive"}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    with live_service(tmp_path_factory.mktemp("live") / "data") as running:
+        yield running
+
+
+class Ran(NamedTuple):
+    """All jobs, after one driver ran them on this machine, and another one on a cluster."""
+
+    places: dict[str, tuple[campaign.Place, campaign.Place]]
+    messages: dict[str, Read]
+    folder: Path
+    database: str
+
+
+def failure_in(work: Path) -> str:
+    file = work / FAILED
+    return file.read_text() if file.exists() else ""
+
+
+@pytest.fixture(scope="module")
+def ran(live: LiveService, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    calm = on_cluster(spark_cluster, seed=0)
+    folder = tmp_path_factory.mktemp("jobs")
+    here, there = [], []
+    places, messages = {}, {}
+    for name, case in COMPARED.items():
+        places[name] = campaign.places(case, live, folder / name)
+        told = [campaign.told_of(case, place, batch_of(case.batch, 0)) for place in places[name]]
+        here.append(write_told(told[0], live, folder / name, None))
+        there.append(write_told(told[1], live, folder / name, calm))
+    for name, each in egi.CASES.items():
+        (folder / name).mkdir()
+        messages[name] = publish(live, name, each.samples(3))
+        there.append(write_told(egi.told_of(each, folder / name, 0), live, folder / name, calm))
+    with scratch_database() as database:
+        environment = {"AMS_PIPELINE_DATABASE": database}
+        for log, files in (("here", here), ("there", there)):
+            _drive_all(files, folder / log, environment)
+        yield Ran(places, messages, folder, database)
+
+
+def _drive_all(files: list[Path], log: Path, environment: dict[str, str]) -> None:
+    with log.open("w") as output:
+        subprocess.run(
+            command_of(*files), stdout=output, stderr=output, env=os.environ | environment, timeout=600, check=False
+        )
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_job_makes_on_a_cluster_what_it_makes_here(name: str, ran: Ran) -> None:
+    calm, on_the_cluster = ran.places[name]
+
+    assert [failure_in(place.work) for place in ran.places[name]] == ["", ""]
+    assert campaign.differences(COMPARED[name], calm, on_the_cluster) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("name", egi.CASES)
+def test_a_job_makes_on_a_cluster_what_its_oracle_says(name: str, ran: Ran) -> None:
+    assert failure_in(ran.folder / name / "work") == ""
+    assert egi.wrong_of(egi.CASES[name], ran.folder / name, ran.database, ran.messages[name]) == ""
+
+
+def test_jobs_on_archives_run_on_a_cluster(spark_cluster: SparkCluster, garden: Garden, tmp_path: Path) -> None:
+    garden.topic("plants", numbered(MANY))
+    path = str(tmp_path / "archive")
+    month = datetime.fromtimestamp(garden.served.clock.wall() / 1000, UTC).strftime("%Y-%m")
+    schema = tmp_path / "number.json"
+    schema.write_text('{"type": "number", "minimum": 7}')
+    jobs: Mapping[str, Mapping[str, Any]] = {
+        "archive:JOB": {"path": path},
+        "archive:CHECK": {"archive": path},
+        "metrics:JOB": {"archive": path, "month": month},
+        "replay:JOB": {"archive": path, "topic": f"{garden.name}/plants", "to": "again", "create_topics": True},
+        "schema_check:JOB": {"archive": path, "file": str(schema)},
+    }
+    settings = on_cluster(spark_cluster, seed=0).settings
+    files = [garden.tell(tmp_path / job, job, options, settings) for job, options in jobs.items()]
+
+    _drive_all(files, tmp_path / "log", {})
+
+    failures = {job: failure for job in jobs if (failure := failure_in(tmp_path / job))}
+    assert list(failures) == ["schema_check:JOB"], failures
+    assert f"7 of {MANY} messages would be refused" in failures["schema_check:JOB"]
+    assert by_duckdb(path, f"SELECT {OFFSETS} FROM rows") == [(MANY, MANY, 0, MANY - 1)]
+    assert by_duckdb(tmp_path / "metrics:JOB" / "results" / "usage", "SELECT sum(messages) FROM rows") == [(MANY,)]
+    again = garden.client.call(wire.read_topic(garden.name, "again", most=MANY))
+    assert [each.payload() for each in again] == [b"%d" % number for number in range(MANY)]
+
+
+COUNT, SITES = 1200, 3
+
+
+def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Path) -> None:
+    garden.topic("in", [Message(b"%d" % number, {"site": str(number % SITES)}) for number in range(COUNT)])
+    options = {
+        "topics": ["in"],
+        "rules": [{"attribute": "site", "to": ["SITE_{site}"]}],
+        "create_topics": True,
+        "batch_messages": COUNT // 3,
+    }
+    work = tmp_path / "work"
+
+    with killing(tmp_path / "cluster", seed=1, workers=2) as kills:
+        killed = run_through_kills(
+            command_of(garden.tell(work, "republish:JOB", options, kills.settings)),
+            kills=1,
+            working=batch_begins(work / "checkpoint"),
+            log=tmp_path / "log",
+            spread=0.5,
+            others=kills.each,
+        )
+
+    assert (killed.kills, kills.workers) == (1, 1)
+    assert any("has ended" in line for line in kills.said)
+    for site in range(SITES):
+        messages = garden.client.call(wire.read_topic(garden.name, f"SITE_{site}", most=COUNT))
+        assert [int(each.payload()) for each in messages] == list(range(site, COUNT, SITES))
+
+
+def test_an_archive_on_a_cluster_is_under_kills_what_it_is_here(tmp_path: Path) -> None:
+    # All other jobs: make faults-pipeline CLUSTER=--cluster
+    with live_service(tmp_path / "data") as service, killing(tmp_path / "cluster", seed=2) as kills:
+        _, different = campaign.run_case(campaign.CASES["archive"](2), service, tmp_path / "archive", 1, 2, kills)
+
+    assert different == []
+    assert kills.executors

@@ -1,20 +1,27 @@
-"""Runs on Spark, in this process, over a real service."""
+"""Runs on Spark over a real service, in this process and in one of their own."""
 
+import contextlib
 import json
+import os
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
 from ams.client import Message
-from ams.client.errors import NotFound
+from ams.pipeline.checkpoint import SPARK_LOG, read_standing
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.errors import DataLoss, StaleCheckpoint, WrongTable
+from ams.pipeline.errors import DataLoss, WrongTable
 from ams.pipeline.running import Run, Stopped
 from tests.pipeline.conftest import Runs
 from tests.pipeline.garden import Garden, numbered
+from tests.support.waiting import wait_until
 
 PLAN = """\
 source: {topic: walls, max_messages: 6}
@@ -130,25 +137,6 @@ def test_items_of_a_list_become_rows_of_their_own_and_a_few_can_be_looked_at(
 
 
 @pytest.mark.long
-def test_a_batch_that_was_left_too_long_ago_is_not_published(runs: Runs, garden: Garden) -> None:
-    garden.topic("plants", numbered(2))
-    garden.topic("out")
-    garden.subscription("reader", "out")
-    copy = "source: {topic: plants}\nsink: {topic: out, data: data, key_window: 2000}\n"
-    runs.do(copy)
-    entry = runs.work / "checkpoint/offsets/0"
-    version, told, *rest = entry.read_text().split("\n")
-    told = json.dumps(json.loads(told) | {"batchTimestampMs": 0})
-    entry.write_text("\n".join([version, told, *rest]))
-    for each in ("offsets/.0.crc", "commits/0", "commits/.0.crc"):
-        (runs.work / "checkpoint" / each).unlink()
-
-    with pytest.raises(StaleCheckpoint, match=r"batch 0 of .*keyWindow is 0:33:20"):
-        runs.do(copy)
-    assert garden.client.project(garden.name).subscription("reader").offsets().max == 2
-
-
-@pytest.mark.long
 def test_a_run_that_is_told_to_stop_ends_behind_its_batch_and_the_next_goes_on(runs: Runs) -> None:
     runs.garden.topic("plants", numbered(5))
 
@@ -184,34 +172,6 @@ def test_a_table_that_is_gone_is_not_begun_anew(runs: Runs) -> None:
         runs.do(copy)
 
 
-def failing(error: Exception) -> Callable[[DataFrame, int], None]:
-    def handle(batch: DataFrame, number: int) -> None:
-        raise error
-
-    return handle
-
-
-@pytest.mark.long
-def test_what_ends_a_run_is_its_root_cause(runs: Runs) -> None:
-    runs.garden.topic("plants", numbered(1))
-    run = runs.begin()
-
-    with pytest.raises(NotFound, match="Topic"):
-        run.topic("nowhere")
-    with pytest.raises(WrongTable, match="other columns"):
-        run.stream(run.topic("plants"), failing(WrongTable("other columns")))
-    with pytest.raises(ZeroDivisionError):
-        run.stream(run.topic("plants"), failing(ZeroDivisionError("a fault")))
-
-
-@pytest.mark.long
-def test_the_topics_of_the_project_are_known(runs: Runs) -> None:
-    runs.garden.topic("plants")
-    runs.garden.topic("animals")
-
-    assert sorted(runs.begin().topics()) == ["animals", "plants"]
-
-
 @pytest.mark.long
 def test_lost_messages_end_a_run_unless_it_is_told_to_skip_them(runs: Runs, garden: Garden) -> None:
     garden.topic("walls", numbered(3))
@@ -233,3 +193,71 @@ def test_lost_messages_end_a_run_unless_it_is_told_to_skip_them(runs: Runs, gard
     told.stream(told.topic("walls"), keep)
 
     assert offsets == [0, 1, 2, 7, 8]
+
+
+SECONDS = 240
+"""A start of Spark, on a busy machine."""
+DEFINITION = """\
+source: {topic: plants}
+steps: [{derive: {text: cast(data as string)}}]
+sink: {table: plants}
+"""
+
+
+@contextlib.contextmanager
+def running(garden: Garden, folder: Path, *flags: str, group: bool = False) -> Iterator["subprocess.Popen[str]"]:
+    """Run the definition in `w`, with a process group of its own or in that of this process."""
+    (folder / "plants.yaml").write_text(DEFINITION)
+
+    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "plants.yaml", "--work", "w", *flags]
+    with subprocess.Popen(
+        command, cwd=folder, env=garden.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=group,
+    ) as run:  # fmt: skip
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_path: Path) -> None:
+    with running(garden, tmp_path, "--memory", "much") as run:
+        _, err = run.communicate(timeout=SECONDS)
+
+    assert (run.returncode, err) == (1, f"ams: Spark did not start; {tmp_path}/w/spark.log says why\n")
+    assert "much" in (tmp_path / "w" / "spark.log").read_text()
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_sigterm_for_the_whole_process_group_is_an_interruption_and_no_fault(garden: Garden, tmp_path: Path) -> None:
+    """As `timeout` and systemd send it: Java gets it too, here while it starts."""
+    with running(garden, tmp_path, "--every", "1s", group=True) as run:
+        wait_until((tmp_path / "w" / SPARK_LOG).exists, SECONDS, process=run)
+        os.killpg(run.pid, signal.SIGTERM)
+        out, err = run.communicate(timeout=SECONDS)
+
+    assert (run.returncode, out) == (130, "")
+    assert err == (
+        "ams: plants was ended together with its Spark: what is done stays done, the next run goes on behind it\n"
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_sigterm_ends_a_run_that_goes_on_with_one_line_and_the_token_is_nowhere(garden: Garden, tmp_path: Path) -> None:
+    garden.topic("plants", numbered(3))
+    with running(garden, tmp_path, "--every", "1s") as run:
+        wait_until(lambda: read_standing(tmp_path / "w"), SECONDS, process=run)
+        run.send_signal(signal.SIGTERM)
+        out, err = run.communicate(timeout=SECONDS)
+
+    assert run.returncode == 0, err
+    assert out.startswith("plants: messages 3 records 3 broken 0 batches 1 seconds ")
+    assert err.splitlines()[-1] == "SIGTERM: ending after the batch at work; once more ends at once"
+    assert len(err.splitlines()) < 5
+    kept = [file.read_bytes() for file in (tmp_path / "w").rglob("*") if file.is_file()]
+    assert kept
+    assert garden.served.token.encode() not in b"".join([*kept, out.encode(), err.encode()])

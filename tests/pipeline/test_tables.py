@@ -1,24 +1,33 @@
-"""Tables by Spark: what tasks write, what is read back, and what other programs find."""
+"""Tables of Spark and of PostgreSQL, read back and found by other programs."""
 
-import datetime
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
+from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
+from ams.pipeline.postgres import address, check_table, connected, upsert
 from ams.pipeline.tables import Table, count, listed, rows_of
-from ams.tables.errors import WrongTable
+from ams.storage.postgresql import conninfo
 from tests.pipeline.delta import by_duckdb, files_of
 
 SCHEMA = StructType().add("day", "date").add("site", "string").add("n", "long").add("seen", "timestamp")
 QUERY = "1f0c9a7e-0000-0000-0000-000000000000"
-AT = datetime.datetime(2024, 3, 5, 10, 20, 30, 123000, tzinfo=datetime.UTC)
+AT = datetime(2024, 3, 5, 10, 20, 30, 123000, tzinfo=UTC)
 Row = tuple[int, str | None, int]
 
 
 def rows(spark: SparkSession, *wanted: Row) -> DataFrame:
-    return spark.createDataFrame([(datetime.date(2024, 3, day), site, n, AT) for day, site, n in wanted], SCHEMA)
+    return spark.createDataFrame([(date(2024, 3, day), site, n, AT) for day, site, n in wanted], SCHEMA)
 
 
 def read(frame: DataFrame) -> list[Row]:
@@ -51,23 +60,6 @@ def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -
     assert sorted((file.batch, file.rows) for file in table.files()) == [(0, 1), (1, 3)]
 
 
-@pytest.mark.long
-def test_a_crowded_partition_is_merged(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.tables.upkeep._CROWDED", 1)
-    table = Table(spark, str(tmp_path / "table"), SCHEMA, ("day",))
-
-    for number in range(3):
-        table.append(rows(spark, (5, "a", number), (6 + number, "b", number)), number, QUERY)
-
-    assert sorted((file.partition["day"], file.batch, file.rows) for file in table.files()) == [
-        ("2024-03-05", 2, 3),
-        ("2024-03-06", 0, 1),
-        ("2024-03-07", 1, 1),
-        ("2024-03-08", 2, 1),
-    ]
-    assert by_duckdb(tmp_path / "table", "SELECT count(*) FROM rows") == [(6,)]
-
-
 def test_results_are_replaced_partition_by_partition_in_one_step(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "result"
     result = Table(spark, str(root), SCHEMA, ("day",), order="n")
@@ -84,27 +76,6 @@ def test_results_are_replaced_partition_by_partition_in_one_step(spark: SparkSes
 
 
 @pytest.mark.long
-def test_a_result_without_partitions_is_replaced_by_nothing_too(spark: SparkSession, tmp_path: Path) -> None:
-    result = Table(spark, str(tmp_path / "result"), SCHEMA)
-    result.replace(rows(spark, (5, "a", 2)))
-
-    result.replace(rows(spark))
-
-    assert (result.read().collect(), listed(tmp_path / "result"), listed(tmp_path / "none")) == ([], [], [])
-
-
-@pytest.mark.long
-def test_a_table_may_be_read_while_it_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
-    result = Table(spark, str(tmp_path / "result"), SCHEMA)
-    result.replace(rows(spark, (5, "a", 2)))
-    before = result.read()
-
-    result.replace(before.unionByName(rows(spark, (5, "b", 3))))
-
-    assert (read(before), read(result.read())) == ([(5, "a", 2)], [(5, "a", 2), (5, "b", 3)])
-
-
-@pytest.mark.long
 def test_every_kind_of_column_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     parts = ArrayType(StructType().add("at", "timestamp").add("n", "long"))
     schema = StructType().add("data", "binary").add("share", "double").add("exact", "decimal(12,3)")
@@ -118,12 +89,100 @@ def test_every_kind_of_column_comes_back_as_it_was(spark: SparkSession, tmp_path
     assert rows_of(spark, tmp_path / "table").schema.simpleString() == schema.simpleString()
 
 
-@pytest.mark.long
-def test_an_address_of_a_file_is_a_path_and_others_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    Table(spark, f"file://{tmp_path}/table", SCHEMA).append(rows(spark, (5, "a", 1)), 0, QUERY)
+TABLE = """
+    CREATE TABLE sums (
+        site text, year int, hours double precision, at timestamptz, told jsonb, names text[], kept text DEFAULT 'ours',
+        PRIMARY KEY (site, year)
+    )
+"""
+COLUMNS = "site string, year int, hours double, at timestamp, told struct<a: int>, names array<string>"
+TEN = datetime(2024, 3, 5, 10, tzinfo=UTC)
 
-    assert count(tmp_path / "table") == 1
-    with pytest.raises(WrongTable, match="hdfs"):
-        Table(spark, "hdfs://names/table", SCHEMA).append(rows(spark, (5, "a", 1)), 0, QUERY)
-    with pytest.raises(WrongTable, match="is no table"):
-        rows_of(spark, tmp_path / "none")
+
+@pytest.fixture
+def table(postgres_url: str) -> Iterator["psycopg.Connection[Any]"]:
+    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute(TABLE)
+        connection.execute("SET timezone = 'UTC'")
+        yield connection
+
+
+@pytest.mark.long
+def test_rows_take_the_place_of_older_rows_of_their_key(
+    spark: SparkSession, postgres_url: str, table: "psycopg.Connection[Any]"
+) -> None:
+    to = conninfo(postgres_url)
+    rows: list[Any] = [
+        ("A", 2024, 1.5, TEN, {"a": 1}, ["x"]),
+        ("B", 2024, None, TEN.replace(hour=9), {"a": None}, None),
+    ]
+    later = TEN.replace(hour=11)
+
+    first = upsert(spark.createDataFrame(rows, COLUMNS), to, "sums", ["site", "year"])
+    again = upsert(spark.createDataFrame(rows, COLUMNS), to, "public.sums", ["year", "site"])
+    changed = [
+        ("A", 2024, 9.0, TEN, None, ["y"]),
+        ("A", 2024, 2.0, later, None, ["x"]),
+        ("B", 2024, 7.0, TEN.replace(hour=8), None, None),
+    ]
+    newer = upsert(spark.createDataFrame(changed, COLUMNS), to, "sums", ["site", "year"], newer=["at"])
+
+    assert (first, again, newer) == (2, 0, 1)
+    assert table.execute("SELECT * FROM sums ORDER BY site").fetchall() == [
+        ("A", 2024, 2.0, later, None, ["x"], "ours"),
+        ("B", 2024, None, TEN.replace(hour=9), {"a": None}, None, "ours"),
+    ]
+    doubled = spark.createDataFrame([changed[0], changed[1]], COLUMNS)
+    with pytest.raises(Exception, match="table sums cannot be written: .*a second time"):
+        upsert(doubled, to, "sums", ["site", "year"])
+    keys = spark.createDataFrame([("A", 2024), ("C", 2024)], "site string, year int")
+    assert upsert(keys, to, "sums", ["site", "year"]) == 1
+
+
+def test_a_table_that_does_not_fit_is_told_and_left_alone(postgres_url: str, table: "psycopg.Connection[Any]") -> None:
+    with pytest.raises(WrongTable, match="there is no table nowhere"):
+        check_table(table, "nowhere", ["site"], ["site"])
+    with pytest.raises(WrongTable, match="table sums has no column month, week"):
+        check_table(table, "sums", ["site", "month", "week"], ["site"])
+    with pytest.raises(WrongTable, match=r"no primary key or unique index of \(site\)"):
+        check_table(table, "sums", ["site"], ["site"])
+    table.execute("CREATE UNIQUE INDEX part ON sums (site) WHERE year > 2000")
+    with pytest.raises(WrongTable, match="no primary key or unique index"):
+        check_table(table, "sums", ["site"], ["site"])
+    table.execute("CREATE UNIQUE INDEX own ON sums (site) INCLUDE (hours)")
+    check_table(table, "sums", ["site"], ["site"])
+
+
+def test_the_address_comes_from_the_option_or_the_environment() -> None:
+    said = address("", {"AMS_PIPELINE_DATABASE": "postgresql://me:secret@db.example/portal"})
+
+    assert "host=db.example" in said
+    assert "user=you" in address("postgresql://you@db.example/portal", {})
+    with pytest.raises(WrongOption, match="option database: not a PostgreSQL URL"):
+        address("https://db.example", {})
+    with pytest.raises(WrongOption, match="leave the password out") as wrong:
+        address("postgresql://me:secret@db.example/portal", {})
+    assert "secret" not in str(wrong.value)
+
+
+def test_a_database_that_is_away_is_waited_for_and_then_told_and_one_that_refuses_us_at_once(postgres_url: str) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"host=127.0.0.1 port={taken.getsockname()[1]} dbname=x connect_timeout=2"
+        with pytest.raises(PipelineError, match="the database cannot be used: .*refused"), connected(nobody, 0.5):
+            pass
+    nowhere = make_conninfo(postgres_url, dbname="not_there")
+    with pytest.raises(PipelineError, match="the database cannot be used: .*does not exist"), connected(nowhere, 3600):
+        pass
+
+
+def test_a_database_that_comes_back_is_used(postgres_url: str) -> None:
+    to = make_conninfo(postgres_url)
+    with closing(psycopg.connect(make_conninfo(to, dbname="postgres"), autocommit=True)) as server:
+        name = f'DATABASE "{conninfo_to_dict(to)["dbname"]}"'
+        server.execute(f"ALTER {name} ALLOW_CONNECTIONS false")
+        opened = threading.Timer(0.5, server.execute, [f"ALTER {name} ALLOW_CONNECTIONS true"])
+        opened.start()
+        with connected(to, 20) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        opened.join()

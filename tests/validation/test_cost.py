@@ -1,15 +1,24 @@
-"""What is counted is never less than what is done, unusual numbers are stopped, and violations hold little memory."""
+"""Costs of checks are counted beforehand, and long checks run in processes that hold up nobody."""
 
+import asyncio
 import json
-import time
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
-from ams.core.errors import InvalidInput
-from ams.validation.cost import ENDLESS, INLINE, LARGE, Budget, Effort, Extent, Loads, TooMuch, Watch, extent, looks_of
+from ams.core.errors import InvalidInput, Overloaded
+from ams.core.messages import message
+from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Checker, Piece, Refusal, Task
+from ams.validation.cost import ENDLESS, INLINE, LARGE, Budget, Effort, Extent, Loads, TooMuch, Watch, looks_of
 from ams.validation.json_schema import JsonSchema
+from ams.validation.long_checks import MAX_WAITING, LongChecks
 from ams.validation.references import References
+from ams.workers import Pool
+from tests.support.waiting import wait_until_async
 
 MYSELF = {"$ref": "#"}
 LISTS = {"type": "array", "items": MYSELF}
@@ -64,11 +73,6 @@ def test_a_chain_too_long_to_be_followed_is_endless(times: int) -> None:
     chain = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}] * times} for n in range(5000 // times)}
 
     assert looks({"definitions": chain, "$ref": "#/definitions/d0"}, 0) == ENDLESS
-
-
-def test_a_document_is_measured() -> None:
-    assert extent(1) == (1, 1)
-    assert extent({"a": [1, 2], "b": {}}) == (5, 3)
 
 
 USUAL = {
@@ -139,16 +143,6 @@ def test_violations_hold_little_memory(schema: dict[str, Any], document: object,
     assert check(schema, document, Budget()) == f"Message 0 data is not valid,{told}"
 
 
-def test_names_and_readings_are_those_of_the_deepest_way() -> None:
-    schema = {"required": ["a", "b"], "properties": {"a": {"minLength": 1, "format": "regex"}, "b": {"maxLength": 2}}}
-
-    load = Loads(schema).of(Extent(100, 3, 1, 2))
-
-    assert load.weights[:4] == (2, 4, 0, 41)
-    assert load.violations == 3 * 2 + 1 * 4
-    assert load.work == load.violations + 41 * 100 // 4
-
-
 @pytest.mark.usefixtures("frozen_thread_time")
 @pytest.mark.parametrize(
     ("schema", "document"),
@@ -210,26 +204,135 @@ def test_the_size_of_what_is_within_some_work_is_that_of_the_worst_document() ->
     assert Loads({"multipleOf": 0.1}).size_within(INLINE, 8) < INLINE // 400
 
 
-def test_everything_is_counted_when_a_schema_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A count of a large schema takes long, and a check is where others wait."""
-    loads = Loads({"items": MYSELF, "properties": {"a": MYSELF, "b": {"pattern": "x"}}})
-    monkeypatch.setattr(Effort, "at", lambda *_: pytest.fail("counted again"))
-
-    assert [loads.of(Extent(9, 9, 9, depth)).weights.looks for depth in (4, 5, 16, 64, 90)] == [9, 17, 33, 129, 129]
+ENDLESS_SCHEMA = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}
+"""Every look is at all of a text."""
+LONG_TEXT = json.dumps(["".join(random.Random(1).choices("ab", k=100_000)) + "a" * 61 + "c"] * 10).encode()
+"""It is allowed, after many seconds."""
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        pytest.param(MYSELF, marks=pytest.mark.long, id="references"),
-        pytest.param({"allOf": [MYSELF]}, marks=pytest.mark.long, id="all of"),
-        pytest.param({"anyOf": [{"items": MYSELF}, MYSELF]}, id="any of"),
-    ],
-)
-def test_a_count_itself_does_not_take_long(part: dict[str, Any]) -> None:
-    """Each of thousands of members stands for the whole, which has thousands of members."""
-    began = time.thread_time()
+def task(schema: dict[str, Any], *pieces: Piece, every: bool = True) -> Task:
+    return Task("json", json.dumps(schema), None, pieces, every)
 
-    Loads({"properties": {f"p{number}": part for number in range(5000)}})
 
-    assert time.thread_time() - began < 20
+def payloads(*documents: object) -> Sequence[Piece]:
+    return [Piece(number, PAYLOAD, json.dumps(document).encode()) for number, document in enumerate(documents)]
+
+
+NUMBERS = task({"type": "number"}, *payloads(1, "a", 2, "b"))
+SLOW = task(ENDLESS_SCHEMA, Piece(0, PAYLOAD, LONG_TEXT))
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    made = Pool(2)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def checks(pool: Pool) -> LongChecks:
+    return LongChecks(pool, 60)
+
+
+@pytest.fixture
+async def impatient(pool: Pool, checks: LongChecks) -> LongChecks:
+    """Checks that are given up soon, in processes that have begun before."""
+    await checks.check("P", NUMBERS)
+    return LongChecks(pool, 0.5)
+
+
+async def test_every_refused_piece_is_told_or_the_first(checks: LongChecks) -> None:
+    said = "data is not valid,(root): Invalid type. Expected: number, given: string"
+
+    first, third = (Refusal(number, f"Message {number} {said}") for number in (1, 3))
+
+    assert await checks.check("P", NUMBERS) == [first, third]
+    assert await checks.check("P", task({"type": "number"}, *NUMBERS.pieces, every=False)) == [first]
+
+
+async def test_all_forms_of_pieces_are_checked() -> None:
+    whole = message("MQ==", {"site": "x"})
+    pieces = [Piece(0, DATA, b"MQ=="), Piece(1, PAYLOAD, b"1"), Piece(2, MESSAGE, whole.fragment)]
+    attributes = json.dumps({"required": ["site"], "closed": True})
+
+    assert Checker().check(Task("json", '{"type":"number"}', attributes, pieces, True)) == []
+    assert Checker().check(Task("json", None, '{"closed":true}', pieces, True)) == [
+        Refusal(2, "Message 2 attributes are not valid,site: is not allowed")
+    ]
+
+
+async def test_what_takes_too_long_is_refused_and_holds_up_nobody(checks: LongChecks, impatient: LongChecks) -> None:
+    checking = asyncio.ensure_future(impatient.check("P", SLOW))
+    turns = 0
+    while not checking.done():
+        turns += 1
+        await asyncio.sleep(0.001)
+
+    with pytest.raises(InvalidInput) as refused:
+        await checking
+    assert refused.value.message == "Message 0 takes too long or too much memory to check against the schema"
+    assert turns > 10, "the event loop went on meanwhile"
+    assert len(await checks.check("P", NUMBERS)) == 2
+
+
+async def test_several_messages_are_named_by_the_first_and_the_last(impatient: LongChecks) -> None:
+    pieces = [Piece(number, PAYLOAD, LONG_TEXT) for number in (3, 4, 5)]
+
+    with pytest.raises(InvalidInput, match="^Messages 3 to 5 take too long "):
+        await impatient.check("P", task(ENDLESS_SCHEMA, *pieces))
+
+
+async def test_who_leaves_ends_the_check(checks: LongChecks) -> None:
+    await checks.check("P", NUMBERS)
+    first = asyncio.ensure_future(checks.check("P", SLOW))
+    await asyncio.sleep(0.01)
+
+    first.cancel()
+
+    assert len(await checks.check("Q", NUMBERS)) == 2
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_a_project_with_many_tasks_waits_for_itself(checks: LongChecks) -> None:
+    order: list[str] = []
+
+    async def ask(project: str) -> None:
+        await checks.check(project, NUMBERS)
+        order.append(project)
+
+    outcomes = await asyncio.gather(*(ask(each) for each in "P" * (MAX_WAITING + 2) + "Q"), return_exceptions=True)
+
+    assert [type(each) for each in outcomes if each] == [Overloaded]
+    assert order.index("Q") <= 1
+
+
+async def test_a_process_that_was_ended_is_begun_again(checks: LongChecks) -> None:
+    others = _children()
+    await checks.check("P", NUMBERS)
+    (worker,) = _children() - others
+    os.kill(worker, signal.SIGKILL)
+    await wait_until_async(lambda: worker not in _children())
+
+    assert len(await checks.check("P", NUMBERS)) == 2
+
+
+async def test_a_stop_ends_what_is_under_way(pool: Pool) -> None:
+    checks, others = LongChecks(pool, 60), _children()
+    await checks.check("P", NUMBERS)
+    first = asyncio.ensure_future(checks.check("P", SLOW))
+    await asyncio.sleep(0.01)
+
+    await pool.close()
+
+    with pytest.raises(Overloaded, match="^The service is stopping$"):
+        await first
+    with pytest.raises(Overloaded, match="^The service is stopping$"):
+        await checks.check("P", NUMBERS)
+    assert _children() <= others
+
+
+def _children() -> set[int]:
+    """Return the processes this one began, those of other tests' services among them."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        return {int(each) for each in children.read().split()}

@@ -1,16 +1,22 @@
-"""Payloads in JSON: the texts of contract 15.3 that the contract's table of rows does not show, and the bounds."""
+"""Schemas of JSON payloads and of attributes: texts of contract 15.3, references and bounds."""
 
 import json
+import socket
 from collections.abc import Callable
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import INLINE, LARGE, Budget, Watch
+from ams.core.messages import message
+from ams.validation import compile_schema
+from ams.validation.compiled import AttributeRules, decoded
+from ams.validation.cost import INLINE, LARGE, Budget, TooMuch, Watch
 from ams.validation.json_schema import JsonSchema
+from ams.validation.references import NOWHERE, References
 
 MYSELF = {"$ref": "#"}
 
@@ -66,16 +72,14 @@ def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], 
 
 def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
     long = text({"additionalProperties": False}, {"x" * 10_000: 1})
-    many = text({"items": {"type": "string"}}, list(range(500)))
+    many, very_many = (text({"items": {"type": "string"}}, list(range(count))) for count in (500, 50_000))
+    wide = {"items": {"anyOf": [{"const": number} for number in range(5000)]}}
 
     assert len(long) < 300
     assert many.endswith("20)19: Invalid type. Expected: string, given: integer.")
-
-
-def test_of_a_large_document_only_the_first_violation_is_told() -> None:
-    told = text({"items": {"type": "string"}}, list(range(50_000)))
-
-    assert told == "0: Invalid type. Expected: string, given: integer"
+    assert very_many == "0: Invalid type. Expected: string, given: integer"
+    assert text(wide, [-1] * 15) == "0: Must validate at least one schema (anyOf)"
+    assert text(wide, [-1] * 2000) == "(root): Does not match the schema"
 
 
 @pytest.mark.parametrize(
@@ -149,13 +153,6 @@ def test_a_schema_of_json_schemas_is_no_trouble() -> None:
 def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
         JsonSchema(schema)
-
-
-def test_where_all_violations_would_take_long_less_is_told() -> None:
-    wide = {"items": {"anyOf": [{"const": number} for number in range(5000)]}}
-
-    assert text(wide, [-1] * 15) == "0: Must validate at least one schema (anyOf)"
-    assert text(wide, [-1] * 2000) == "(root): Does not match the schema"
 
 
 def test_a_document_is_not_followed_for_ever() -> None:
@@ -236,10 +233,6 @@ def test_a_format_is_asserted_in_every_draft(draft: str | None, name: str, good:
     assert not allows(schema, bad)
 
 
-def test_a_format_that_nobody_knows_says_nothing() -> None:
-    assert allows({"format": "color"}, "not at all")
-
-
 SCALARS: st.SearchStrategy[Any] = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
 )
@@ -302,3 +295,234 @@ def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
     documents = [b" " * (LARGE // 4 - 2) + b"{}"] * 100
 
     assert JsonSchema({}).allowed(documents, Watch(0)) == 4
+
+
+DOUBLINGS = 60
+"""A schema that looks 2^60 times would keep the service busy for longer than anybody lives."""
+
+
+def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, Any]:
+    chain = {name.format(n): {"allOf": [{"$ref": path.format(n + 1)}] * 2} for n in range(DOUBLINGS)}
+    return {**chain, name.format(DOUBLINGS): {"minProperties": 0}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "https://schemas.example/a.json#/b"},
+        {"$ref": "file:///etc/hostname"},
+        {"$id": "http://schemas.example/", "properties": {"a": {"$ref": "b.json"}}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": "http://schemas.example/a.json"},
+        {"allOf": [{"$ref": "http://a.example/x"}]},
+        {"$ref": "#name"},
+        {"$ref": "?"},
+        {"$ref": 1},
+        {"$ref": "x#/definitions/a"},
+        {"properties": {"a": {"$ref": ""}}},
+    ],
+)
+def test_a_reference_that_is_no_path_is_refused_without_a_connection(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *place: pytest.fail(f"asked for {place}"))
+
+    with pytest.raises(InvalidInput, match='^[$]ref must lead within the schema, as "#/definitions/site" does: '):
+        JsonSchema(schema)
+
+
+@pytest.mark.parametrize("key", ["$id", "id", "$schema"])
+@pytest.mark.parametrize("place", ["properties", "definitions", "anything"])
+def test_a_part_may_have_no_name_of_its_own(key: str, place: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        JsonSchema({place: {"a": {key: "http://a.example/x"}}})
+
+    assert refused.value.message == f"{key} is allowed at the root of a schema only: http://a.example/x"
+
+
+@pytest.mark.parametrize("key", ["$id", "id"])
+@pytest.mark.parametrize("name", ["http://[", "http://a:99999999/", "http://:1/", "a b", "\n", 1, None])
+def test_a_root_has_a_good_name_or_none(key: str, name: object) -> None:
+    with pytest.raises(InvalidInput, match=r"^[$]?id must be a URI: "):
+        JsonSchema({key: name})
+
+
+@pytest.mark.parametrize("name", ["http://a.example/s", "urn:uuid:1", "#", "//", "site.json", "http://[::1]:80/é"])
+def test_a_name_of_the_root_changes_nothing(name: str) -> None:
+    schema = JsonSchema({"$id": name, "items": {"$ref": "#/definitions/n"}, "definitions": {"n": {"type": "null"}}})
+
+    schema.check(0, b"[null]", Budget())
+    with pytest.raises(InvalidInput):
+        schema.check(0, b"[1]", Budget())
+
+
+def test_what_is_only_compared_and_what_users_name_so_is_no_name() -> None:
+    data = {"$id": "http://[", "$ref": "http://a.example/"}
+
+    JsonSchema({"enum": [data], "const": data, "default": data, "examples": [data]})
+    JsonSchema({"properties": {"id": {"type": "string"}, "$id": {}, "default": {"type": "string"}}})
+
+
+@pytest.mark.parametrize("path", ["#/enum/0", "#/properties/a/default", "#/definitions"])
+def test_a_reference_leads_to_a_schema(path: str) -> None:
+    schema = {
+        "enum": [{"$ref": "http://a.example/"}],
+        "properties": {"a": {"default": {}}},
+        "items": {"$ref": path},
+        "definitions": {"enum": {}},
+    }
+
+    with pytest.raises(InvalidInput, match="^[$]ref must lead to a schema: "):
+        JsonSchema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"$ref": "#/definitions/z0"}], "definitions": doubling()},
+        {
+            "allOf": [{"$ref": "http://a.example/x"}],
+            "definitions": {"z0": {}, "A": {"$id": "http://a.example/x", "definitions": doubling()}},
+        },
+        {
+            "allOf": [{"$ref": "#/definitions/z%2F0"}],
+            "definitions": {**doubling("z/{}", "#/definitions/z%2F{}"), "z": {str(n): {} for n in range(61)}},
+        },
+        {"allOf": [{"$ref": "http://a.example/0"}], "default": [{"$id": "http://a.example/0"}]},
+    ],
+    ids=["plain", "name", "escaped slash", "decoy"],
+)
+def test_work_cannot_be_hidden(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="too often|allowed at the root|must lead within"):
+        JsonSchema(schema)
+
+
+@pytest.mark.parametrize("step", ["a%2Fb", "a~1b", "a%7E1b", "%61~1b", "~0", "~01", "%7E0", "a%252Fb", "é", "%C3%A9"])
+def test_a_path_is_read_as_the_engine_reads_it(step: str) -> None:
+    named = {name: {"const": name} for name in ("a/b", "a", "~", "~1", "a%2Fb", "a~1b", "é", "%61/b")}
+    reference = f"#/definitions/{step}"
+    target = References({"definitions": named}).target(reference)
+    try:
+        engine = jsonschema_rs.Draft7Validator({"$ref": reference, "definitions": named})
+    except jsonschema_rs.ValidationError:
+        return  # no reference for the engine: refused when a schema is made
+
+    assert target is not NOWHERE
+    assert [name for name in named if engine.is_valid(name)] == [target["const"]]
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"not": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"title": "x" * 300_000}, "Schema is too large: at most 262144 bytes of JSON"),
+        (deep(70), "Schema is nested too deeply: at most 64 levels"),
+        (deep(5000), "Schema is nested too deeply: at most 64 levels"),
+        ({"anyOf": [{"pattern": str(n)} for n in range(31)]}, "Schema has too many patterns: at most 30"),
+        ({"patternProperties": {str(n): {} for n in range(31)}}, "Schema has too many patterns: at most 30"),
+    ],
+    ids=["large", "deep", "very deep", "patterns", "patterns of names"],
+)
+@pytest.mark.parametrize("kind", ["json", "avro"])
+def test_a_schema_over_its_limits_is_refused(kind: str, schema: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        compile_schema(kind, schema, None)
+
+    assert refused.value.message == told
+
+
+def test_a_schema_at_its_limits_is_compiled_and_a_part_that_is_missing_allows_anything() -> None:
+    compile_schema("json", deep(60), None)
+    compile_schema("json", {"anyOf": [{"pattern": "^a{1,200}$"} for _ in range(30)]}, None)
+    compile_schema("json", None, None).check(0, message("eA==", {"k": "v"}), Budget())
+    with pytest.raises(InvalidInput, match="^Schema has too many patterns: at most 30$"):
+        compile_schema("json", None, {"patterns": {str(n): "a" for n in range(31)}})
+
+
+@pytest.mark.parametrize(
+    ("data", "place"), [("aGk", 3), ("a", 1), ("aG*k", 2), ("====", 4), ("aGk=aGk=", 8), ("\r\nü", 2)]
+)
+def test_15_3_data_that_is_not_base64_is_told_with_its_place(data: str, place: int) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        decoded(4, data)
+
+    told = f"illegal base64 data at input byte {place}"
+    assert refused.value.message == f"Message 4 is not in valid base64 enocding,{told}"
+
+
+TEXT = st.text(max_size=3)
+
+
+def refusal(part: dict[str, Any], attributes: dict[str, str]) -> str:
+    try:
+        AttributeRules(part).check(2, attributes, Budget())
+    except InvalidInput as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("part", "attributes", "told"),
+    [
+        ({"required": ["a"]}, {"a": ""}, ""),
+        ({"required": ["a"]}, {}, "Message 2 attributes are not valid,a: is required"),
+        ({"values": {"a": ["1", "2"]}}, {}, ""),
+        ({"values": {"a": ["1", "2"]}}, {"a": "3"},
+         'Message 2 attributes are not valid,a: must be one of the following: "1", "2"'),
+        ({"patterns": {"a": "b"}}, {"a": "abc"}, ""),
+        ({"patterns": {"a": "^b"}}, {"a": "abc"}, "Message 2 attributes are not valid,a: Does not match pattern '^b'"),
+        ({"closed": False}, {"a": "1"}, ""),
+        ({"closed": True}, {"a": "1"}, "Message 2 attributes are not valid,a: is not allowed"),
+        ({"closed": True, "required": ["a"], "values": {"b": ["1"]}, "patterns": {"c": ""}},
+         {"a": "1", "b": "1", "c": "1"}, ""),
+        ({"required": ["a", "b"]}, {}, "Message 2 attributes are not valid.1)a: is required.2)b: is required."),
+    ],
+)  # fmt: skip
+def test_the_rule_that_is_broken_is_told(part: dict[str, Any], attributes: dict[str, str], told: str) -> None:
+    assert refusal(part, attributes) == told
+
+
+@given(st.lists(TEXT), st.dictionaries(TEXT, st.lists(TEXT)), st.booleans(), st.dictionaries(TEXT, TEXT))
+def test_attributes_pass_exactly_when_every_rule_holds(
+    required: list[str], values: dict[str, list[str]], closed: bool, attributes: dict[str, str]
+) -> None:
+    known = {*required, *values}
+    holds = (
+        all(name in attributes for name in required)
+        and all(attributes[name] in allowed for name, allowed in values.items() if name in attributes)
+        and (not closed or set(attributes) <= known)
+    )
+
+    assert (refusal({"required": required, "values": values, "closed": closed}, attributes) == "") == holds
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"need": []}, {"required": "a"}, {"required": [1]}, {"values": {"a": "b"}}, {"patterns": {"a": 1}},
+     {"patterns": {"a": "("}}, {"patterns": {"a": "(?=b)"}}, {"closed": "true"}, {"required": None}],
+)  # fmt: skip
+def test_a_part_that_is_none_is_refused(part: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="^Schema attributes are not valid: "):
+        AttributeRules(part)
+
+
+def test_a_pattern_of_powers_ends_on_a_long_value() -> None:
+    assert refusal({"patterns": {"a": "^(a+)+$"}}, {"a": "a" * 10_000 + "!"}) != ""
+
+
+def test_what_is_quoted_is_cut() -> None:
+    assert len(refusal({"closed": True}, {"x" * 10_000: ""})) < 300
+
+
+@pytest.mark.usefixtures("frozen_thread_time")
+def test_a_long_text_for_a_pattern_is_over_the_budget() -> None:
+    rules = AttributeRules({"patterns": {"a": "[ab]*a[ab]{60}c"}})
+
+    with pytest.raises(TooMuch):
+        rules.check(0, {"a": "ab" * 10_000}, Budget(INLINE))
+    rules.check(0, {"b": "ab" * 10_000}, Budget(INLINE))

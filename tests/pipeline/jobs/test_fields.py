@@ -1,4 +1,4 @@
-"""Reading JSON payloads field by field."""
+"""Rules that hold for every job, and JSON payloads read field by field."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
+from ams.pipeline.jobs import JOBS, load
+from ams.pipeline.jobs.base import described
 from ams.pipeline.jobs.fields import (
     a_list,
     free_text,
@@ -22,6 +24,17 @@ from ams.pipeline.jobs.fields import (
     utc,
     whole,
 )
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_is_listed_under_its_name_in_a_line_without_a_full_stop(name: str) -> None:
+    job = load(name)
+
+    assert job.name == name
+    assert job.summary[0].isupper()
+    assert not job.summary.endswith(".")
+    # How much is read at once may change from run to run.
+    assert {each.name for each in described(job.options)} & {"batch_messages"} <= job.harmless
 
 
 @pytest.mark.parametrize(
@@ -81,9 +94,6 @@ def test_absent_null_and_empty_texts_are_none() -> None:
     assert [text(record, "a") for record in ({}, {"a": None}, {"a": ""}, {"a": "x"})] == [None, None, None, "x"]
     assert free_text({"a": "x\0y"}, "a") == "x\ufffdy"
     assert a_list({"a": None}, "a") == []
-
-
-NOT_WHOLE = [True, 1.5, "1.5", "seven", "1e3", 2**63, "9" * 30, "²"]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,151 @@
-"""Which messages travel together, and requests side by side."""
+"""Rows become messages, messages requests, and checkpoints too old to go on from are refused."""
 
+import json
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from ams.pipeline.errors import StaleCheckpoint, WrongOption, WrongRow
 from ams.pipeline.sink.requests import Chunk, Chunker, Encoded, Lane, Limits, Sender
+from ams.pipeline.sink.rows import Rows, layout
+from ams.pipeline.sink.writer import local_folder, refuse_stale
+
+TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def _messages(
+    columns: dict[str, Any], topic: str | None = "rain", order_by: tuple[str, ...] = ()
+) -> list[tuple[str, Any]]:
+    batch = pa.RecordBatch.from_pydict({name: _array(name, values) for name, values in columns.items()})
+    kinds = {"data": "binary", "attributes": "map<string,string>", "lane": "int", "offset": "bigint"}
+    schema = _schema(", ".join(f"{name} {kinds.get(name, 'string')}" for name in columns))
+    rows = Rows(layout(schema, topic, order_by), partition=3)
+    return [("/".join(lane), json.loads(message.body)) for lane, message in rows.messages(batch)]
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    return pa.array(values, MAP) if name == "attributes" else pa.array(values)
+
+
+def _schema(text: str) -> StructType:
+    """Return the schema of `name type, name type`; Spark's own reader of such texts needs Java."""
+    pairs = (each.split(" ") for each in text.split(", "))
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "expected"),
+    [
+        ({"data": [b"\x00\xff"], "attributes": [[("a", "ä\n")]]}, "rain", {"data": "AP8=", "attributes": {"a": "ä\n"}}),
+        ({"data": [b""], "attributes": [[("b", "1"), ("c", "2")]]}, "rain", {"attributes": {"b": "1", "c": "2"}}),
+        ({"data": [b"x"], "attributes": [None]}, "rain", {"data": "eA=="}),
+        ({"data": ["ä"]}, "rain", {"data": "w6Q="}),
+        ({"data": [b"1"], "topic": ["other"]}, "rain", {"data": "MQ=="}),
+    ],
+)
+def test_a_row_travels_as_the_service_wants_it(columns: dict[str, Any], topic: str, expected: dict[str, Any]) -> None:
+    assert _messages(columns, topic) == [(f"{topic}/p3", expected)]
+
+
+def test_a_row_may_say_its_topic_and_its_lane() -> None:
+    found = _messages({"data": [b"1", b"2"], "topic": ["a", "b"], "lane": [0, 7]}, topic=None)
+
+    assert [where for where, _ in found] == ["a/l0", "b/l7"]
+
+
+def test_an_ordering_key_travels_where_there_is_one() -> None:
+    found = _messages({"data": [b"1", b"2", b"3"], "ordering_key": ["bed 4", None, ""]})
+
+    assert [message for _, message in found] == [
+        {"data": "MQ==", "orderingKey": "bed 4"}, {"data": "Mg=="}, {"data": "Mw=="},
+    ]  # fmt: skip
+    with pytest.raises(WrongRow, match="^row 0 of partition 3 has an ordering key of more than 1024 bytes$"):
+        _messages({"data": [b"1"], "ordering_key": ["é" * 513]})
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"data": [b"1", None]}, "row 1 of partition 3 has neither data nor attributes"),
+        ({"data": [b"1"], "attributes": [[("a", None)]]}, "has an attribute without a value"),
+        ({"data": [b"1"], "topic": [None]}, "None is no name of a topic"),
+        ({"data": [b"1"], "topic": ["a/b"]}, "'a/b' is no name of a topic"),
+        ({"data": [b"1"], "topic": ["a"], "lane": [None]}, "has no lane"),
+    ],
+)
+def test_a_row_that_is_no_message_is_named(columns: dict[str, Any], said: str) -> None:
+    with pytest.raises(WrongRow, match=said):
+        _messages(columns, topic=None if "topic" in columns else "rain")
+
+
+def test_rows_out_of_their_order_are_refused() -> None:
+    inside = {"data": [b"1", b"2", b"3"], "topic": ["a", "b", "a"], "offset": [5, 1, 5]}
+    assert len(_messages(inside, topic=None, order_by=("offset",))) == 3
+
+    with pytest.raises(WrongRow, match="row 2 of partition 3 comes after a larger one of topic a"):
+        _messages(inside | {"offset": [5, 1, 4]}, topic=None, order_by=("offset",))
+
+
+@pytest.mark.parametrize(
+    ("schema", "topic", "said"),
+    [
+        ("attributes map<string,string>", "t", "option columns: there is no column data"),
+        ("data int", "t", "data is int; it must be binary or string"),
+        (
+            "data string, attributes map<string,int>",
+            "t",
+            "attributes is map<string,int>; it must be map<string,string>",
+        ),
+        ("data string, attribute map<string,string>", "t", "attribute is no part of a message"),
+        ("data string", None, "option topic: is missing; give it, or a column topic"),
+        ("data string, topic int", None, "topic is int; it must be string"),
+        ("data string, lane string", "t", "lane is string; it must be a whole number"),
+    ],
+)
+def test_a_frame_that_cannot_be_published_is_refused(schema: str, topic: str | None, said: str) -> None:
+    with pytest.raises(WrongOption, match=said):
+        layout(_schema(schema), topic)
+
+
+def test_columns_of_what_was_read_are_passed_over() -> None:
+    read = "project string, topic string, offset bigint, message_id string, publish_time timestamp, data binary"
+    layout(_schema(read), "t")
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("time", "there is no column time"), ("attributes", "attributes is map<string,string>, which has no order")],
+)
+def test_rows_are_only_ordered_by_columns_that_have_an_order(column: str, said: str) -> None:
+    with pytest.raises(WrongOption, match=f"orderBy: {said}"):
+        layout(_schema("data string, attributes map<string,string>"), "t", (column,))
+
 
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 60)), max_size=60)
 LIMITS = st.builds(Limits, messages=st.integers(1, 5), bytes=st.integers(20, 120), open_bytes=st.integers(20, 200))
@@ -40,18 +178,6 @@ def test_no_request_is_over_its_limits_but_one_of_a_single_message(rows: list[tu
         assert 1 <= len(chunk.messages) <= limits.messages
         assert len(chunk.body()) <= chunk.size
         assert chunk.size <= limits.bytes or len(chunk.messages) == 1
-
-
-def test_a_body_is_one_list_of_messages() -> None:
-    chunker = Chunker(Limits(messages=2))
-
-    [full] = [
-        chunk
-        for each in (b'{"data":"MQ=="}', b'{"data":"Mg=="}')
-        for chunk in chunker.add(Lane("t", "0"), Encoded(each, ""))
-    ]
-
-    assert full.body() == b'{"messages":[{"data":"MQ=="},{"data":"Mg=="}]}'
 
 
 def _chunk(topic: str, number: int) -> Chunk:
@@ -110,3 +236,40 @@ def _send_all(sender: Sender, error: Exception | None = None) -> None:
             sender.put(_chunk("a", number))
         if error:
             raise error
+
+
+DAY = 86400.0
+BEGUN = 1_700_000_000.0
+
+
+def _checkpoint(folder: Path, offsets: int, commits: int) -> Path:
+    """A checkpoint with so many batches begun, and so many finished; the last was begun at `BEGUN`."""
+    for name, count in (("offsets", offsets), ("commits", commits)):
+        (folder / name).mkdir()
+        for number in range(count):
+            time = int(1000 * (BEGUN - DAY * (count - 1 - number)))
+            (folder / name / str(number)).write_text(f"v1\n{json.dumps({'batchTimestampMs': time, 'conf': {}})}\n{{}}")
+            (folder / name / f".{number}.crc").touch()
+            (folder / name / f"{number + 9}.tmp").touch()
+    return folder
+
+
+def test_a_batch_that_was_begun_long_ago_and_never_finished_is_refused(tmp_path: Path) -> None:
+    checkpoint = _checkpoint(tmp_path, offsets=12, commits=11)
+
+    refuse_stale(checkpoint, DAY, now=BEGUN + DAY)
+    with pytest.raises(StaleCheckpoint, match=r"batch 11 of .* was begun 1 day, 0:00:01 ago .*\(keyWindow is 1 day"):
+        refuse_stale(checkpoint, DAY, now=BEGUN + DAY + 1)
+
+
+def test_finished_batches_may_be_of_any_age(tmp_path: Path) -> None:
+    refuse_stale(_checkpoint(tmp_path, offsets=3, commits=3), DAY, now=BEGUN + 1000 * DAY)
+    refuse_stale(tmp_path / "none", DAY)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "folder"),
+    [("/a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("hdfs://n/a", None), (None, None)],
+)
+def test_a_checkpoint_on_this_machine_is_known_by_its_scheme(checkpoint: str | None, folder: str | None) -> None:
+    assert local_folder(checkpoint) == (folder and Path(folder))

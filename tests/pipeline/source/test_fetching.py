@@ -1,30 +1,34 @@
-"""What is read when connections break and messages vanish, and in which parts."""
+"""Reading of messages when connections break and messages vanish, its parts, and topics read by Spark."""
 
 import itertools
+import json
 import warnings
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
 
-from ams.client import Client, Message
+from ams.client import Message
 from ams.client.errors import NotAllowed, NotAms, NotFound, Unreachable
-from ams.client.wire.projects import create_project
 from ams.core.clock import Milliseconds
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.http import arrow
+from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import DataLoss
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, parts
+from ams.pipeline.source.readers import plain
 from tests.client.stub import CUT, Reply, Stub, stub_server
-from tests.support.service import live_service
+from tests.pipeline.garden import Garden, numbered
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5)
 
@@ -190,28 +194,6 @@ def test_something_that_is_no_ams_is_told(stub: Stub) -> None:
         fetch(stub)
 
 
-@pytest.mark.long
-def test_reading_goes_on_when_a_service_that_was_killed_is_back(tmp_path: Path) -> None:
-    messages = 12_000  # of 4 KiB: more than fits into what a connection holds
-    data = tmp_path / "data"
-    with live_service(data) as first, Client(first.base_url, first.token) as client:
-        client.call(create_project("garden"))
-        topic = client.project("garden").topic("plants")
-        topic.create()
-        for _ in range(messages // 1000):
-            topic.publish([Message(bytes(4096))] * 1000)
-        access = Access(endpoint=first.base_url, token=first.token, ca=None)
-        with Service(access) as service:
-            batches = Fetch(service, Part(TOPIC, 0, messages)).batches()
-            offsets = next(batches).column("offset").to_pylist()
-            first.kill()
-            with live_service(data, "--port", str(urlsplit(first.base_url).port)):
-                for batch in batches:
-                    offsets += batch.column("offset").to_pylist()
-
-    assert offsets == list(range(messages))
-
-
 def bounds(oldest: int) -> Reply:
     return Reply(200, b"", headers(oldest, oldest, 10))
 
@@ -245,3 +227,68 @@ def test_ids_that_never_were_messages_are_no_loss(stub: Stub) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fetch(stub) == [0, 1, 5, 6, 9]
+
+
+def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden) -> None:
+    odd = Message(bytes(range(256)), {"naïve": "☃", "": "", "ams:x": "y"}, 'bed "4"')
+    garden.topic("plants", [odd, Message(attributes={"n": "1"}), *numbered(1)])
+
+    found = spark.read.format("ams").options(**garden.options, topic="plants", minPartitions="2").load()
+
+    assert found.schema == MESSAGES
+    assert garden.served.token not in found._jdf.queryExecution().toString()
+    rows = found.orderBy("offset").collect()
+    assert [row.offset for row in rows] == [0, 1, 2]
+    assert [row.message_id for row in rows] == ["0", "1", "2"]
+    assert [row.ordering_key for row in rows] == ['bed "4"', None, None]
+    assert {(row.project, row.topic) for row in rows} == {(garden.name, "plants")}
+    assert [(bytes(row.data), row.attributes) for row in rows] == [
+        (odd.data, dict(odd.attributes)),
+        (b"", {"n": "1"}),
+        (b"0", {}),
+    ]
+
+
+@pytest.mark.long
+def test_a_batch_is_of_the_messages_between_two_times(spark: SparkSession, garden: Garden) -> None:
+    garden.topic("plants", numbered(40), numbered(40, 40), numbered(40, 80))
+    times = [datetime.fromtimestamp(garden.served.clock.now / 1000 - ago, UTC).isoformat() for ago in (2, 1)]
+
+    reader = spark.read.format("ams").options(**garden.options, topic="plants")
+    found = reader.options(startingTimestamp=times[0], endingTimestamp=times[1]).load()
+
+    assert sorted(row.offset for row in found.collect()) == [*range(40, 80)]
+    assert reader.options(startingTimestamp=times[1], endingTimestamp=times[0]).load().count() == 0
+
+
+def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(
+    spark: SparkSession, garden: Garden, tmp_path: Path
+) -> None:
+    garden.topic("plants")
+    garden.subscription("spark", "plants")
+    garden.publish("plants", numbered(25))
+    seen: list[tuple[int, int, int]] = []
+
+    def note(batch: DataFrame, batch_id: int) -> None:
+        seen.append((batch_id, batch.count(), garden.cursor("spark")))
+
+    def catch_up() -> dict[str, Any]:
+        options = {"subscription": "spark", "maxOffsetsPerTrigger": "10"}
+        stream = spark.readStream.format("ams").options(**garden.options, **options).load()
+        writer = stream.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        progress = query.lastProgress
+        assert progress is not None
+        return dict(progress["sources"][0])
+
+    progress = catch_up()
+    assert seen == [(0, 10, 0), (1, 10, 10), (2, 5, 20)]
+    assert garden.cursor("spark") == 25
+    here = f"{garden.name}/plants"
+    assert plain(json.loads(progress["endOffset"])) == json.loads(progress["latestOffset"]) == {here: 25}
+
+    garden.publish("plants", numbered(3, 25))
+    catch_up()
+    assert seen[3:] == [(3, 3, 25)]
+    assert garden.cursor("spark") == 28

@@ -1,15 +1,11 @@
 import base64
-import contextlib
 import re
 import subprocess
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key, pkcs7
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,16 +138,6 @@ def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders:
     assert refused(encrypted, wrong).startswith("encrypted: not for the key given")
 
 
-def test_what_the_library_signs_is_opened_too(senders: Senders) -> None:
-    certificate = x509.load_pem_x509_certificate(Path(senders.path("site")).read_bytes())
-    key = load_pem_private_key(Path(senders.key("site")).read_bytes(), None)
-    options = [pkcs7.PKCS7Options.DetachedSignature, pkcs7.PKCS7Options.Text]
-    builder = pkcs7.PKCS7SignatureBuilder().set_data(TEXT)
-    signed = builder.add_signer(certificate, key, hashes.SHA256()).sign(Encoding.SMIME, options)  # type: ignore[arg-type]  # it is RSA
-
-    assert opened(signed, senders.all).signer == SITE
-
-
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
@@ -167,13 +153,6 @@ def test_what_the_library_signs_is_opened_too(senders: Senders) -> None:
 )
 def test_envelopes_that_cannot_be_opened_say_why(headers: bytes, reason: str) -> None:
     assert reason in refused(headers)
-
-
-@given(st.binary(max_size=300))
-def test_whatever_an_envelope_holds_it_is_opened_or_refused(rest: bytes) -> None:
-    for start in (b"MIME-Version: 1.0\n", b"Content-Type: multipart/signed; boundary=b\n\n--b\n\n"):
-        with contextlib.suppress(Broken):
-            opened(start + rest, ANYONE)
 
 
 @given(st.data())

@@ -1,16 +1,34 @@
-"""What producers send, row by row as the reference shows it."""
+"""Messages of producers, row by row as the reference shows them, and in the forms of programs of the field."""
 
+import codecs
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
+from xml.dom import minidom
 from xml.etree import ElementTree
 
 import pytest
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting import kinds
-from ams.pipeline.jobs.accounting.reader import CAR, STAR, records
-from tests.pipeline.jobs.accounting.texts import ACCELERATOR, ADDRESS, ENERGY, JOB, NOW, SUMMARY, SYNC, VM, text
+from ams.pipeline.jobs.accounting import kinds, reader
+from ams.pipeline.jobs.accounting.reader import records
+from tests.pipeline.jobs.accounting.texts import (
+    ACCELERATOR,
+    ADDRESS,
+    CAR,
+    CLOUD,
+    ENERGY,
+    INDIVIDUAL,
+    JOB,
+    NOW,
+    STAR,
+    SUMMARY,
+    SYNC,
+    VM,
+    text,
+)
 from tests.pipeline.jobs.inputs_page import Input, inputs, rows, shown
 
 FORMS = {
@@ -103,7 +121,7 @@ def record(form: str, key: str, example: str) -> dict[str, Any]:
 def message(form: str, found: Mapping[str, Any], beginning: str) -> bytes:
     """Return a message of one record, in the syntax of its form."""
     if form in ("StAR", "CAR"):
-        return as_xml(beginning, STAR if form == "StAR" else CAR, found)
+        return as_xml(beginning, reader.STAR if form == "StAR" else reader.CAR, found)
     if form == "energy":
         return json.dumps(found).encode()
     if form in ("ip", "accelerator"):
@@ -196,3 +214,254 @@ def test_a_first_line_may_have_blanks_where_its_sender_likes(colon: str, number:
     [found] = records(text(f"APEL-cloud-message{colon}{number}", VM).encode(), NOW)
 
     assert not isinstance(found, Broken)
+
+
+CASO = """APEL-cloud-message: v0.4
+CloudComputeService: cloud.site-b.example
+CloudType: caso/5.2.2 (OpenStack)
+CpuDuration: 3456000
+EndTime: 0
+FQAN: vo.access.egi.eu
+PublicIPCount: 7
+SiteName: SITE-B
+StartTime: 1709000000
+Status: started
+VMUUID: 721cf1db
+WallDuration: 432000%%
+SiteName: SITE-B
+StartTime: 1709000000
+EndTime: 1709418400
+Status: completed
+VMUUID: a53738e1
+WallDuration: 418400
+CpuDuration: 418400
+Benchmark: 0.0
+BenchmarkType: HEPSPEC06
+"""
+"""As cASO writes it: in the order of names, and `%%` behind the last value of a record."""
+
+NOTEBOOKS = """APEL-cloud-message: v0.4
+VMUUID: 1d2c
+SiteName: SITE-C
+Status: started
+StartTime: 1709600000
+WallDuration: 34000.5
+CpuDuration: 1234.56789
+CpuCount: 1.456
+NetworkOutbound: 0.0
+UpdateTime: 2024-03-05 10:20:00
+MeasurementTime: 1709634000
+
+%%
+VMUUID: 1d2d
+SiteName: SITE-C
+Status: completed
+StartTime: 1709600000
+EndTime: 1709634000
+WallDuration: 34000
+CpuDuration: 0.5
+CpuCount: 2.000
+"""
+"""As harvesters of metrics write it, all of whose numbers are decimal."""
+
+PODS = """APEL-individual-job-message: v0.3
+Site: SITE-D
+VO: atlas
+SubmitHost: k8s.site-d.example:6443/harvester
+LocalJobId: pod-1
+ServiceLevelType: si2k
+ServiceLevel: 2975.0
+WallDuration: 3600.0
+CpuDuration: 28799.62
+Processors: 8.0
+StartTime: 1709600000.0
+EndTime: 1709603600.0
+%%
+"""
+"""As a publisher of jobs on Kubernetes writes it."""
+
+ARC = """<?xml version="1.0" encoding="utf-8"?>
+<UsageRecords xmlns="http://eu-emi.eu/namespaces/2012/11/computerecord"><UsageRecord\
+ xmlns:urf="http://eu-emi.eu/namespaces/2012/11/computerecord" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"\
+ xsi:schemaLocation="http://eu-emi.eu/namespaces/2012/10/computerecord car_v1.2.xsd">
+<RecordIdentity urf:createTime="2024-03-05T10:30:00Z" urf:recordId="ur-arc-1"/>
+<JobIdentity><GlobalJobId>https://arc.site-e.example/1</GlobalJobId><LocalJobId>1</LocalJobId></JobIdentity>
+<UserIdentity><GlobalUserName urf:type="opensslCompat">/DC=org/CN=Robot</GlobalUserName>
+<LocalUserId>atlas001</LocalUserId><LocalGroup>atlas</LocalGroup><Group>atlas</Group>
+<GroupAttribute urf:type="FQAN">/atlas/Role=production/Capability=NULL</GroupAttribute>
+<GroupAttribute urf:type="vo-group">/atlas</GroupAttribute>
+<GroupAttribute urf:type="vo-role">Role=production</GroupAttribute>
+<GroupAttribute urf:type="ProjectName">p1</GroupAttribute></UserIdentity>
+<JobName>sim</JobName><Status>completed</Status><ExitStatus>0</ExitStatus>
+<WallDuration>PT1H</WallDuration><CpuDuration urf:usageType="all">PT55M</CpuDuration>
+<CpuDuration urf:usageType="user">PT54M</CpuDuration><CpuDuration urf:usageType="system">PT1M</CpuDuration>
+<StartTime>2024-03-05T09:00:00Z</StartTime><EndTime>2024-03-05T10:00:00Z</EndTime>
+<MachineName>arc.site-e.example</MachineName><Host urf:primary="true">wn1</Host><Host>wn2</Host>
+<SubmitHost urf:type="org.nordugrid.arcrest">https://arc.site-e.example/arex</SubmitHost>
+<Queue urf:description="execution">grid</Queue><Site urf:type="gocdb">SITE-E</Site>
+<Infrastructure urf:type="grid" urf:description="JURA-ARC-SLURM"></Infrastructure>
+<Middleware urf:name="arc" urf:version="6.18" urf:description="NorduGrid ARC 6.18"/>
+<Memory urf:storageUnit="KB" urf:metric="max" urf:type="Shared">9404</Memory>
+<Memory urf:storageUnit="KB" urf:metric="max" urf:type="Physical">2368</Memory>
+<NodeCount>1</NodeCount><Processors>1</Processors><ServiceLevel urf:type="HEPSPEC">0.0</ServiceLevel>
+</UsageRecord><UsageRecord>
+<JobIdentity><LocalJobId>2</LocalJobId></JobIdentity>
+<UserIdentity><Group>atlas</Group><GroupAttribute type="role">pilot</GroupAttribute></UserIdentity>
+<WallDuration>P0Y0M0DT1H</WallDuration>
+<CpuDuration usageType="user">PT50M</CpuDuration><CpuDuration usageType="system">PT2M</CpuDuration>
+<StartTime>2024-03-05T09:00:00Z</StartTime><EndTime>2024-03-05T24:00:00Z</EndTime><Site>SITE-E</Site>
+</UsageRecord></UsageRecords>
+"""
+"""As ARC writes it, and a record of another program beside it."""
+
+ATTRIBUTES = (
+    "",
+    '<sr:GroupAttribute sr:attributeType="role">cmsphedex</sr:GroupAttribute>',
+    '<sr:GroupAttribute attributeType="role">poweruser</sr:GroupAttribute>',
+    '<sr:GroupAttribute sr:attributeType="authority">/O=Grid/CN=auth</sr:GroupAttribute>',
+)
+STORED = """<sr:StorageUsageRecord>
+    <sr:RecordIdentity sr:createTime="2024-03-05T02:42:15Z" sr:recordId="{number}"/>
+    <sr:StorageSystem>se.site-f.example</sr:StorageSystem>
+    <sr:SubjectIdentity>{attribute}<sr:Group>cms</sr:Group><sr:Site>SITE-F</sr:Site></sr:SubjectIdentity>
+    <sr:StartTime>2024-03-04T02:42:15Z</sr:StartTime><sr:EndTime>2024-03-05T02:42:15Z</sr:EndTime>
+    <sr:FileCount>{number}</sr:FileCount><sr:ResourceCapacityUsed>{number}00</sr:ResourceCapacityUsed>
+    <sr:ResourceCapacityAllocated>-1</sr:ResourceCapacityAllocated>
+  </sr:StorageUsageRecord>"""
+ROLES = "".join(
+    [
+        STAR.split("<sr:StorageUsageRecord>")[0],
+        *(STORED.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
+        "</sr:StorageUsageRecords>",
+    ]
+)
+"""As a storage with roles writes it: the site stands with the group."""
+
+
+def read(data: str | bytes) -> list[dict[str, Any]]:
+    found = list(records(data.encode() if isinstance(data, str) else data, NOW))
+    assert [str(each) for each in found if isinstance(each, Broken)] == []
+    return [each for each in found if not isinstance(each, Broken)]
+
+
+def said(message: str) -> Iterator[dict[str, str]]:
+    """Read APEL text without the job: what stands before and behind the first colon of each line."""
+    for block in message.partition("\n")[2].split("%%"):
+        pairs = [line.split(":", 1) for line in block.splitlines() if ":" in line]
+        if pairs:
+            yield {key.strip(): value.strip() for key, value in pairs}
+
+
+def halves_up(number: str) -> int:
+    return int(Decimal(number).quantize(Decimal(1), ROUND_HALF_UP))
+
+
+@pytest.mark.parametrize("message", [CASO, NOTEBOOKS, PODS], ids=["cASO", "notebooks", "pods"])
+def test_times_add_up_to_what_the_text_says(message: str) -> None:
+    expected: Counter[str] = Counter()
+    for each in said(message):
+        expected.update({name: halves_up(each[name]) for name in ("WallDuration", "CpuDuration")}, records=1)
+
+    found: Counter[str] = Counter()
+    for row in read(message):
+        found.update(WallDuration=row["wall"], CpuDuration=row["cpu"], records=1)
+
+    assert found == expected
+
+
+def test_jobs_in_xml_add_up_to_what_the_document_says() -> None:
+    space = "http://eu-emi.eu/namespaces/2012/11/computerecord"
+    documents = minidom.parseString(ARC).getElementsByTagNameNS(space, "UsageRecord")  # our own text
+    hours = [each.getElementsByTagNameNS(space, "WallDuration")[0].firstChild.data for each in documents]
+
+    rows = read(ARC)
+
+    assert (len(hours), sum(row["wall"] for row in rows)) == (2, 2 * 3600)
+    assert [row["cpu"] for row in rows] == [55 * 60, 52 * 60]
+    assert [(row["vo"], row.get("vo_group"), row["vo_role"]) for row in rows] == [
+        ("atlas", "/atlas", "Role=production"),
+        ("atlas", None, "pilot"),
+    ]
+    assert [row.get("levels") for row in rows] == [None, None]
+    assert [row["month"] for row in rows] == ["2024-03"] * 2
+    assert rows[0]["status"] == "completed"
+
+
+def test_storage_of_roles_and_other_attributes_stays_apart() -> None:
+    space = "http://eu-emi.eu/namespaces/2011/02/storagerecord"
+    used = minidom.parseString(ROLES).getElementsByTagNameNS(space, "ResourceCapacityUsed")  # our own text
+
+    rows = read(ROLES)
+
+    assert sum(row["used"] for row in rows) == sum(int(each.firstChild.data) for each in used) == 1000
+    assert {row["site"] for row in rows} == {"SITE-F"}
+    owners = [(row["vo"], row.get("vo_role"), row.get("vo_attributes")) for row in rows]
+    assert owners == [
+        ("cms", None, None),
+        ("cms", "cmsphedex", None),
+        ("cms", "poweruser", None),
+        ("cms", None, "authority=/O=Grid/CN=auth"),
+    ]
+
+
+def test_one_byte_that_is_not_utf_8_costs_its_record_alone() -> None:
+    jobs = [{**JOB, "LocalJobId": str(number)} for number in range(1000)]
+    data = text(INDIVIDUAL, *jobs).encode().replace(b"LocalJobId: 500\n", b"LocalJobId: 5\xff0\n")
+
+    found = list(records(data, NOW))
+
+    assert [str(each) for each in found if isinstance(each, Broken)] == ["record 501: is not UTF-8"]
+    assert sum(each["wall"] for each in found if not isinstance(each, Broken)) == 999 * 3600
+
+
+MESSAGES = {
+    "text": text(INDIVIDUAL, JOB, JOB),
+    "machines": text(CLOUD, VM),
+    "storage": ROLES,
+    "jobs": CAR,
+    "json": json.dumps({"Type": "APEL Public IP message", "Version": "0.2", "UsageRecords": [ADDRESS]}),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+@pytest.mark.parametrize(
+    ("mark", "encoding", "end"),
+    [
+        (b"", "utf-8", "\r\n"),
+        (b"", "utf-8", "\r"),
+        (codecs.BOM_UTF8, "utf-8", "\n"),
+        (codecs.BOM_UTF16_LE, "utf-16-le", "\n"),
+        (codecs.BOM_UTF16_BE, "utf-16-be", "\n"),
+        (codecs.BOM_UTF32_LE, "utf-32-le", "\n"),
+        (codecs.BOM_UTF32_BE, "utf-32-be", "\n"),
+    ],
+    ids=repr,
+)
+def test_texts_are_read_by_their_mark_whatever_ends_lines(name: str, mark: bytes, encoding: str, end: str) -> None:
+    assert read(mark + MESSAGES[name].replace("\n", end).encode(encoding)) == read(MESSAGES[name])
+
+
+@pytest.mark.parametrize(
+    ("document", "old", "new", "reason"),
+    [
+        (CAR, "</urf:Site>", "</urf:Site><urf:Sight>B</urf:Sight>", "unknown key 'Sight'"),
+        (CAR, 'urf:usageType="all"', 'urf:usageType="system2"', "unknown key 'CpuDuration[system2]'"),
+        (CAR, '<urf:CpuDuration urf:usageType="all">PT3000S</urf:CpuDuration>', "", "CpuDuration is missing"),
+        (ROLES, "</sr:SubjectIdentity>", "</sr:SubjectIdentity><sr:Site>OTHER</sr:Site>",
+         "Site says something else than SubjectIdentity/Site"),
+    ],
+)  # fmt: skip
+def test_what_no_row_knows_or_contradicts_another_is_never_dropped_without_a_word(
+    document: str, old: str, new: str, reason: str
+) -> None:
+    assert old in document
+    found, *others = records(document.replace(old, new, 1).encode(), NOW)
+
+    assert str(found) == f"record 1: {reason}"
+    assert not [each for each in others if isinstance(each, Broken)]
+
+
+def test_what_others_add_in_their_own_name_space_may_be_there() -> None:
+    added = CAR.replace("<urf:NodeCount>", '<x:Any xmlns:x="urn:x" x:a="1"><x:B>2</x:B></x:Any><urf:NodeCount>')
+
+    assert read(added) == read(CAR)

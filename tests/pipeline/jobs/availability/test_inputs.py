@@ -1,24 +1,33 @@
-"""The files that say what is monitored and how it counts: what they mean, and what is said of wrong ones."""
+"""Files that say what is monitored: their meaning, wrong ones, and each field as the reference shows it."""
 
+import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
+from fastavro import schemaless_writer
 
-from ams.pipeline.errors import WrongOption
+from ams.pipeline.errors import Broken, WrongOption
+from ams.pipeline.jobs.availability import documents
 from ams.pipeline.jobs.availability.documents import (
+    Defaults,
     Downtime,
     EndpointItem,
+    Override,
     Place,
     Tags,
+    overrides,
     sites_of,
 )
-from ams.pipeline.jobs.availability.inputs import Options, in_force, inputs
-from ams.pipeline.jobs.availability.parse import Lists
+from ams.pipeline.jobs.availability.inputs import Inputs, Options, in_force, inputs
+from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, RESULT_SCHEMAS, Lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import Span
-from tests.pipeline.jobs.availability.support import PROFILES, WORKED
+from tests.pipeline.jobs.availability.support import PROFILES, WORKED, record
+from tests.pipeline.jobs.inputs_page import Input, rows
 
 NOW = 1_710_000_000
 MIDNIGHT = "2024-03-05T00:00:00Z"
@@ -127,3 +136,213 @@ def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought
     assert list(found.rules) == ["2024-03-05"]
     assert found.unfit == ["2024-03-06"]
     assert found.on("2024-03-07", NOW).rules.metrics == {"webdav": ("dav",)}
+
+
+NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z"}
+SPAN = Span(0, 6 * 3600, "UNKNOWN")
+DOWN = {"hostname": "w1", "service": "webdav", **NIGHT}
+REQUEST = {
+    **NIGHT,
+    "exclude": ["A"],
+    "exclude_metrics": [{"metric": "dav"}],
+    "exclude_monitoring_source": [{"host": "mon1", **NIGHT}],
+    "applied_status_changes": [{"state": "CRITICAL", "group": "A"}],
+}
+BOTH, OR = ("webdav", "SRM"), {"operation": "OR"}
+COUNTED_TAGS = {"monitored": "1", "production": "1"}
+FILES: dict[str, tuple[Any, Any]] = {
+    "metric_profile": (documents.MetricProfile, {"services": [{"service": name, "metrics": ["dav"]} for name in BOTH]}),
+    "aggregation_profile": (
+        documents.AggregationProfile,
+        {"groups": [{"name": "g", **OR, "services": [{"name": each, **OR}]} for each in BOTH]},
+    ),
+    "operations_profile": (documents.OperationsProfile, {}),
+    "topology": (documents.EndpointItem, [{"group": "A", "service": "webdav", "hostname": "w1", "tags": COUNTED_TAGS}]),
+    "groups": (documents.GroupItem, [{"group": "N", "subgroup": "A"}]),
+    "downtimes": (documents.Downtime, [DOWN]),
+    "recomputations": (documents.Request, [REQUEST]),
+}
+"""What a file of each option is, and one."""
+
+
+ROWS = [Input(*row) for row in rows("availability", "Fields")]
+TRIED = [row for row in ROWS if row.example != "-"]
+
+
+def read(folder: Path, option: str = "", content: Any = None) -> Inputs:
+    files = {}
+    for name, (_, usual) in FILES.items():
+        (folder / name).write_text(json.dumps(content if name == option else usual))
+        files[name] = str(folder / name)
+    return inputs(Options(**files, report="R"))
+
+
+def outcome(found: Inputs) -> str:
+    return repr((found.on("2024-03-05", 1_710_000_000), sorted(found.sites), sorted(found.lists.groups)))
+
+
+def changed_content(row: Input) -> Any:
+    content = json.loads(json.dumps(FILES[row.form][1]))
+    inside = content[0] if isinstance(content, list) else content
+    *above, last = row.key.replace("*", "scope").split(".")
+    for each in above:
+        name = each.removesuffix("[]")
+        inside = inside.setdefault(name, {})
+        inside = inside[0] if each.endswith("[]") else inside
+    inside[last] = json.loads(row.example)
+    return content
+
+
+@pytest.mark.parametrize("row", TRIED, ids=" ".join)
+def test_what_the_api_says_becomes_what_the_reference_shows(row: Input, tmp_path: Path) -> None:
+    if row.result.startswith("set aside: "):
+        with pytest.raises(WrongOption) as refused:
+            read(tmp_path, row.form, changed_content(row))
+        assert refused.value.option == row.form
+        assert row.result.removeprefix("set aside: ") in str(refused.value)
+        return
+
+    found = read(tmp_path, row.form, changed_content(row))
+
+    passed_over = (row.result.removeprefix("passed over: "),) if row.result.startswith("passed over") else ()
+    assert found.passed_over == passed_over
+    same = row.result.startswith("not taken") or row.result.endswith("on which nothing depends")
+    assert (outcome(found) == outcome(read(tmp_path))) is same
+
+
+def fields(kind: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of all fields of a document, those that are not taken too."""
+    for each in msgspec.structs.fields(kind):
+        [inner, *_] = [*(part for part in get_args(each.type) if isinstance(part, type)), each.type]
+        several = "[]" if inner is not each.type else ""
+        if isinstance(inner, type) and issubclass(inner, documents.Document):
+            yield from fields(inner, f"{path}{each.encode_name}{several}.")
+        else:
+            yield f"{path}{each.encode_name}"
+    yield from (f"{path}{name}" for name in kind.NOT_TAKEN)
+
+
+@pytest.mark.parametrize("option", FILES)
+def test_every_field_that_is_known_has_a_row_and_no_other(option: str) -> None:
+    in_reference = {row.key for row in ROWS if row.form == option and "unknown field" not in row.result}
+    of_days = {f"(list of a day) {name}" for name in ("date", "endpoints", *documents.DowntimesOfDate.NOT_TAKEN)}
+
+    assert in_reference == {*fields(FILES[option][0]), *(of_days if option == "downtimes" else ())}
+
+
+MESSAGES = [Input(*row) for row in rows("availability", "Messages")]
+DATUMS: dict[str, dict[str, Any]] = {
+    "result": record("2024-03-05T10:20:30Z", "webdav", "w1", "dav", "CRITICAL", actual_data="none"),
+    "group_endpoints": {"type": "-", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1"}},
+    "group_groups": {"type": "-", "group": "N", "subgroup": "A", "tags": {}},
+    "metric_profile": {"profile": "-", "service": "webdav", "metric": "dav", "tags": {}},
+    "downtimes": DOWN,
+}
+"""A datum of each kind of message."""
+
+
+def said(kind: str, datum: dict[str, Any]) -> list[Any]:
+    """Return what is read of a message of one datum, or why nothing is."""
+    stream = io.BytesIO()
+    schemaless_writer(stream, RESULT_SCHEMAS["current"] if kind == "result" else LIST_SCHEMAS[kind], datum)
+    attributes = {"partition_date": "2024-03-05", **({} if kind == "result" else {"type": kind})}
+    parse = parse_results("current") if kind == "result" else parse_lists("R")
+    try:
+        return [str(each) if isinstance(each, Broken) else each for each in parse(stream.getvalue(), attributes)]
+    except Broken as error:
+        return [str(error)]
+
+
+@pytest.mark.parametrize("row", MESSAGES, ids=" ".join)
+def test_what_a_message_says_becomes_what_the_reference_shows(row: Input) -> None:
+    value = json.loads(row.example) if row.example.startswith("{") else row.example
+    found = said(row.form, {**DATUMS[row.form], row.key: value})
+
+    if row.result.startswith("set aside: "):
+        assert found == [row.result.removeprefix("set aside: ")]
+    else:
+        assert (found == said(row.form, DATUMS[row.form])) is row.result.startswith("not taken")
+
+
+def test_every_field_of_a_schema_has_a_row_and_no_other() -> None:
+    schemas = {"result": RESULT_SCHEMAS["current"], **LIST_SCHEMAS}
+    of_schemas = {(kind, field["name"]) for kind, schema in schemas.items() for field in schema["fields"]}
+
+    assert {(row.form, row.key) for row in MESSAGES} == of_schemas
+    for shape in RESULT_SCHEMAS.values():
+        assert {field["name"] for field in shape["fields"]} <= {name for kind, name in of_schemas if kind == "result"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_files_of_editors_are_read_by_their_mark(encoding: str, tmp_path: Path) -> None:
+    plain = outcome(read(tmp_path))
+    for name in FILES:
+        file = tmp_path / name
+        file.write_bytes(file.read_text().encode(encoding))
+
+    assert outcome(inputs(Options(**{name: str(tmp_path / name) for name in FILES}, report="R"))) == plain
+
+
+@pytest.mark.parametrize("name", ["data", "root"])
+@pytest.mark.parametrize("option", FILES)
+def test_answers_of_the_api_may_be_kept_as_they_are(name: str, option: str, tmp_path: Path) -> None:
+    usual = FILES[option][1]
+    forms = [usual, [usual]] if isinstance(usual, dict) else [usual, usual[0]]
+    plain = outcome(read(tmp_path))
+
+    for form in forms:
+        answer = {"status": {"message": "Success", "code": "200"}, name: form}
+        assert outcome(read(tmp_path, option, answer)) == plain
+
+
+def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
+    other = {**DOWN, "hostname": "w9"}
+    backwards = {**DOWN, "end_time": "2024-03-01T00:00:00Z"}
+    answer = {
+        "data": [
+            {"date": "2024-03-05", "endpoints": [DOWN, backwards]},
+            {"date": "2024-03-06", "endpoints": None},
+            {"date": "2024-03-07", "id": "1", "name": "x", "endpoints": [other]},
+        ]
+    }
+
+    found = read(tmp_path, "downtimes", answer)
+
+    hosts = {date: [each.hostname for each in held] for date, held in found.lists.downtimes.items()}
+    assert hosts == {"2024-03-05": ["w1"], "2024-03-06": [], "2024-03-07": ["w9"]}
+    assert found.passed_over == ("downtimes: item 1 ends at 2024-03-01T00:00:00Z, before it starts",)
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "names"),
+    [
+        ({"group": "A"}, "endpoint_group", ("A", "", "", "")),
+        ({"service": "webdav"}, "service", (None, "webdav", "", "")),
+        ({"service": "webdav", "group": "A"}, "service", ("A", "webdav", "", "")),
+        ({"hostname": "w1"}, "endpoint", (None, None, "w1", "")),
+        ({"endpoint": "w1", "group": "A"}, "endpoint", ("A", None, "w1", "")),
+        ({"metric": "dav"}, "metric", (None, None, None, "dav")),
+        ({"metric": "dav", "hostname": "w1", "group": "A"}, "metric", ("A", None, "w1", "dav")),
+    ],
+)
+def test_a_status_that_is_applied_holds_where_its_last_name_is(
+    change: dict[str, str], level: str, names: tuple[str | None, ...]
+) -> None:
+    request = msgspec.convert({**NIGHT, "applied_status_changes": [{"state": "OK", **change}]}, documents.Request)
+
+    assert list(overrides("2024-03-05", [], [request], Defaults())) == [
+        Override(level, names, SPAN._replace(status="OK"))
+    ]
+
+
+def test_of_statuses_that_are_applied_the_one_that_names_more_counts() -> None:
+    changes = [
+        {"state": "CRITICAL", "service": "webdav", "group": "A"},
+        {"state": "OK", "service": "webdav"},
+        {"state": "EXCLUDED", "service": "webdav"},
+    ]
+    request = msgspec.convert({**NIGHT, "exclude": ["A"], "applied_status_changes": changes}, documents.Request)
+
+    found = list(overrides("2024-03-05", [], [request], Defaults()))
+
+    assert [each.span.status for each in found] == ["UNKNOWN", "OK", "UNKNOWN", "CRITICAL"]

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from fastavro import schemaless_writer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.availability.documents import Downtime
@@ -78,18 +76,6 @@ def test_the_result_itself_says_its_day(attributes: dict[str, str]) -> None:
     [found] = parse_results("current")(datum(RESULT), attributes)
 
     assert found["date"] == "2024-03-05"
-
-
-@given(
-    st.binary(max_size=200) | st.builds(lambda cut, data: datum(RESULT)[:cut] + data, st.integers(0, 150), st.binary())
-)
-def test_any_bytes_are_either_read_or_refused(data: bytes) -> None:
-    try:
-        found = list(parse_results("current")(data, {}))
-    except Broken:
-        return
-
-    assert len(found) == 1
 
 
 @pytest.mark.parametrize(

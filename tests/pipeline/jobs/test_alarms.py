@@ -1,0 +1,265 @@
+"""The job `alarms`: messages, and results against what plain Python finds in them."""
+
+import json
+from contextlib import closing
+from datetime import UTC, date, datetime
+from itertools import groupby, pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from ams.pipeline.errors import Broken, WrongOption, WrongTable
+from ams.pipeline.jobs.alarms.job import Options, run
+from ams.pipeline.jobs.alarms.parse import STATUSES, parse
+from ams.pipeline.report.page import page
+from demo.pipeline.boards.alarms import open_rows, sections
+from demo.pipeline.samples.alarms import TOPICS, messages
+from demo.pipeline.samples.mishaps import Mishaps
+from tests.pipeline.delta import by_duckdb
+from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantined, recorded_run
+
+TIME = "2024-03-05T10:20:30Z"
+KNOWN = "OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL"
+ALARM = {
+    "execution_time": "2024-03-05T10:20:30Z",
+    "service_flavour": "ARC-CE",
+    "node_name": "ce01.site-a.example",
+    "test_name": "org.nordugrid.ARC-CE-result",
+    "status": "CRITICAL",
+    "site": "SITE-A",
+    "tags": {},
+}
+EVENT = {
+    "report": "Critical",
+    "type": "service",
+    "endpoint_group": "SITE-A",
+    "service": "ARC-CE",
+    "hostname": "ce01.site-a.example",
+    "metric": "org.nordugrid.ARC-CE-result",
+    "status": "WARNING",
+    "ts_monitored": "2024-03-05T10:20:30Z",
+    "summary": "slow",
+    "message": "very slow",
+}
+ALERT = {
+    "environment": "EGI",
+    "event": "endpoint_status",
+    "resource": "ARC-CE/ce01.site-a.example",
+    "severity": "ok",
+    "text": "[ EGI ] - all is well",
+    "attributes": {"_group": "SITE-A", "_ts_monitored": TIME},
+}
+AT = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
+
+
+def read(value: Any) -> dict[str, Any]:
+    [report] = parse(json.dumps(value).encode(), {})
+    return report
+
+
+def test_an_alarm_is_of_a_metric() -> None:
+    report = read(ALARM)
+
+    assert report["at"] == AT
+    place = [report[name] for name in ("kind", "report", "level", "site", "service", "hostname", "metric")]
+    assert place == ["alarm", "", "metric", "SITE-A", "ARC-CE", "ce01.site-a.example", "org.nordugrid.ARC-CE-result"]
+    assert read({**ALARM, "site": None})["site"] == ""
+
+
+def test_an_event_of_a_wider_level_names_its_cause() -> None:
+    report = read(EVENT)
+
+    assert [report[name] for name in ("site", "service", "hostname", "metric")] == ["SITE-A", "ARC-CE", "", ""]
+    assert report["cause"] == "ce01.site-a.example/org.nordugrid.ARC-CE-result"
+    assert report["details"] == "slow\nvery slow"
+    assert read({**EVENT, "type": "endpoint_group"})["cause"].startswith("ARC-CE/ce01")
+    assert read({**EVENT, "type": "metric"})["cause"] is None
+
+
+def test_an_alert_is_completed_from_its_resource() -> None:
+    report = read(ALERT)
+    of_a_site = {**ALERT, "event": "endpoint_group_status", "resource": "SITE-B", "attributes": {"_ts_monitored": TIME}}
+
+    names = [report[name] for name in ("report", "site", "service", "hostname", "status")]
+    assert names == ["EGI", "SITE-A", "ARC-CE", "ce01.site-a.example", "OK"]
+    assert read(of_a_site)["site"] == "SITE-B"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({}, "neither an alarm, a status event nor an alert"),
+        ({**ALARM, "status": "BURNING"}, f"status is none of {KNOWN}: 'BURNING'"),
+        ({**ALARM, "node_name": ""}, "node_name is missing"),
+        ({**ALARM, "execution_time": "noon"}, "execution_time is not a time: 'noon'"),
+        ({**EVENT, "type": "planet"}, "type is none of endpoint_group, service, endpoint, metric: 'planet'"),
+        ({**EVENT, "service": None}, "service is missing, which the level service needs"),
+        ({**ALERT, "attributes": None}, "attributes is not an object"),
+        ({**ALERT, "severity": "red"}, f"severity is none of {KNOWN}: 'RED'"),
+    ],
+)
+def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
+    with pytest.raises(Broken) as broken:
+        read(value)
+
+    assert str(broken.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        ("2024-03-06T10:20:31Z", "its time lies in the future"),
+        ("9999-12-31T23:59:59Z", "its time lies in the future"),
+        ("0001-01-01T00:00:00Z", "its time lies before 1970"),
+    ],
+)
+def test_a_time_that_cannot_be_is_broken(at: str, reason: str) -> None:
+    latest = AT.timestamp() + 86_400
+    assert parse(json.dumps(ALARM).encode(), {}, latest)
+
+    with pytest.raises(Broken, match=f"^{reason}$"):
+        parse(json.dumps({**ALARM, "execution_time": at}).encode(), {}, latest)
+
+
+def test_a_name_that_is_too_long_for_an_index_is_broken() -> None:
+    assert read({**ALARM, "node_name": "h" * 255})["hostname"] == "h" * 255
+    with pytest.raises(Broken, match="^hostname is longer than 255 bytes$"):
+        read({**ALARM, "node_name": "é" * 128})
+
+
+DAY = date(2024, 3, 5)
+MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
+HALFWAY = 40
+OPTIONS = Options(topics=TOPICS)
+
+
+@pytest.mark.long
+def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_broken(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    told = published(messages(7, DAY, sites=4, outages=30, mishaps=MISHAPS))
+    expected = Expected.of(told)
+    shuffled = list(told)
+    Random(1).shuffle(shuffled)
+
+    job = recorded_run(spark, tmp_path / "one", told)
+    run(job, OPTIONS)
+    first = rows_of(database)
+    run(recorded_run(spark, tmp_path / "two", shuffled[:HALFWAY], [*shuffled[HALFWAY:], *told[:HALFWAY]]), OPTIONS)
+
+    assert rows_of(database) == first
+    assert first.alarms == expected.alarms
+    assert first.history == expected.history
+    assert first.changes == expected.changes
+    assert len(quarantined(job)) == expected.broken > 5
+    for folder in (job.work, tmp_path / "two"):  # every report, told again or not
+        kept = by_duckdb(folder / "tables" / "reports", 'SELECT DISTINCT alarm, "at", status FROM rows')
+        assert len(kept) == len(expected.history)
+    with closing(psycopg.connect(database)) as connection:
+        assert {row[4] for row in open_rows(connection, PROJECT).body} <= set(STATUSES[1:])
+        assert "How often something went wrong" in page("Alarms", "", sections(connection, PROJECT))
+
+
+def test_other_tables_of_these_names_are_refused_and_left_alone(database: str, tmp_path: Path) -> None:
+    with closing(psycopg.connect(database, autocommit=True)) as connection:
+        connection.execute("CREATE TABLE alarms (alarm uuid PRIMARY KEY)")
+        with pytest.raises(WrongTable, match="table alarms"):
+            run(recorded_run(None, tmp_path), OPTIONS)  # type: ignore[arg-type]  # Spark is not asked
+
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    assert tables == [("alarms",)]
+
+
+def test_a_database_without_an_address_is_a_wrong_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AMS_PIPELINE_DATABASE", raising=False)
+    not_started: Any = recorded_run(None, tmp_path)  # type: ignore[arg-type]  # Spark is not asked
+
+    with pytest.raises(WrongOption, match="option database: .*set AMS_PIPELINE_DATABASE"):
+        run(not_started, Options())
+    with pytest.raises(WrongOption, match="option database: leave the password out"):
+        run(not_started, Options(database="postgresql://me:secret@127.0.0.1:1/x"))
+
+
+class Rows(NamedTuple):
+    alarms: dict[Any, Any]
+    """Place of the alarm to status, since, first seen, last seen, reports, changes, and where the last is from."""
+    history: set[Any]
+    changes: set[Any]
+
+
+def rows_of(database: str) -> Rows:
+    place = "kind, report, level, site, service, hostname, metric"
+    with closing(psycopg.connect(database)) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        ask = connection.execute
+        figures = "status, since, first_seen, last_seen, reports, changes, details"
+        alarms = {row[:7]: row[7:] for row in ask(f"SELECT {place}, {figures} FROM alarms")}
+        joined = "alarm_history JOIN alarms USING (alarm)"
+        history = set(ask(f'SELECT {place}, at, alarm_history.status, topic, "offset" FROM {joined}'))
+        changes = set(ask(f"SELECT {place}, at, status FROM alarm_changes"))
+    return Rows(alarms, history, changes)
+
+
+class Expected(NamedTuple):
+    """What the tables must hold, by reading the messages one by one."""
+
+    alarms: dict[Any, Any]
+    history: set[Any]
+    changes: set[Any]
+    broken: int
+
+    @classmethod
+    def of(cls, told: list[Message]) -> "Expected":
+        newest: dict[Any, Any] = {}
+        broken = 0
+        for message in told:
+            report = plainly(message["data"])
+            if report is None:
+                broken += 1
+                continue
+            place, at, status, details = report
+            rank = (message["publish_time"], message["topic"], message["offset"])
+            if (place, at, status) not in newest or newest[place, at, status][0] < rank:
+                newest[place, at, status] = (rank, details)
+        ordered = sorted(newest, key=lambda key: (key[0], key[1], STATUSES.index(key[2])))
+        alarms, changes = {}, set()
+        for place, keys in groupby(ordered, key=lambda key: key[0]):
+            reports = list(keys)
+            turns = [reports[0], *(key for before, key in pairwise(reports) if before[2] != key[2])]
+            last = reports[-1]
+            alarms[place] = (
+                last[2], turns[-1][1], reports[0][1], last[1], len(reports), len(turns) - 1, newest[last][1]
+            )  # fmt: skip
+            changes |= {(*place, at, status) for _, at, status in turns}
+        history = {(*place, at, status, *newest[place, at, status][0][1:]) for place, at, status in newest}
+        return cls(alarms, history, changes, broken)
+
+
+def plainly(data: bytes) -> Any:
+    """Read a message the short way: this data's broken ones are found by what they lack."""
+    try:
+        kind, report, level, names, time, status, details = _parts(json.loads(data))
+        at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S%z")
+    except (ValueError, KeyError, TypeError):
+        return None
+    if status not in STATUSES:
+        return None
+    depth = ("endpoint_group", "service", "endpoint", "metric").index(level) + 1
+    return (kind, report, level, *names[:depth], *[""] * (4 - depth)), at, status, details
+
+
+def _parts(told: dict[str, Any]) -> tuple[Any, ...]:
+    if "execution_time" in told:
+        names = [told[name] for name in ("site", "service_flavour", "node_name", "test_name")]
+        return "alarm", "", "metric", names, told["execution_time"], told["status"], told["details"]
+    if "report" in told:
+        names = [told[name] for name in ("endpoint_group", "service", "hostname", "metric")]
+        return "event", told["report"], told["type"], names, told["ts_monitored"], told["status"], told["summary"]
+    more = told["attributes"]
+    names = [more[name] for name in ("_group", "_service", "_endpoint", "_metric")]
+    level, status = told["event"].removesuffix("_status"), told["severity"].upper()
+    return "alert", told["environment"], level, names, more["_ts_monitored"], status, more["_mon_summary"]

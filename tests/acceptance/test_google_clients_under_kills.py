@@ -7,7 +7,7 @@ import asyncio
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +18,10 @@ from cluster.ports import free_port
 from tests.acceptance.clients.google import HERE, OTHER_LANGUAGES, Language
 from tests.faults import scene
 from tests.faults.attempts import Publish
-from tests.faults.http_client import PROJECT
+from tests.faults.http_client import PROJECT, SMALL, Target
 from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.google import kinds_of
 from tests.faults.payload import ordering_key
-from tests.faults.target import SMALL, Target
 from tests.faults.workload import Publisher
 from tests.support.documents import environment
 from tests.support.waiting import wait_until_async
@@ -40,36 +39,17 @@ DRAIN_SECONDS = 120.0
 
 
 class Said(NamedTuple):
-    """What a program said of a message."""
+    """What a program said of a message: `received` or `confirmed`."""
 
     what: str
-    """`received` or `confirmed`."""
     subscription: str
     id: int
     name: str
 
 
-class Program:
-    """The program of a language, at work."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", output: Path) -> None:
-        self._process = process
-        self._output = output
-
-    def said(self) -> list[Said]:
-        """Return what it said until now."""
-        assert self._process.poll() is None, self._output.read_text()[-2000:]
-        lines = [line.split() for line in self._output.read_text().split("\n")[:-1]]  # the last one is not whole yet
-        return [
-            Said(line[0], line[1], int(line[2]), line[3])
-            for line in lines
-            if len(line) == 4 and line[0] in ("received", "confirmed")
-        ]
-
-
 @contextmanager
-def working(language: Language, folder: Path, address: str) -> Iterator[Program]:
-    """Let the program of a language work until the block ends."""
+def working(language: Language, folder: Path, address: str) -> Iterator[Callable[[], list[Said]]]:
+    """Let the program of a language work until the block ends; gives what returns all that it said until now."""
     language.get(folder)
     file, command = language.receiver
     shutil.copy(HERE / file, folder)
@@ -81,19 +61,27 @@ def working(language: Language, folder: Path, address: str) -> Iterator[Program]
             ["bash", "-euc", f"{command} {names}"],
             cwd=folder, env=here, stdin=subprocess.DEVNULL, stdout=file_of_output, stderr=subprocess.STDOUT,
         )  # fmt: skip
+
+    def said() -> list[Said]:
+        text = output.read_text()
+        assert process.poll() is None, text[-2000:]
+        lines = [line.split() for line in text.split("\n")[:-1]]  # the last one is not whole yet
+        told = [line for line in lines if len(line) == 4 and line[0] in ("received", "confirmed")]
+        return [Said(what, subscription, int(number), name) for what, subscription, number, name in told]
+
     try:
-        yield Program(process, output)
+        yield said
     finally:
         process.kill()
         process.wait()
 
 
-async def kill_while_used(target: Target, program: Program, chance: random.Random) -> None:
+async def kill_while_used(target: Target, said: Callable[[], list[Said]], chance: random.Random) -> None:
     """Kill the service and start it again, each time while both subscriptions are worked on."""
     for _ in range(KILLS):
-        before = len(program.said())
+        before = len(said())
         await wait_until_async(
-            lambda: {each.subscription for each in program.said()[before:]} == {KEYED.name, ONCE.name},  # noqa: B023  # called at once
+            lambda: {each.subscription for each in said()[before:]} == {KEYED.name, ONCE.name},  # noqa: B023  # called at once
             ANSWERED_SECONDS,
         )
         await asyncio.sleep(chance.uniform(0.5, 2))
@@ -136,13 +124,13 @@ async def test_nothing_is_lost_while_the_service_is_killed(language: Language, t
         publisher = Publisher(stage.client("p"), history, chance, (TOPIC,), ((1, 10),), 0.2, ordered=True)
         await stage.prepare()
         await parallel.prepare(admin, (KEYED, ONCE))
-        with working(language, tmp_path, f"127.0.0.1:{port}") as program:
+        with working(language, tmp_path, f"127.0.0.1:{port}") as told:
             async with asyncio.TaskGroup() as group:
                 group.create_task(publisher.run())
-                await kill_while_used(stage.target, program, chance)
+                await kill_while_used(stage.target, told, chance)
                 stage.traffic.stopping = True
             await parallel.wait_for_end(admin, (KEYED, ONCE), DRAIN_SECONDS)
-            said = program.said()
+            said = told()
         ending = await stage.ending()
         left = await parallel.ending(admin, (KEYED, ONCE))
     held = ending.topics[TOPIC]

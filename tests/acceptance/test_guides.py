@@ -4,12 +4,16 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import grpc
 import pytest
+from google.cloud import pubsub_v1
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
 from ams.push.delivery import key, new_secret, signatures
 from cluster.ports import free_port, listening
@@ -33,33 +37,35 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.acceptance, pytest.mark.curl, pytest.mark.openssl]
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
-CLIENT = ROOT / "docs" / "reference" / "client.md"
 PUSH = ROOT / "docs" / "tutorial" / "push.md"
-RECEIVING = ROOT / "docs" / "how-to" / "receive-push.md"
-APART = ROOT / "docs" / "how-to" / "run-push-apart.md"
-BOTH = ROOT / "docs" / "how-to" / "run-ams-and-the-certificate-service.md"
-CERTIFICATES = ROOT / "docs" / "how-to" / "log-in-with-certificates.md"
-IDENTITY = ROOT / "docs" / "how-to" / "log-in-with-openid-connect.md"
-DEAD_LETTERS = ROOT / "docs" / "how-to" / "dead-letters.md"
+HOW_TO, REFERENCE = ROOT / "docs" / "how-to", ROOT / "docs" / "reference"
+RECEIVING = HOW_TO / "receive-push.md"
+APART = HOW_TO / "run-push-apart.md"
+BOTH = HOW_TO / "run-ams-and-the-certificate-service.md"
+CERTIFICATES = HOW_TO / "log-in-with-certificates.md"
+IDENTITY = HOW_TO / "log-in-with-openid-connect.md"
+DEAD_LETTERS = HOW_TO / "dead-letters.md"
+REFERENCE_PAGES = (
+    *("projects", "users", "members", "registrations", "topics", "subscriptions", "schemas", "access-lists", "metrics"),
+    "reading",
+)
 PAGES = (
     *(f"how-to/{each}" for each in ("back-up", "check-messages", "control-access", "declare-resources")),
     *(f"how-to/{each}" for each in ("keep-messages", "least-privilege-tokens", "replay", "work-on-a-backlog")),
     "tutorial/python",
 )
 WORKER = "the-token-of-the-push-worker"
-GARDEN = ".venv/bin/ams projects create garden\n"
-BEGUN = (
-    GARDEN
-    + """
+PUSH_ENABLED = ("--push-enabled", "--push-worker-token", WORKER)
+GARDEN = """\
+export AMS_PROJECT=garden
+.venv/bin/ams projects create garden
+"""
+BEGUN = """
 .venv/bin/ams topics create readings
 printf soil | .venv/bin/ams publish readings --file -
 printf soil | .venv/bin/ams publish readings --file -
 """
-)
-WATERED = (
-    GARDEN
-    + """
-export AMS_PROJECT=garden
+WATERED = """
 .venv/bin/ams topics create readings
 .venv/bin/ams topics create readings-dead
 .venv/bin/ams subs create watering --topic readings
@@ -68,7 +74,6 @@ printf one | .venv/bin/ams publish readings --file -
 printf two | .venv/bin/ams publish readings --file - --attr pump=7
 printf three | .venv/bin/ams publish readings --file -
 """
-)
 
 
 def succeed(script: str, clone: Path, **variables: str) -> str:
@@ -79,11 +84,11 @@ def succeed(script: str, clone: Path, **variables: str) -> str:
 
 
 @contextlib.contextmanager
-def furnished(clone: Path, *flags: str, before: str = GARDEN) -> Iterator[LiveService]:
+def furnished(clone: Path, *flags: str, before: str = "") -> Iterator[LiveService]:
     """Serve a clone after these commands."""
     make_clone(clone)
     with live_service(clone / "ams-data", "--tls-self-signed", *flags) as service:
-        succeed(before, clone, AMS_ENDPOINT=service.base_url)
+        succeed(GARDEN + before, clone, AMS_ENDPOINT=service.base_url)
         yield service
 
 
@@ -157,7 +162,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = tmp_path_factory.mktemp("begun")
     make_clone(clone)
     with served(block(TUTORIAL, "sh service"), clone) as endpoint:
-        succeed(BEGUN, clone, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
+        succeed(GARDEN + BEGUN, clone, AMS_ENDPOINT=endpoint)
     return clone
 
 
@@ -273,7 +278,7 @@ def test_the_commands_and_programs_of_a_page_work(page: str, tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_the_commands_of_the_guide_to_dead_letters_work(tmp_path: Path) -> None:
-    with furnished(tmp_path, "--push-enabled", "--push-worker-token", WORKER, before=WATERED) as service:
+    with furnished(tmp_path, *PUSH_ENABLED, before=WATERED) as service:
         for offset, (reason, status) in enumerate([("Bad Request", 400), ("no such pump", 422)]):
             subscription = "projects/garden/subscriptions/watering"
             dead_letter(service.base_url, service.ca, WORKER, subscription, offset, reason, status)
@@ -286,4 +291,73 @@ def test_the_commands_of_the_guide_to_dead_letters_work(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_examples_of_the_client_run(tmp_path: Path) -> None:
     with furnished(tmp_path) as service:
-        run_examples(CLIENT, tmp_path, service.base_url)
+        run_examples(REFERENCE / "client.md", tmp_path, service.base_url)
+
+
+@pytest.mark.long
+def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    make_clone(tmp_path)
+    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
+        for page in REFERENCE_PAGES:
+            with subtests.test(page):
+                follow(REFERENCE / f"{page}.md", tmp_path, service.base_url)
+        with subtests.test("examples of reading"):
+            run_examples(REFERENCE / "reading.md", tmp_path, service.base_url)
+
+
+@pytest.mark.long
+def test_the_conversation_about_push_goes_as_shown_where_it_is_enabled(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with live_service(tmp_path / "ams-data", "--tls-self-signed", *PUSH_ENABLED) as service:
+        follow(REFERENCE / "push.md", tmp_path, service.base_url)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+    """What `make run` starts in another terminal, in a clone, and what it has shown."""
+    make_clone(tmp_path)
+    command = [sys.executable, "-m", "demo", "--keep-serving", "--port", "0", "--messages", "600"]
+    no_java = environment(JAVA_HOME="/nowhere")  # without the job on Spark at the end
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=no_java, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            shown: list[str] = []
+            for line in process.stdout:
+                shown.append(line)
+                if "ams --help" in line:
+                    break
+            assert process.poll() is None, "".join(shown)
+            yield process, shown
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+
+
+def test_the_commands_of_the_readme_and_of_make_run_work_beside_it_and_ctrl_c_ends_it_in_order(
+    running: tuple["subprocess.Popen[str]", list[str]], tmp_path: Path
+) -> None:
+    process, shown = running
+    endpoint = shown[0].split("ready at ")[1].split(",")[0]
+    follow(ROOT / "README.md", tmp_path, endpoint)
+    run_examples(ROOT / "README.md", tmp_path, endpoint)
+
+    tried = succeed("".join(line for line in shown if line.startswith(("  curl", "  .venv", "  export"))), tmp_path)
+    assert '"messageIds"' in tried
+    assert '"receivedMessages":[{' in tried
+
+    [emulator] = [line.strip().partition("=")[2] for line in shown if "PUBSUB_EMULATOR_HOST=" in line]
+    with grpc.insecure_channel(emulator) as channel:
+        publisher = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        topics = [each.name for each in publisher.list_topics(project="projects/demo")]
+    assert "projects/demo/topics/metric_data" in topics
+
+    process.send_signal(signal.SIGINT)
+    ending, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Stopped; the data stay in ams-data." in ending
+    assert ending.splitlines()[-1].startswith("demo: published 600 received 600 acknowledged 600 lost 0 duplicated 0")
+    assert "Traceback" not in ending

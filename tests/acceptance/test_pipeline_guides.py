@@ -1,13 +1,17 @@
-"""The tutorial and the guides to pipelines, followed by a reader with Java."""
+"""The tutorial and guides to pipelines, followed by a reader with Java; that to tables on S3 on a real S3 server."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT, follow, make_clone, run
+from tests.support import parts, s3
+from tests.support.documents import ROOT, blocks, follow, make_clone, run
 from tests.support.service import live_service
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.spark]
+pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.long]
 
 PAGES = (
     "tutorial/pipeline",
@@ -17,11 +21,11 @@ PAGES = (
     "how-to/pipeline-republish",
     "how-to/pipeline-write-one",
 )
+S3_GUIDE = ROOT / "docs" / "how-to" / "tables-on-s3.md"
 SECONDS = 300
 """For a page: each start of Spark takes a while, on a busy machine a long one."""
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_on_pipelines_work(page: str, tmp_path: Path) -> None:
     make_clone(tmp_path)
@@ -30,3 +34,48 @@ def test_the_commands_of_a_page_on_pipelines_work(page: str, tmp_path: Path) -> 
         assert made.returncode == 0, made.stdout
 
         follow(ROOT / "docs" / f"{page}.md", tmp_path, service.base_url, seconds=SECONDS)
+
+
+def commands(block: str) -> tuple[str, str]:
+    """Return what is typed, and what is shown."""
+    typed = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith(("$ ", "    "))]
+    return "\n".join(typed), "".join(f"{line}\n" for line in block.splitlines() if not line.startswith(("$ ", "    ")))
+
+
+@pytest.mark.go
+@pytest.mark.curl
+def test_every_line_of_the_guide_to_tables_on_s3_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"AWS_ALLOW_HTTP": "true", "PATH": f".venv/bin:{os.environ['PATH']}"}
+    for name, value in {**s3.environment(parts.s3_address()), **variables}.items():
+        monkeypatch.setenv(name, value)
+    table, local = parts.s3_table(), tmp_path / "srv"
+    bucket = table.removeprefix("s3://")
+    make_clone(tmp_path)
+    asks, sets, copies = blocks(S3_GUIDE, "console")
+
+    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
+
+        def follow_block(block: str, *, without: str = "\n") -> str:
+            """Run a block but lines that begin so, and return what it printed."""
+            typed, _ = commands(block)
+            here = {"BUCKET": bucket, "PROJECT": "garden", " /srv/": f" {local}/", " /var/lib/": f" {tmp_path}/"}
+            for named, placed in here.items():
+                typed = typed.replace(named, placed)
+            lines = "\n".join(line for line in typed.splitlines() if not line.startswith(without))
+            done = run(lines, tmp_path, SECONDS, AMS_ENDPOINT=service.base_url)
+            assert done.returncode == 0, f"{lines}\n{done.stdout}"
+            return done.stdout
+
+        follow_block("$ ams projects create garden\n$ ams topics create plants -p garden")
+        follow_block("$ ams publish plants -p garden --data dry\n$ ams archive /srv/archive -p PROJECT")
+        assert follow_block(asks) == commands(asks)[1] == "200\n412\n"
+        assert "1 rows in 1 files" in follow_block(sets, without="export ")  # which would name another server
+        if shutil.which("aws") and run("aws --version", tmp_path).returncode == 0:
+            assert follow_block(copies).count("1 rows in 1 files") == 2
+        follow_block("$ ams pipeline table check s3://BUCKET/archive")
+
+    program = "\n".join(blocks(S3_GUIDE, "python")).replace("s3://BUCKET", table)
+    (tmp_path / "read.py").write_text(program)
+    done = run(f"{sys.executable} read.py", tmp_path, SECONDS)
+    assert done.returncode == 0, done.stdout
+    assert "plants" in done.stdout

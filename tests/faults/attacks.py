@@ -39,7 +39,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 class Asked(NamedTuple):
-    """What the neighbour asks of a port."""
+    """What the neighbour asks of a port, and the status it should get."""
 
     port: int
     method: str
@@ -159,10 +159,8 @@ def is_borne(name: str, attack: Callable[[int], None], attacked: int, asked: Ask
     attacker.kill()
     attacker.join()
     ratio = attacked_ms / quiet
-    print(
-        f"{name}: failed {neighbour.failed} quiet {quiet:.1f} ms attacked {attacked_ms:.1f} ms ratio {ratio:.2f}",
-        flush=True,
-    )
+    times = f"quiet {quiet:.1f} ms attacked {attacked_ms:.1f} ms ratio {ratio:.2f}"
+    print(f"{name}: failed {neighbour.failed} {times}", flush=True)
     return neighbour.failed == 0 and ratio <= MAX_RATIO
 
 

@@ -3,10 +3,15 @@
 Times are seconds of one monotonic clock, shared by all clients of a history.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypedDict
+
+from ams.core.ack_ids import HandOutId, read_hand_out
+
+ACK, NACK, EXTEND = "acknowledge", "nack", "modifyAckDeadline"
+"""Verbs of parallel subscriptions."""
 
 
 class Outcome(Enum):
@@ -80,3 +85,75 @@ class Ending:
 
     topics: Mapping[str, Sequence[Held]]
     cursors: Mapping[str, int]
+
+
+class Leased(NamedTuple):
+    """A message as a consumer was given it."""
+
+    id: int
+    name: str
+    ack_id: str
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery. Clients are not to read it from the id; nothing else tells it."""
+        return _hand_out_of(self.ack_id).attempt
+
+    @property
+    def run(self) -> int:
+        """Which process gave it: raised each time one takes the subscription over."""
+        return run_of(self.ack_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease(Attempt):
+    subscription: str
+    messages: tuple[Leased, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle(Attempt):
+    """An acknowledgement, a nack, or another deadline; it is done, but for the ids that came late."""
+
+    subscription: str
+    verb: str
+    ids: tuple[str, ...]
+    late: tuple[str, ...] = ()
+    """Which of the ids were named as those that came after their deadline."""
+    seconds: float = 0.0
+    """Of another deadline: from when the service has it."""
+
+    def is_confirmed(self, ack_id: str) -> bool:
+        """Whether the service said that this is done."""
+        return self.outcome is Outcome.DONE and ack_id not in self.late
+
+    def may_have_happened(self, ack_id: str) -> bool:
+        """Whether it was not refused."""
+        return self.outcome is not Outcome.REFUSED and ack_id not in self.late
+
+
+class Letter(NamedTuple):
+    subscription: str
+    id: int
+    name: str
+
+
+def offset_of(ack_id: str) -> int:
+    return int(ack_id.rpartition(":")[2].partition("-")[0])
+
+
+def run_of(ack_id: str) -> int:
+    """Return which process gave the message that an id means."""
+    return _hand_out_of(ack_id).run
+
+
+def _hand_out_of(ack_id: str) -> HandOutId:
+    return read_hand_out(ack_id.rpartition("-")[2])
+
+
+def worked(attempts: Iterable[Attempt], *subscriptions: str) -> int:
+    """Return how many messages of these subscriptions, none: of any, were acknowledged for sure."""
+    acks = [each for each in attempts if isinstance(each, Settle) and each.verb == ACK]
+    acks = [each for each in acks if not subscriptions or each.subscription in subscriptions]
+    done = {(each.subscription, offset_of(id_)) for each in acks for id_ in each.ids if each.is_confirmed(id_)}
+    return len(done)

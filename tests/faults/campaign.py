@@ -17,27 +17,27 @@ import contextlib
 import json
 import logging
 import random
-import shutil
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+import grpc
 
 from cluster.ports import free_port
 from tests.faults import recycling, scene
 from tests.faults.attempts import Attempt, Ending
 from tests.faults.history import History
-from tests.faults.http_client import HttpClient, Kind, Traffic
+from tests.faults.http_client import SMALL, HttpClient, Kind, Target, Traffic
 from tests.faults.parallel import google, laws
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.observed import moment_at
-from tests.faults.parallel.workload import workers_of
-from tests.faults.target import SMALL, Target
-from tests.faults.workload import BULK, Consumer, Publisher, Seeker
+from tests.faults.parallel.google import moment_at
+from tests.faults.reporting import end_campaign, say
+from tests.faults.workload import BULK, Consumer, Publisher, Seeker, workers_of
 from tests.support import shape
 from tests.support.waiting import wait_until_async
 
@@ -58,9 +58,6 @@ AIM_SECONDS = 10.0
 """After that the service is killed at whatever moment it is."""
 
 TRIES = 5
-SHOWN = 50
-
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -105,7 +102,7 @@ class Result:
 
 
 class Campaign:
-    def __init__(self, data: Path, kills: int, seed: int, say: Say) -> None:
+    def __init__(self, data: Path, kills: int, seed: int) -> None:
         self._result = Result(seed, kills)
         self._port = free_port()
         environment = {**SMALL, "AMS_PUBSUB_PORT": str(self._port), "AMS_PUBSUB_EMULATOR": "true"}
@@ -114,7 +111,6 @@ class Campaign:
         subscriptions |= {STEADY.format(topic): topic for topic in (parallel.TOPIC, google.TOPIC)}
         self.history = History(subscriptions, restarts=self._target.restarts)
         self._random = random.Random(seed)
-        self._say = say
         self._admin = self._client("admin")
         self._workers = workers_of(parallel.KINDS, WORKERS, self._client, self.history, self._random)
         now = partial(moment_at, self._target)
@@ -127,12 +123,12 @@ class Campaign:
             await self._target.start()
             await scene.prepare(self._admin, self.history.subscriptions)
             await parallel.prepare(self._admin)
-            await self._streams.start(self._admin, lambda: google.plain(f"127.0.0.1:{self._port}"))
+            await self._streams.start(self._admin, self._channel)
             await self._kill_while_used()
-            self._say("working until nothing is left")
+            say("working until nothing is left")
             await parallel.drain(self._workers)
             await self._streams.work_to_the_end(self._admin)
-            self._say("reading all topics from their beginning")
+            say("reading all topics from their beginning")
             ending = await scene.ending(self._admin, self.history.subscriptions)
             left = [await parallel.ending(self._admin, kinds) for kinds in (parallel.KINDS, google.KINDS)]
             result.violations = await scene.miscounted(self._admin, ending)
@@ -172,15 +168,15 @@ class Campaign:
             user.client.close()
 
     def _users(self) -> list[Publisher | Consumer | Seeker]:
-        bulk = (BULK, 3 * BULK)
+        bulk, few = (BULK, 3 * BULK), ((1, 20),)
         steady = [(topic, STEADY.format(topic)) for topic in (parallel.TOPIC, google.TOPIC, *TOPICS, *TOPICS)]
         sought = [(topic, SOUGHT.format(topic)) for topic in TOPICS]
         return [
             *(self._publisher(f"p{number}", ((1, 1), (1, 1), (10, 10)), 0.03) for number in range(4)),
             *(self._publisher(f"bulk{number}", (bulk,), 0.2) for number in range(2)),
             *(self._publisher(f"keyed{number}", ((1, 1), (BULK, BULK)), 0.05, keyed=True) for number in range(2)),
-            *(self._ordered(f"work{number}", parallel.TOPIC, 0.1) for number in range(2)),
-            self._ordered("google1", google.TOPIC, 0.15),
+            *(self._publisher(f"work{number}", few, 0.1, (parallel.TOPIC,), ordered=True) for number in range(2)),
+            self._publisher("google1", few, 0.15, (google.TOPIC,), ordered=True),
             *(
                 Consumer(self._client(f"{topic}-c{number}"), self.history, self._fork(), subscription)
                 for number, (topic, subscription) in enumerate([*steady, *sought])
@@ -189,13 +185,12 @@ class Campaign:
         ]
 
     def _publisher(
-        self, name: str, sizes: tuple[tuple[int, int], ...], pause: float, *, keyed: bool = False
+        self, name: str, sizes: tuple[tuple[int, int], ...], pause: float, topics: tuple[str, ...] = TOPICS, **how: bool
     ) -> Publisher:
-        return Publisher(self._client(name), self.history, self._fork(), TOPICS, sizes, pause, keyed)
+        return Publisher(self._client(name), self.history, self._fork(), topics, sizes, pause, **how)
 
-    def _ordered(self, name: str, topic: str, pause: float) -> Publisher:
-        client, chance = self._client(name), self._fork()
-        return Publisher(client, self.history, chance, (topic,), ((1, 20),), pause, ordered=True)
+    def _channel(self) -> grpc.Channel:
+        return grpc.insecure_channel(f"127.0.0.1:{self._port}", options=google.SOON)
 
     def _client(self, name: str) -> HttpClient:
         return HttpClient(name, self._target, self._result.traffic)
@@ -226,58 +221,39 @@ class Campaign:
         await asyncio.sleep(self._random.uniform(*CALM_SECONDS))
         if aim is Kind.OTHER:
             return
+        traffic = self._result.traffic
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AIM_SECONDS):
-                await self._hit(aim, self._result.traffic)
-
-    async def _hit(self, aim: Kind, traffic: Traffic) -> None:
-        while True:
-            await traffic.next(aim)
-            await asyncio.sleep(self._random.uniform(0, AFTER_BEGIN_SECONDS))
-            if traffic.flying[aim]:  # and not answered meanwhile
-                return
+                while True:
+                    await traffic.next(aim)
+                    await asyncio.sleep(self._random.uniform(0, AFTER_BEGIN_SECONDS))
+                    if traffic.flying[aim]:  # and not answered meanwhile
+                        return
 
     def _show(self, number: int) -> None:
         kills = self._result.kills
         if number % max(1, kills // 20) == 0 or number == kills:
             hits = ", ".join(f"{self._result.hit(kind)} hit {kind.value}" for kind in AIMS[:-1])
-            self._say(f"kill {number} of {kills}: {hits}; {len(self.history.attempts)} attempts so far")
+            say(f"kill {number} of {kills}: {hits}; {len(self.history.attempts)} attempts so far")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.campaign", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, metavar="N")
-    parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats the clients' decisions")
+    seed = random.randrange(2**32)
+    parser.add_argument("--seed", type=int, default=seed, metavar="S", help="repeats the clients' decisions")
     options = parser.parse_args()
     logging.getLogger("google").setLevel(logging.CRITICAL)  # its clients tell of every kill
-    seed = random.randrange(2**32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-"))
-    _say(f"seed {seed}, data in {folder}")
-    campaign = Campaign(folder / "data", options.kills, seed, _say)
+    say(f"seed {options.seed}, data and history in {folder}")
+    campaign = Campaign(folder / "data", options.kills, options.seed)
     try:
         result = asyncio.run(campaign.run())
-    except BaseException:
-        _keep(folder, campaign.history)
-        raise
+    finally:
+        with (folder / "history.jsonl").open("w") as file:
+            campaign.history.write(file)
     print(result.line(), flush=True)
-    if not result.violations:
-        shutil.rmtree(folder)
-        return 0
-    for violation in result.violations[:SHOWN]:
-        _say(violation)
-    _say(f"{len(result.violations)} violations")
-    _keep(folder, campaign.history)
-    return 1
-
-
-def _keep(folder: Path, history: History) -> None:
-    with (folder / "history.jsonl").open("w") as file:
-        history.write(file)
-    _say(f"kept: {folder}/data, {folder}/history.jsonl")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    return end_campaign(folder, result.violations)
 
 
 if __name__ == "__main__":

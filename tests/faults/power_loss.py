@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from tests.faults.reporting import say
 from tests.storage.log.embedded.history import REUSE, History, Step, act, end, let_time_pass, open_anyway, run
 from tests.storage.log.engines import HOUR, Embedded
 
@@ -81,9 +82,7 @@ def play_all(seeds: Sequence[int]) -> Tally:
             tally.add(play(seed))
         return tally
     finally:
-        structlog.configure(
-            **before
-        )  # not the defaults: other tests of this process print through a logger of their own
+        structlog.configure(**before)  # other tests of this process print through a logger of their own
 
 
 class _Scenario:
@@ -178,31 +177,26 @@ def campaign(scenarios: int, seed: int) -> Tally:
         for part in processes.map(play_all, parts):
             tally.add(part)
             for broken, why in tally.broken[shown:SHOWN]:
-                _say(f"--scenarios 1 --seed {broken}: {why}")
+                say(f"--scenarios 1 --seed {broken}: {why}")
             shown = len(tally.broken)
             if tally.scenarios % max(100, scenarios // 20 // 100 * 100) == 0 or tally.scenarios == scenarios:
-                _say(f"scenario {tally.scenarios} of {scenarios}: {len(tally.broken)} broke a law")
+                say(f"scenario {tally.scenarios} of {scenarios}: {len(tally.broken)} broke a law")
     return tally
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.power_loss", description=__doc__)
     parser.add_argument("--scenarios", type=int, default=20_000, metavar="N")
-    parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats scenarios")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), metavar="S", help="repeats scenarios")
     options = parser.parse_args()
-    seed = random.randrange(2**32) if options.seed is None else options.seed
     began = time.monotonic()
-    tally = campaign(options.scenarios, seed)
-    print(tally.line(seed, time.monotonic() - began), flush=True)
+    tally = campaign(options.scenarios, options.seed)
+    print(tally.line(options.seed, time.monotonic() - began), flush=True)
     return 1 if tally.broken else 0
 
 
 def _drop(*_: object) -> str:
     raise structlog.DropEvent
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ from typing import Any, Self
 
 from tests.faults.attempts import Ending, Held
 from tests.faults.history import History
-from tests.faults.http_client import PROJECT, Client, HttpClient, Traffic
+from tests.faults.http_client import PROJECT, SMALL, Client, HttpClient, Target, Traffic
 from tests.faults.payload import held
-from tests.faults.target import SMALL, Target
 
 _AUDIT = "{}-audit"
 """A subscription of each topic that nobody uses until the end, to read the topic from its beginning."""
@@ -111,3 +110,8 @@ async def offsets(admin: Client, subscription: str) -> dict[str, int]:
     """Return where a subscription stands (`current`), and the end of its topic (`max`)."""
     shown = await admin.must(f"/subscriptions/{subscription}:offsets", None, method="GET")
     return {name: int(shown[name]) for name in ("current", "max")}
+
+
+async def is_at_end(admin: Client, subscription: str) -> bool:
+    found = await offsets(admin, subscription)
+    return found["current"] == found["max"]

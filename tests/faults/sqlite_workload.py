@@ -1,6 +1,6 @@
 """A process that changes cursors and registry in real SQLite files, and notes what it asks and is answered.
 
-`python -m tests.faults.sqlite_workload FOLDER STEPS SEED`, to be run under strace by `tests.faults.sqlite_power_loss`.
+`python -m tests.faults.sqlite_workload FOLDER STEPS SEED`, under strace in `test_sqlite_power_loss.py`.
 Each note is one write of one line to the file `notes`, so a trace shows it in order with all other calls.
 """
 

@@ -27,12 +27,6 @@ class Answer(NamedTuple):
     text: str
 
 
-def compiled(folder: Path) -> Path:
-    target = folder / "failing_syncs.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", target, SOURCE, "-ldl"], check=True, timeout=60)
-    return target
-
-
 def publish(client: httpx.Client, name: str) -> Answer:
     """Publish a message of this name, with it as the key."""
     body = {"messages": [{"attributes": {"name": name}}]}
@@ -64,8 +58,9 @@ def under_load(live: LiveService, failing: Path) -> list[Answer]:
 
 
 def test_every_answer_is_true_after_a_kill_while_syncs_fail(tmp_path: Path) -> None:
-    failing = tmp_path / "failing"
-    environment = {"LD_PRELOAD": str(compiled(tmp_path)), "FAILING_SYNCS": str(failing), "AMS_LOG_LEVEL": "error"}
+    failing, library = tmp_path / "failing", tmp_path / "failing_syncs.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
+    environment = {"LD_PRELOAD": str(library), "FAILING_SYNCS": str(failing), "AMS_LOG_LEVEL": "error"}
     with live_service(tmp_path / "data", environment=environment) as live:
         with live.http() as client:
             make_subscription(client)

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.attempts import Attempt, Outcome
-from tests.faults.http_client import HttpClient
+from tests.faults.http_client import SMALL, HttpClient
 from tests.faults.scene import Stage
-from tests.faults.target import SMALL
 from tests.faults.workload import Consumer, Publisher
 from tests.support.waiting import wait_until_async
 

@@ -1,13 +1,14 @@
 """The checker accuses no history that keeps the laws, and lets none off that breaks one."""
 
-import io
-import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from tests.faults import payload
 from tests.faults.attempts import Ack, Attempt, Ending, Facts, Held, Outcome, Publish, Pull, Seek
 from tests.faults.history import History
+from tests.faults.http_client import Traffic
 
 INFINITY = float("inf")
 
@@ -223,11 +224,21 @@ def test_what_was_cut_off_by_a_kill_tells_nothing_of_a_service() -> None:
     assert found([replace(pull(f"c{time}", time), outcome=Outcome.UNKNOWN) for time in range(9)], []) == []
 
 
-def test_a_history_is_written_one_line_an_attempt() -> None:
-    file = io.StringIO()
+@pytest.mark.parametrize(
+    ("field", "value"), [("data", "aGk="), ("messageId", "8"), ("attributes", {"name": "p1-2/0"}), ("key", "")]
+)
+def test_a_message_that_was_altered_has_another_name(field: str, value: object) -> None:
+    body = {**payload.message("p1-1/0"), "messageId": "7"} | {field: value}
+    found = payload.held({"ackId": "projects/P/subscriptions/S:7", "message": body})
 
-    History({"s": "t"}, [ack("a1", 2, 0), ABC]).write(file)
+    assert (found == (7, "p1-1/0")) is (field == "key")  # which no message of these has
 
-    lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert [(line["kind"], line["request"]) for line in lines] == [("publish", "p1"), ("ack", "a1")]
-    assert {line["outcome"] for line in lines} == {"done"}
+
+def test_of_traffic_is_told_what_no_client_may_meet() -> None:
+    refusals = Counter({"acks: 400 wrong ack": 3, "other requests: 500 Backend Error": 7})
+
+    assert list(Traffic(refusals=refusals, dropped=2, without_retry_after=1).violations()) == [
+        "2 requests were never answered, and nobody had killed the service",
+        "1 errors of the 500s did not say when to try again",
+        "7 times refused for no reason: other requests: 500 Backend Error",
+    ]

@@ -1,13 +1,17 @@
-"""Power losses under the embedded log, in short, and cursors of another moment than the log."""
+"""Power losses under the embedded log, in short, cursors of another moment than the log, and clocks that jump."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
+from ams.storage.log.base import Bounds
 from tests.faults.power_loss import play_all
+from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
 from tests.support.engines import open_engines
 from tests.support.use_cases import SUB, UseCases, open_use_cases
+
+DAY = 24 * HOUR
 
 
 async def test_cursors_ahead_of_a_log_put_back_from_a_copy_go_on_at_its_end(tmp_path: Path) -> None:
@@ -44,3 +48,26 @@ def test_no_law_is_broken_in_scenarios(seeds: range) -> None:
     assert tally.endings.keys() == {"close", "kill", "power loss"}
     assert tally.appends.keys() == {"done", "refused", "unknown"}
     assert tally.failed_calls > len(seeds) / 5
+
+
+@pytest.mark.faults
+async def test_a_clock_that_jumps_past_retention_takes_nothing_before_it_has_stayed_there_for_a_day() -> None:
+    engine = Embedded()
+    async with engine.opened(retention=7 * DAY) as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("a", "b", "c"))
+        for step, first in ((8 * DAY, 3), (-8 * DAY, 4)):
+            engine.clock.step(step)
+            assert (await log.append(topic, texts("x"))).first == first
+            await log.retain()
+            assert await log.bounds(topic) == Bounds(0, first + 1)
+
+    async with engine.opened(retention=7 * DAY) as log:
+        engine.clock.step(8 * DAY)
+        for _ in range(23):
+            engine.clock.advance(HOUR)
+            await log.retain()
+        assert await log.bounds(topic) == Bounds(0, 5)
+        engine.clock.advance(2 * HOUR)
+        await log.retain()
+        assert await log.bounds(topic) == Bounds(3, 5), "the other two were stored at the later time"

@@ -1,7 +1,8 @@
-"""Every part that a service cannot do without is killed while the service runs."""
+"""Every part that a service cannot do without is killed while it runs; works in rounds survive one that fails."""
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,11 +16,19 @@ from structlog.testing import capture_logs
 from ams.app import serving
 from ams.app.serving import Running
 from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
+from ams.http import tls
 from ams.http.server import Server
+from ams.http.tls import Certificate
 from ams.push.holding import Holding
+from ams.service import counting, expiring, retention, tokens
+from ams.storage.audit import logins, trail
+from ams.storage.audit.records import AuditRecords
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.state import LogState
+from ams.storage.log.embedded.upkeep import Upkeep
+from ams.storage.registry.logins import NamedTokenRecords
+from ams.storage.registry.parallel import SnapshotRecords
 from tests.support import planted
 from tests.support.service import LiveService, live_service, make_subscription, running_service
 from tests.support.waiting import wait_until_async
@@ -29,6 +38,7 @@ pytestmark = pytest.mark.embedded("the threads and files are those of the embedd
 SECONDS = 100
 TOPIC, SUB = "/projects/P/topics/T", "/projects/P/subscriptions/S"
 PUBLISH, PULL, ACKNOWLEDGE = f"{TOPIC}:publish", f"{SUB}:pull", f"{SUB}:acknowledge"
+PUSH = {"push_enabled": True, "push_worker_token": "w" * 32}
 MESSAGE, ACK = {"messages": [{"data": "aGk="}]}, {"ackIds": ["projects/P/subscriptions/S:0"]}
 
 
@@ -102,9 +112,7 @@ async def readiness(run: Running) -> tuple[int, str]:
 
 
 async def unready(run: Running) -> tuple[int, str] | None:
-    """Return what it says when it is not ready."""
-    found = await readiness(run)
-    return found if found[0] != 200 else None
+    return found if (found := await readiness(run))[0] != 200 else None
 
 
 @pytest.fixture(autouse=True)
@@ -197,8 +205,7 @@ async def test_a_server_that_dies_makes_the_service_unready(tmp_path: Path, monk
 async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push = {"push_enabled": True, "push_worker_token": "w" * 32}
-    async with asyncio.timeout(SECONDS), running_service(tmp_path / "data", **push) as (run, _):
+    async with asyncio.timeout(SECONDS), running_service(tmp_path / "data", **PUSH) as (run, _):
         monkeypatch.setattr(Holding, "_round", breaks)
         monkeypatch.setattr(Holding, "_unanswered", breaks)
         said = await wait_until_async(lambda: unready(run))
@@ -247,3 +254,68 @@ def test_sigterm_ends_a_service_of_which_something_hangs(tmp_path: Path) -> None
 
     assert code == 70
     assert "stop.forced" in (tmp_path / "data.stderr").read_text()
+
+
+WORKS: dict[str, tuple[type, str]] = {
+    "counting": (counting.Counts, "take_published"),
+    "counting of losses": (retention.LossTotal, "_oldest"),
+    "uses of tokens": (NamedTokenRecords, "note_uses"),
+    "audit table": (trail.FileTrail, "bring_in"),
+    "pruning of the audit table": (AuditRecords, "prune"),
+    "failed logins": (logins.FailedLogins, "flush"),
+    "upkeep of the log": (Upkeep, "_chore"),
+    "what expires": (SnapshotRecords, "delete_expired"),
+    "push leases": (Holding, "_round"),
+    "certificate": (Certificate, "reload"),
+}
+"""Works that come in rounds, and what each round calls."""
+PAUSES = [
+    (counting, "ROUND_SECONDS"), (counting, "MAX_PAUSE_SECONDS"), (retention, "LOOK_SECONDS"), (tls, "CHECK_SECONDS"),
+    (tokens, "ROUND_SECONDS"), (expiring, "ROUND_SECONDS"), (trail, "BATCH_SECONDS"), (trail, "PRUNE_SECONDS"),
+]  # fmt: skip
+SURVIVED = re.compile(r'^ams_background_failures_total\{work="(.*)"\} (?!0)', re.MULTILINE)
+
+
+async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in PAUSES:
+        monkeypatch.setattr(module, name, 0.01)
+    monkeypatch.setattr(logins, "MINUTE", 10)
+    async with (
+        asyncio.timeout(SECONDS),
+        running_service(tmp_path / "data", tls_self_signed=True, audit_days=1, **PUSH) as (run, token),
+        httpx.AsyncClient(verify=False, trust_env=False) as http,
+    ):
+        with monkeypatch.context() as planted:
+            for owner, name in WORKS.values():
+                planted.setattr(owner, name, breaks)
+            wake(run)
+            await http.post(run.base_url + "/v1/projects/P", json={}, headers={"x-api-key": token})
+            while not {*SURVIVED.findall((await http.get(f"{run.operations_url}/metrics")).text)} >= WORKS.keys():
+                await asyncio.sleep(0.01)
+        rounds = [asyncio.create_task(called(monkeypatch, *work)) for work in WORKS.values()]
+        await asyncio.sleep(0)
+        wake(run)
+        await http.post(run.base_url + "/v1/projects/Q", json={}, headers={"x-api-key": token})
+        await asyncio.gather(*rounds)
+        assert await readiness(run) == (200, "ok")
+
+
+def wake(run: Running) -> None:
+    assert run.service.embedded is not None
+    assert run.service.push.runner is not None
+    run.service.embedded._upkeep.rounds.soon()
+    run.service.push.runner._holding.wake()
+
+
+async def called(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    """Return when the next round of this work has begun."""
+    begun, whole = asyncio.Event(), getattr(owner, name)
+
+    def round_(*given: object, **named: object) -> object:
+        begun.set()
+        return whole(*given, **named)
+
+    monkeypatch.setattr(owner, name, round_)
+    await begun.wait()

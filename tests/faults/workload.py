@@ -1,23 +1,29 @@
-"""Who uses the service while it is killed: publishers, consumers and seekers, each with its habits.
+"""Who uses the service while it is killed: publishers, consumers, seekers, workers of parallel subscriptions.
 
-Everyone decides by a random generator of its own, so a seed repeats the decisions (not the moments).
+Everyone has habits, and decides by a random generator of its own: a seed repeats the decisions (not the moments).
 """
 
 import asyncio
 import random
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from tests.faults.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
+from tests.faults.attempts import ACK, EXTEND, NACK, Ack, Attempt, Lease, Leased, Outcome, Publish, Pull, Seek, Settle
 from tests.faults.history import History
-from tests.faults.http_client import PROJECT, Client, Kind, Tried
-from tests.faults.payload import held, keyed_message, message
+from tests.faults.http_client import LATE, PROJECT, Client, Kind, Tried
+from tests.faults.parallel.laws import Parallel
+from tests.faults.payload import held, is_poisoned, keyed_message, message, name_of
 
 T = TypeVar("T", bound=Attempt)
 
 BEYOND = 5
 """How far behind what it was given a consumer acknowledges when it does so wrongly."""
 BULK = 100
+MOST_LEASED = 60
+"""Messages of a pull of a parallel subscription; no more than an error names ids of."""
+SHORT = 1
+"""Seconds to which a lease is cut when its messages are forgotten."""
 _PREFIX = PROJECT.removeprefix("/v1/")
 
 
@@ -143,3 +149,105 @@ class Seeker(User):
     async def seek(self, offset: int) -> Seek:
         tried = await self.call("modifyOffset", {"offset": offset})
         return self.note(Seek(**tried.facts, subscription=self.subscription, offset=offset))
+
+
+@dataclass(frozen=True)
+class Worker(User):
+    """Works on one parallel subscription; messages that are poisoned fail always."""
+
+    pause: float = 0.01
+    settled: list[Leased] = field(default_factory=list)
+    """Some messages that were acknowledged, to acknowledge them again."""
+
+    async def run(self) -> None:
+        while self.client.goes_on:
+            leased = await self.pull(self.random.randint(1, MOST_LEASED), wait=self.random.random() < 0.2)
+            if leased.messages:
+                await self._handle(leased.messages)
+            await asyncio.sleep(self.random.uniform(0, self.pause))
+
+    async def work(self) -> int:
+        """Handle once what there is, without whims; return how many messages that was."""
+        leased = await self.pull(MOST_LEASED)
+        await self._settle_all(leased.messages)
+        return len(leased.messages)
+
+    async def pull(self, most: int, *, wait: bool = False) -> Lease:
+        body = {"maxMessages": str(most), "returnImmediately": "false" if wait else "true"}
+        tried = await self.call("pull", body)
+        messages = tuple(_leased(each) for each in tried.document["receivedMessages"]) if tried.done else ()
+        return self.note(Lease(**tried.facts, subscription=self.subscription, messages=messages))
+
+    async def _handle(self, messages: Sequence[Leased]) -> None:
+        mood = self.random.random()
+        if mood < 0.7:
+            await self._settle_all(messages)
+        elif mood < 0.8:
+            cut = self.random.randint(1, len(messages))
+            await self._settle_all(messages[:cut])
+            await self._give_back(messages[cut:])
+        elif mood < 0.9:
+            await self._settle(EXTEND, messages, ackDeadlineSeconds=2)
+            await asyncio.sleep(self.random.uniform(0, 0.5))
+            await self._settle_all(messages)
+        elif mood < 0.95:
+            await self._settle(EXTEND, messages, ackDeadlineSeconds=SHORT)  # and these are forgotten
+        else:
+            await self._settle_all(messages)
+            await self._settle(ACK, [*messages, *self.settled][:MOST_LEASED])
+
+    async def _settle_all(self, messages: Sequence[Leased]) -> None:
+        """Acknowledge what can be handled, and give back what cannot."""
+        good = [each for each in messages if not is_poisoned(each.name)]
+        if good:
+            await self._settle(ACK, good)
+            self.settled[:] = good[:5]
+        await self._give_back([each for each in messages if is_poisoned(each.name)])
+
+    async def _give_back(self, messages: Sequence[Leased]) -> None:
+        if messages and self.random.random() < 0.8:
+            await self._settle(NACK, messages, **self.random.choice(({}, {}, {"delaySeconds": 0})))
+        elif messages:
+            await self._settle(EXTEND, messages, ackDeadlineSeconds=0)
+
+    async def _settle(self, verb: str, messages: Sequence[Leased], **more: int) -> Settle:
+        ids = tuple(each.ack_id for each in messages)
+        tried = await self.call(verb, {"ackIds": ids, **more}, Kind.SETTLE)
+        seconds = more.get("ackDeadlineSeconds", 0)
+        facts, late = tried.facts, _late(tried.refusal, ids)
+        if tried.refusal.startswith(LATE):
+            facts["outcome"] = Outcome.DONE  # of the others
+        noted = NACK if verb == EXTEND and not seconds else verb
+        name = self.subscription
+        return self.note(Settle(**facts, subscription=name, verb=noted, ids=ids, late=late, seconds=seconds))
+
+
+def workers_of(
+    kinds: Sequence[Parallel],
+    each: int,
+    client: Callable[[str], Client],
+    history: History,
+    chance: random.Random,
+    pause: float = Worker.pause,
+) -> list[Worker]:
+    """Make so many workers of each subscription; `client` makes who asks for one of them, by a name."""
+    return [
+        Worker(client(f"{kind.name}-w{number}"), history, random.Random(chance.random()), kind.name, pause)
+        for kind in kinds
+        for number in range(each)
+    ]
+
+
+def _leased(received: dict[str, Any]) -> Leased:
+    offset, dash, _ = received["ackId"].rpartition(":")[2].partition("-")
+    body = received["message"]
+    name = name_of(body.get("attributes", {}), body["data"])
+    if offset != body["messageId"] or not dash:
+        name += f" (altered: acknowledged as {received['ackId']})"
+    return Leased(int(body["messageId"]), name, received["ackId"])
+
+
+def _late(refusal: str, ids: Sequence[str]) -> tuple[str, ...]:
+    """Return which ids an error names."""
+    said = refusal.partition(": ")[2].split(", ") if refusal.startswith(LATE) else []
+    return tuple(each for each in ids if each.rpartition(":")[2] in said)

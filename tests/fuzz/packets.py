@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,21 +42,15 @@ class Conversation(NamedTuple):
     expected: Answers
 
 
-@dataclass
-class Result:
-    conversations: int = 0
-    faults: list[str] = field(default_factory=list)
-
-
 class Campaign:
     def __init__(self, service: LiveService, seed: int = 1) -> None:
         self._service = service
         self._requests = requests(service.token)
         self._alone: dict[str, Answers] = {}
         self._random = random.Random(seed)
-        self.result = Result()
+        self.conversations = self.faults = 0
 
-    async def run(self, seconds: float, most: int | None = None) -> Result:
+    async def run(self, seconds: float, most: int | None = None) -> None:
         """Go through all cuts and all pairs, then through cuts of three in a row, until the time or `most` is over."""
         for _ in range(2):  # the first time a message is stored and a position moved
             for name in self._requests:
@@ -74,7 +67,6 @@ class Campaign:
         async with asyncio.TaskGroup() as group:
             for _ in range(CONNECTIONS):
                 group.create_task(work())
-        return self.result
 
     def _cuts(self) -> Iterator[Conversation]:
         every = [(name, cut) for name in self._requests for cut in cuts(self._said([name]))]
@@ -111,10 +103,10 @@ class Campaign:
 
     async def _check(self, conversation: Conversation) -> None:
         answers = await self._asked(conversation.packets)
-        self.result.conversations += 1
+        self.conversations += 1
         if answers != conversation.expected:
-            self.result.faults.append("other answers")
-            if len(self.result.faults) <= _SHOWN:
+            self.faults += 1
+            if self.faults <= _SHOWN:
                 print(f"FAULT\n  {conversation.packets}\n  {answers}\n  instead of {conversation.expected}", flush=True)
 
     async def _asked(self, packets: Sequence[bytes]) -> Answers:
@@ -158,10 +150,11 @@ def main() -> int:
         flags = ["--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0"]
         with live_service(Path(folder) / "ams-data", *flags) as service:
             furnish(service)
-            result = asyncio.run(Campaign(service, chosen.seed).run(chosen.seconds / 2))
+            campaign = Campaign(service, chosen.seed)
+            asyncio.run(campaign.run(chosen.seconds / 2))
             ended = service.stop()
-    print(f"packets: conversations {result.conversations} faults {len(result.faults)} exit {ended}")
-    return 0 if not result.faults and ended == 0 else 1
+    print(f"packets: conversations {campaign.conversations} faults {campaign.faults} exit {ended}")
+    return 0 if not campaign.faults and ended == 0 else 1
 
 
 if __name__ == "__main__":

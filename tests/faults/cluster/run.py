@@ -1,31 +1,70 @@
 """One run of one fault: users at work, the fault, quiet again, and then everything they were told is checked."""
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.faults import scene
-from tests.faults.attempts import Ending
-from tests.faults.cluster.calls import CallLog, Course, failed_requests, well_again, with_first_tries, with_nodes
-from tests.faults.cluster.client import FrontClient
+from tests.faults.attempts import Ending, worked
+from tests.faults.cluster.calls import (
+    BACK_SECONDS,
+    CallLog,
+    Course,
+    broken,
+    failed_requests,
+    was_in_flight,
+    well_again,
+    with_first_tries,
+    with_nodes,
+    wrongly_refused,
+)
+from tests.faults.cluster.clients import FrontClient, LibraryUser
 from tests.faults.cluster.faults import Fault
-from tests.faults.cluster.ledger import Entry
-from tests.faults.cluster.library import LibraryUser
-from tests.faults.cluster.promises import BACK_SECONDS, broken, was_in_flight, wrongly_refused
 from tests.faults.cluster.site import Site
 from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
 from tests.faults.history import History
 from tests.faults.http_client import Traffic
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.attempts import worked
 from tests.faults.parallel.google import Streams
 from tests.faults.parallel.laws import ParallelEnding, TakeOvers, violations, with_more_attempts
 
 CALM_SECONDS = 3.0
 GIVE_UP_SECONDS = 60.0
+
+
+@dataclass
+class Entry:
+    """What a fault did in one run: a line of the ledger."""
+
+    fault: str
+    requests: int
+    failed: int
+    """Requests that were let down: no answer within ten seconds, or an error of the 500s."""
+    in_flight: int
+    """Of them, publishes that were on their way when the fault came."""
+    longest: float
+    """Seconds of the longest call; those of the library, which tries four times, are left out."""
+    back: float
+    """Seconds until no call was let down or slow any more: since the fault came, or, where nothing can work while it
+    lasts, since it ended."""
+    worked: int
+    """Messages of parallel subscriptions whose acknowledgement was answered."""
+    streamed: int
+    """Of them, those of Google's clients."""
+    taken_over: int
+    """How often such a subscription went to another node."""
+    sent_again: int
+    """Messages stored twice because the official library sent them again after an answer did not come."""
+    broken: list[str]
+
+    def line(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self) | {"longest": round(self.longest, 2), "back": round(self.back, 2)})
 
 
 class Run:
@@ -100,23 +139,21 @@ class Run:
     def _entry(self, ending: Ending, left: Sequence[ParallelEnding]) -> Entry:
         self.log.calls = calls = with_nodes(self.log.calls, self._site.haproxy.process.log.read_text())
         failed = failed_requests(calls).values()
-        entry = Entry(
+        back = well_again(calls, self.course.until, CALM_SECONDS) - self.course.until
+        owners = sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds)
+        return Entry(
             self._fault.name,
             requests=len({call.request for call in calls}),
             failed=len(failed),
             in_flight=sum(was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")),
-            back=well_again(calls, self.course.until, CALM_SECONDS) - self.course.until,
+            back=back,
             worked=worked(self.history.attempts, *(each.name for each in self._kinds)) + self._streams.worked,
             streamed=self._streams.worked,
-            taken_over=sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds)
-            + self._streams.taken_over,
+            taken_over=owners + self._streams.taken_over,
             sent_again=self._library.repeated(ending.topics[self.names.library]),
+            broken=[*self._violations(ending, left), *self._broken_promises(back)],
         )
-        for violation in self._violations(ending, left):
-            entry.charge(violation)
-        entry.broken += self._broken_promises(entry.back)
-        return entry
 
     def _violations(self, ending: Ending, left: Sequence[ParallelEnding]) -> Iterator[str]:
         topics = {name: ending.topics[name] for name in set(self.names.subscriptions.values())}

@@ -18,7 +18,7 @@ from cluster.local import Cluster
 from cluster.node import Node
 from cluster.ports import LOOPBACK
 from tests.faults import recycling
-from tests.faults.cluster.client import Front
+from tests.faults.cluster.clients import Front
 from tests.faults.parallel import google
 from tests.support.waiting import wait_until_async
 

@@ -12,12 +12,11 @@ from typing import Protocol
 
 from tests.faults.attempts import Ack, Outcome
 from tests.faults.cluster.calls import WORK, CallLog
-from tests.faults.cluster.client import Front, FrontClient
+from tests.faults.cluster.clients import Front, FrontClient
 from tests.faults.history import History
 from tests.faults.http_client import PROJECT
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.workload import Worker, workers_of
-from tests.faults.workload import Consumer, Publisher, Seeker
+from tests.faults.workload import Consumer, Publisher, Seeker, Worker, workers_of
 
 DEADLINE_SECONDS = 1
 """Of the subscriptions of those who acknowledge too late on purpose."""

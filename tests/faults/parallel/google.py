@@ -1,14 +1,24 @@
-"""Consumers that are Google's client for Python, by streams: their callbacks acknowledge, fail, dawdle, and forget."""
+"""Consumers that are Google's client for Python, by streams: their callbacks acknowledge, fail, dawdle, and forget.
+
+What a client asks on the wire and is answered is noted as attempts of a history by an interceptor between the client
+and its channel, so that the client is as it is.
+
+Messages that come by a stream were given some time before: after the stream was opened, and not long before they came.
+Where a subscription has no exactly-once delivery, its service says OK to ids that count no more, too. So an answer says
+something only while the lease surely runs; any other is noted as unknown.
+"""
 
 import asyncio
 import base64
+import itertools
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.api_core.exceptions import RetryError
@@ -16,16 +26,235 @@ from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeStatus
 from google.cloud.pubsub_v1.subscriber.message import Message
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+from google.rpc import error_details_pb2, status_pb2
 
-from tests.faults.attempts import Attempt, Held
+from tests.faults.attempts import (
+    ACK,
+    EXTEND,
+    NACK,
+    Attempt,
+    Facts,
+    Held,
+    Lease,
+    Leased,
+    Outcome,
+    Settle,
+    run_of,
+    worked,
+)
 from tests.faults.history import History
-from tests.faults.http_client import PROJECT, Client, Traffic
+from tests.faults.http_client import PROJECT, Client, Kind, Target, Traffic
 from tests.faults.parallel import laws
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.attempts import worked
 from tests.faults.parallel.laws import Parallel, ParallelEnding, TakeOvers
-from tests.faults.parallel.observed import Moment, Observer, as_told
 from tests.faults.payload import is_poisoned, name_of
+
+ON_ITS_WAY = 2.0
+"""Seconds for which a message may be on its way to the client, on a machine with much to do."""
+_SERVICE = "/google.pubsub.v1.Subscriber/"
+_DETAILS = "grpc-status-details-bin"
+_WAITS = {"wait_for_ready": True}
+"""The service is away for half of the time here. Without this the client opens a stream five times at once and pauses
+for ten seconds then, and it gives up what has failed for a minute, also when that was bad luck."""
+
+
+class Moment(NamedTuple):
+    time: float
+    deaths: int
+    is_up: bool
+    since: float
+    """No message that comes now was given before."""
+
+
+def moment_at(target: Target) -> Moment:
+    """Return this moment of a service that is killed and started again."""
+    now = time.monotonic()
+    return Moment(now, target.deaths, target.up.is_set(), now - ON_ITS_WAY)
+
+
+class _Came(NamedTuple):
+    """When a message was given at the earliest, and in which life."""
+
+    since: float
+    deaths: int
+
+
+def as_told(subs: Sequence[Parallel], attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts; of an answer that says nothing, as another process may have taken over, that nobody knows.
+
+    Where a node is lost, others take its subscriptions over one after the other, and only the runs in the ids tell
+    when.
+    """
+    take_overs = {each.name: TakeOvers(each, attempts) for each in subs if not each.exactly_once}
+    return [each for attempt in attempts for each in _parts(attempt, take_overs)]
+
+
+def _parts(attempt: Attempt, take_overs: Mapping[str, TakeOvers]) -> Iterator[Attempt]:
+    """Yield what is told apart: ids of an answer that says something, and those of which it says nothing."""
+    if not (isinstance(attempt, Settle) and attempt.outcome is Outcome.DONE and attempt.subscription in take_overs):
+        yield attempt
+        return
+    known = take_overs[attempt.subscription]
+    unknown = tuple(each for each in attempt.ids if known.may_have_ended(run_of(each), attempt.ended))
+    said = tuple(each for each in attempt.ids if each not in unknown)
+    for ids, outcome in ((said, Outcome.DONE), (unknown, Outcome.UNKNOWN)):
+        if ids:
+            yield replace(attempt, ids=ids, outcome=outcome)
+
+
+class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):  # type: ignore[misc]
+    """Notes what one client of one subscription does."""
+
+    def __init__(
+        self, name: str, kind: Parallel, history: History, now: Callable[[], Moment], traffic: Traffic
+    ) -> None:
+        """Make it in the loop of the campaign; the client calls it, and it calls `now`, in threads of their own."""
+        self._name, self._kind, self._history = name, kind, history
+        self._now, self._traffic = now, traffic
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count(1)
+        self._came: dict[str, _Came] = {}
+        self._answered: set[str] = set()
+
+    def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
+        opened = self._now()
+        call = continuation(details._replace(**_WAITS), requests)
+        return _Responses(call, lambda response: self._note_given(response, opened))
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        verb = details.method.removeprefix(_SERVICE)
+        seconds = request.ack_deadline_seconds if verb == "ModifyAckDeadline" else 0
+        noted = ACK if verb == "Acknowledge" else EXTEND if seconds else NACK
+        with self._flight():
+            began = self._now()
+            call = continuation(details._replace(**_WAITS), request)
+            ended = self._now()
+        self._note_settled(noted, tuple(request.ack_ids), seconds, call, began, ended)
+        return call
+
+    def confirmed(self, ack_id: str, started: float) -> None:
+        """Note an acknowledgement of which the client told its program that it holds, and the service the client.
+
+        The client says so too of calls that failed without details, as those do whose connection broke: an error it
+        cannot read is no error to it (`_process_requests`). No service can mend that.
+        """
+        if ack_id not in self._answered:
+            return
+        facts = self._facts(started, time.monotonic(), Outcome.DONE)
+        self._history.add(Settle(**facts, subscription=self._kind.name, verb=ACK, ids=(ack_id,)))
+
+    def _note_given(self, response: Any, opened: Moment) -> None:
+        now = self._now()
+        since = max(opened.time, now.since)
+        messages = tuple(_leased(each) for each in response.received_messages)
+        if not messages:
+            return
+        self._came.update((each.ack_id, _Came(since, opened.deaths)) for each in messages)
+        self._history.add(
+            Lease(**self._facts(since, now.time, Outcome.DONE), subscription=self._kind.name, messages=messages)
+        )
+
+    def _note_settled(
+        self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: Moment, ended: Moment
+    ) -> None:
+        late = _late(call)
+        if verb == ACK and call.code() is grpc.StatusCode.OK:
+            self._answered.update(ids)
+        outcome = self._outcome(call, late, began, ended)
+        unsure = call.code() is grpc.StatusCode.ABORTED  # it may be too short to name all that are late
+        unknown = tuple(
+            each
+            for each in ids
+            if outcome is Outcome.DONE and (not self._tells(each, began, ended) or (unsure and each not in late))
+        )
+        until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time
+        said = tuple(each for each in ids if each not in unknown)
+        for some, came in ((said, outcome), (unknown, Outcome.UNKNOWN)):
+            if some:
+                facts, named = self._facts(began.time, until, came), tuple(each for each in some if each in late)
+                name = self._kind.name
+                self._history.add(Settle(**facts, subscription=name, verb=verb, ids=some, late=named, seconds=seconds))
+
+    def _tells(self, ack_id: str, began: Moment, ended: Moment) -> bool:
+        """Whether an answer that it is done says that it is."""
+        if self._kind.exactly_once:
+            return True
+        came = self._came.get(ack_id)
+        if came is None or not came.deaths == began.deaths == ended.deaths:
+            return False
+        return ended.time < came.since + self._kind.deadline
+
+    def _outcome(self, call: Any, late: Sequence[str], began: Moment, ended: Moment) -> Outcome:
+        if call.code() is grpc.StatusCode.OK or late:
+            return Outcome.DONE
+        if _may_have_died(began, ended):
+            self._on_loop(self._traffic.hits.add, (ended.deaths, Kind.GOOGLE))
+        else:
+            self._on_loop(self._refused, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
+        return Outcome.UNKNOWN
+
+    def _refused(self, refusal: str) -> None:
+        self._traffic.refusals[refusal] += 1
+
+    @contextmanager
+    def _flight(self) -> Iterator[None]:
+        flight = self._traffic.flight(Kind.GOOGLE)
+        self._on_loop(flight.__enter__)
+        try:
+            yield
+        finally:
+            self._on_loop(flight.__exit__, None, None, None)
+
+    def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
+        self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _facts(self, started: float, ended: float, outcome: Outcome) -> Facts:
+        return Facts(request=f"{self._name}-{next(self._numbers)}", started=started, ended=ended, outcome=outcome)
+
+
+class _Responses:
+    """A stream of responses; in everything else the call that it is of."""
+
+    def __init__(self, call: Any, note: Callable[[Any], None]) -> None:
+        self._call, self._note = call, note
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        response = next(self._call)
+        self._note(response)
+        return response
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
+def _may_have_died(began: Moment, ended: Moment) -> bool:
+    """Whether the service was killed meanwhile, or was away."""
+    return not began.is_up or not ended.is_up or began.deaths != ended.deaths
+
+
+def _leased(received: Any) -> Leased:
+    message = received.message
+    name = name_of(message.attributes, base64.b64encode(message.data).decode())
+    if received.ack_id.partition("-")[0] != message.message_id:
+        name += f" (altered: acknowledged as {received.ack_id})"
+    return Leased(int(message.message_id), name, received.ack_id)
+
+
+def _late(call: Any) -> tuple[str, ...]:
+    """Return which ids an error names as those that count no more."""
+    if call.code() not in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED):
+        return ()
+    found: list[str] = []
+    for key, value in call.trailing_metadata() or ():
+        for detail in status_pb2.Status.FromString(value).details if key == _DETAILS else ():
+            info = error_details_pb2.ErrorInfo()
+            detail.Unpack(info)
+            found += info.metadata
+    return tuple(found)
+
 
 TOPIC = "google"
 LEASE = 10
@@ -156,7 +385,7 @@ class Streams:
         self._ended = [sentence for each in self._clients for sentence in each.violations()]
 
     async def stop(self) -> None:
-        await stop(self._clients)
+        await asyncio.gather(*(asyncio.to_thread(each.stop) for each in self._clients))
 
     def violations(
         self, held: Sequence[Held], attempts: Sequence[Attempt], left: ParallelEnding, *, in_cluster: bool = True
@@ -176,12 +405,3 @@ class Streams:
     def taken_over(self) -> int:
         """How often another node took one of the subscriptions over."""
         return sum(len(TakeOvers(each, self._history.attempts)) for each in self.kinds)
-
-
-async def stop(subscribers: Sequence[Subscriber]) -> None:
-    await asyncio.gather(*(asyncio.to_thread(each.stop) for each in subscribers))
-
-
-def plain(address: str) -> grpc.Channel:
-    """Return a channel to an emulator, or to the first of several that answers: `ipv4:HOST:PORT,HOST:PORT`."""
-    return grpc.insecure_channel(address, options=SOON)

@@ -21,10 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.faults.attempts import Attempt, Held
-from tests.faults.parallel.attempts import ACK, EXTEND, NACK, Lease, Leased, Letter, Settle, offset_of
+from tests.faults.attempts import ACK, EXTEND, NACK, Attempt, Held, Lease, Leased, Letter, Settle, offset_of
+from tests.faults.history import more
 from tests.faults.payload import ordering_key
-from tests.faults.topic_laws import more
 
 ROUNDING = 0.005
 """Seconds: the service counts in milliseconds."""

@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from tests.faults.attempts import Letter
 from tests.faults.http_client import PROJECT, Client
-from tests.faults.parallel.attempts import Letter
 from tests.faults.parallel.laws import Parallel, ParallelEnding
-from tests.faults.parallel.workload import Worker
 from tests.faults.payload import name_of
+from tests.faults.scene import is_at_end, read_all
 from tests.faults.scene import offsets as offsets_of
-from tests.faults.scene import read_all
+from tests.faults.workload import Worker
 
 TOPIC = "work"
 LETTERS = "{}-letters"
@@ -62,8 +62,7 @@ async def drain(workers: Sequence[Worker], seconds: float = DRAIN_SECONDS) -> No
 async def _drain(worker: Worker, until: float) -> None:
     while time.monotonic() < until:
         if not await worker.work():
-            offsets = await offsets_of(worker.client, worker.subscription)
-            if offsets["current"] == offsets["max"]:
+            if await is_at_end(worker.client, worker.subscription):
                 return
             await asyncio.sleep(0.05)
 
@@ -72,10 +71,7 @@ async def wait_for_end(admin: Client, kinds: Sequence[Parallel], seconds: float 
     """Wait until others have worked every subscription to its end, or for so long."""
     until = time.monotonic() + seconds
     for each in kinds:
-        while time.monotonic() < until:
-            offsets = await offsets_of(admin, each.name)
-            if offsets["current"] == offsets["max"]:
-                break
+        while time.monotonic() < until and not await is_at_end(admin, each.name):
             await asyncio.sleep(0.2)
 
 

@@ -14,9 +14,9 @@ from demo.pipeline.samples import Sample, alarms, cloud, federation
 from tests.faults.pipeline.driving import DAY, MISHAPS, Read, batch_of, drive, publish
 from tests.faults.pipeline.on_cluster import Kills
 from tests.pipeline.delta import by_duckdb
-from tests.pipeline.jobs.alarms import test_job as alarms_oracle
-from tests.pipeline.jobs.cloud import test_job as cloud_oracle
-from tests.pipeline.jobs.federation import test_job as federation_oracle
+from tests.pipeline.jobs import test_alarms as alarms_oracle
+from tests.pipeline.jobs import test_cloud as cloud_oracle
+from tests.pipeline.jobs import test_federation as federation_oracle
 from tests.pipeline.jobs.recorded import rows_of
 from tests.support.service import LiveService
 

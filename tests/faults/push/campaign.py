@@ -9,20 +9,19 @@ the data folder is kept then, and named.
 import argparse
 import asyncio
 import random
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.attempts import Publish
-from tests.faults.http_client import HttpClient, Traffic
+from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
+from tests.faults.payload import message
 from tests.faults.push import scene
-from tests.faults.push.deliveries import POISON, message
+from tests.faults.push.laws import POISON
 from tests.faults.push.scene import Pushed, Result
 from tests.faults.push.sharing import beside_a_service
-from tests.faults.target import SMALL, Target
+from tests.faults.reporting import end_campaign, say
 from tests.support.receiving import Receiving, received
 
 SUBSCRIPTIONS = (
@@ -39,17 +38,13 @@ CALM_REQUESTS = (4, 25)
 CALM_SECONDS = 20.0
 MOMENT = 0.03
 SHARED_PART = 5
-SHOWN = 50
-
-Say = Callable[[str], None]
 
 
 class Campaign:
-    def __init__(self, folder: Path, receiver: Receiving, kills: int, seed: int, say: Say) -> None:
+    def __init__(self, folder: Path, receiver: Receiving, kills: int, seed: int) -> None:
         self._receiver = receiver
         self._result = Result(kills, seed)
         self._random = random.Random(seed)
-        self._say = say
         environment = SMALL | {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": receiver.ca}
         self._target = Target(folder / "data", environment)
         self._traffic = Traffic()
@@ -62,7 +57,7 @@ class Campaign:
             await self._target.start()
             await scene.prepare(admin, self._receiver, SUBSCRIPTIONS)
             await self._kill_while_delivering()
-            self._say("waiting for the rest")
+            say("waiting for the rest")
             await scene.all_delivered(admin, SUBSCRIPTIONS)
             kills = self._result.kills
             found = await scene.stories(admin, self._receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes)
@@ -120,37 +115,26 @@ class Campaign:
     def _show(self, number: int) -> None:
         kills = self._result.kills
         if number % max(1, kills // 20) == 0 or number == kills:
-            self._say(f"kill {number} of {kills}: {self._count()} requests came so far")
+            say(f"kill {number} of {kills}: {self._count()} requests came so far")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.push.campaign", description=__doc__)
     parser.add_argument("--kills", type=int, default=50, metavar="N")
-    parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats the campaign's decisions")
+    seed = random.randrange(2**32)
+    parser.add_argument("--seed", type=int, default=seed, metavar="S", help="repeats the campaign's decisions")
     options = parser.parse_args()
-    seed = random.randrange(2**32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-push-"))
-    _say(f"seed {seed}, data in {folder}")
+    say(f"seed {options.seed}, data in {folder}")
     with received(folder) as receiver:
-        result = asyncio.run(Campaign(folder, receiver, options.kills, seed, _say).run())
+        result = asyncio.run(Campaign(folder, receiver, options.kills, options.seed).run())
     print(result.line(), flush=True)
     kills = 1 + options.kills // SHARED_PART
-    _say(f"three push servers beside a service; one after the other is killed, {kills} times in all")
+    say(f"three push servers beside a service; one after the other is killed, {kills} times in all")
     (folder / "shared").mkdir()
     shared = asyncio.run(beside_a_service(folder / "shared", processes=3, kills=kills, again=True))
     print(shared.line(), flush=True)
-    violations = [*result.violations, *shared.violations]
-    if not violations:
-        shutil.rmtree(folder)
-        return 0
-    for violation in violations[:SHOWN]:
-        _say(violation)
-    _say(f"{len(violations)} violations; kept: {folder}")
-    return 1
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    return end_campaign(folder, [*result.violations, *shared.violations])
 
 
 if __name__ == "__main__":

@@ -3,14 +3,56 @@
 The laws speak of one subscription; its endpoint is asked by one worker at a time.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, NamedTuple
 
-from tests.faults import topic_laws
 from tests.faults.attempts import Held, Publish
-from tests.faults.push.deliveries import POISON, Delivery
+from tests.faults.history import topic_violations
+from tests.faults.payload import name_of
+from tests.support.receiving.requests import Received
+
+POISON = "poison"
+"""Messages whose name begins so are refused by `/refuse/poison` (`tests.support.receiving`)."""
+
+
+class Delivery(NamedTuple):
+    subscription: str
+    items: tuple[Held, ...]
+    came: float
+    """Seconds since the epoch."""
+
+    @property
+    def first(self) -> int:
+        return self.items[0].id
+
+    @property
+    def last(self) -> int:
+        return self.items[-1].id
+
+    @property
+    def refused(self) -> bool:
+        """Whether the endpoint takes nothing that has poison in it."""
+        return any(item.name.startswith(POISON) for item in self.items)
+
+
+def read(requests: Iterable[Received]) -> list[Delivery]:
+    return [delivery(request.body, request.time) for request in sorted(requests, key=lambda each: each.time)]
+
+
+def delivery(body: str, came: float) -> Delivery:
+    document = json.loads(body)
+    held: Sequence[dict[str, Any]] = document.get("messages", [document])
+    items = tuple(
+        Held(int(each["message"]["messageId"]), name_of(each["message"].get("attributes", {}), each["message"]["data"]))
+        for each in held
+    )
+    [subscription] = {each["subscription"] for each in held}
+    return Delivery(subscription.rpartition("/")[2], items, came)
+
 
 SLACK = 0.01
 """Seconds that the receiver's clock and its timers may be apart."""
@@ -45,7 +87,7 @@ def repeated(deliveries: Sequence[Delivery]) -> int:
 def _publishes(story: Story) -> Iterator[str]:
     """Hold the topic against what publishers were answered: a message that is not there cannot be missed otherwise."""
     held = [Held(id_, name) for id_, name in sorted(story.topic.items())]
-    return topic_laws.violations(story.subscription, held, story.publishes)
+    return topic_violations(story.subscription, held, story.publishes)
 
 
 def _contents(story: Story) -> Iterator[str]:

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.faults.attempts import Outcome, Publish
 from tests.faults.http_client import PROJECT, Client
 from tests.faults.payload import name_of
-from tests.faults.push.deliveries import POISON, Delivery, read
-from tests.faults.push.laws import Story, repeated, violations
-from tests.faults.scene import offsets, read_all
+from tests.faults.push.laws import POISON, Delivery, Story, read, repeated, violations
+from tests.faults.scene import is_at_end, read_all
 from tests.support.receiving import Receiving
 from tests.support.waiting import wait_until_async
 
@@ -68,12 +68,7 @@ async def subscribe(admin: Client, receiver: Receiving, pushed: Pushed) -> None:
 async def all_delivered(admin: Client, subscriptions: Iterable[Pushed], seconds: float = DONE_SECONDS) -> None:
     """Return when everything is acknowledged; fail when that takes too long."""
     for each in subscriptions:
-
-        async def is_done(name: str = each.name) -> bool:
-            found = await offsets(admin, name)
-            return found["current"] == found["max"]
-
-        await wait_until_async(is_done, seconds)
+        await wait_until_async(partial(is_at_end, admin, each.name), seconds)
 
 
 async def stories(

@@ -16,8 +16,8 @@ from typing import Protocol
 from cluster.processes import Process
 from tests.faults.attempts import Facts, Outcome, Publish
 from tests.faults.http_client import Client
+from tests.faults.payload import message
 from tests.faults.push import scene
-from tests.faults.push.deliveries import message
 from tests.faults.push.scene import Pushed, Result
 from tests.support.pushed import Api
 from tests.support.receiving import Receiving, received

@@ -11,37 +11,29 @@ from tests.support.pushed import Api
 from tests.support.receiving import received
 from tests.support.served import SERVICE_TOKEN
 
-KILLS = 3
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 
-@pytest.mark.faults
-@pytest.mark.long
 @pytest.mark.embedded("it is one service that is killed")
 async def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(tmp_path: Path) -> None:
     with received(tmp_path) as receiver:
-        result = await Campaign(tmp_path, receiver, KILLS, seed=7, say=print).run()
+        result = await Campaign(tmp_path, receiver, 3, seed=7).run()
 
-    print(result.line())
     assert result.violations == []
     assert result.published > 0
     assert result.repeated > 0  # kills hit deliveries
     assert result.dead > 0
 
 
-@pytest.mark.faults
 @pytest.mark.alone
-@pytest.mark.long
 @pytest.mark.embedded("nodes share them in the other shape")
 async def test_others_go_on_when_one_of_three_is_killed_and_one_of_the_two_that_are_left(tmp_path: Path) -> None:
     found = await beside_a_service(tmp_path, processes=3, kills=2)
 
-    print(found.line())
     assert found.violations == []
 
 
-@pytest.mark.faults
 @pytest.mark.alone
-@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
 async def test_other_nodes_go_on_when_one_of_three_is_killed(tmp_path: Path) -> None:
@@ -51,5 +43,4 @@ async def test_other_nodes_go_on_when_one_of_three_is_killed(tmp_path: Path) -> 
             async with Api(asked.url, SERVICE_TOKEN) as api:
                 found = await Sharing(api, receiver, others).run(kills=1)
 
-    print(found.line())
     assert found.violations == []

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.faults.attempts import Held, Outcome, Publish
-from tests.faults.push.deliveries import POISON, Delivery, delivery, message
-from tests.faults.push.laws import Story, repeated, violations
+from tests.faults.payload import message
+from tests.faults.push.laws import POISON, Delivery, Story, delivery, repeated, violations
 
 TOPIC = {0: "a", 1: "b", 2: f"{POISON}-1", 3: "c", 4: "d"}
 

@@ -1,17 +1,101 @@
-"""The official client library as its users call it: `retry=3`, ten seconds, one call after another, through haproxy."""
+"""Clients of the whole cluster by the address of haproxy: of ours, which give up after ten seconds, and the library."""
 
+import asyncio
+import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
 
-from tests.faults.attempts import Held
+from bench.connection import CLOSED, Address, Connection, Response, connect, request
+from tests.faults.attempts import Held, Outcome
 from tests.faults.cluster.calls import Call, CallLog
-from tests.faults.cluster.client import PATIENCE_SECONDS
-from tests.faults.http_client import PROJECT
+from tests.faults.http_client import FOREVER, PROJECT, Client, Kind, Tried, ask, encoded, error_text, tried
 from tests.faults.payload import message
+
+PATIENCE_SECONDS = 10.0
+BREATH_SECONDS = 0.5
+"""How long a client waits after it was let down: without it a fault of seconds would fill the history with failures."""
+_VERBS = ("publish", "pull", "acknowledge", "modifyOffset", "offsets")
+
+
+@dataclass(frozen=True)
+class Front:
+    address: Address
+    token: str
+    tls: ssl.SSLContext
+
+
+class FrontClient(Client):
+    """One client with one connection to haproxy."""
+
+    def __init__(self, name: str, front: Front, log: CallLog, what: str = "") -> None:
+        """`what` is what its calls are, empty: what each asks for."""
+        super().__init__(name, log)
+        self._front, self._calls, self._what = front, log, what
+        self._connection: Connection | None = None
+        self._failed = ""
+
+    async def attempt(
+        self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
+    ) -> Tried:
+        """Make one attempt and say what came of it.
+
+        An error of the 500s may come from a node that had sent everything on before it lost who should answer, so it
+        is as good as none: the request happened wholly, or not at all, and perhaps later.
+        """
+        found, call = await self._once(name, path, body, method, headers)
+        self._calls.note(call._replace(again=name == self._failed))
+        if call.failed:
+            self._failed = name
+            await asyncio.sleep(BREATH_SECONDS)
+        return found
+
+    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call until it is answered with success, for a while, and return the document; not counted as a call."""
+        give_up = time.monotonic() + 3 * PATIENCE_SECONDS
+        while True:
+            found, call = await self._once(self.next_request(), path, body, method, {})
+            if found.done:
+                return found.document
+            assert call.failed, f"{method} {path} was answered {call.status} {call.text}"
+            assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"
+            await asyncio.sleep(BREATH_SECONDS)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _once(
+        self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]
+    ) -> tuple[Tried, Call]:
+        pieces = request(method, PROJECT + path, self._front.token, encoded(body), x_request_id=name, **headers)
+        started = time.monotonic()
+        answer = await self._ask(pieces)
+        ended = time.monotonic()
+        verb = path.rpartition(":")[2]
+        what = self._what or (verb if verb in _VERBS else "read")
+        call = Call(name, what, started, ended, answer.status, error_text(answer))
+        if call.failed:
+            return tried(name, started, FOREVER, Outcome.UNKNOWN, answer), call
+        return tried(name, started, ended, Outcome.DONE if answer.status == 200 else Outcome.REFUSED, answer), call
+
+    async def _ask(self, pieces: tuple[bytes, ...]) -> Response:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                if self._connection is None or self._connection.closed:
+                    self._connection = await connect(self._front.address, self._front.tls)
+            answer = await ask(self._connection, pieces, give_up - time.monotonic())
+        except (TimeoutError, OSError):
+            answer = Response(CLOSED)
+        if answer.status == CLOSED:
+            self.close()
+        return answer
+
 
 RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
 FAILED = 599

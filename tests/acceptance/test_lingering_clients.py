@@ -1,8 +1,9 @@
-"""A client that does not read its answer is dropped: what it does not read takes memory."""
+"""Clients that linger: one that does not read its answer is dropped, and a stop waits for nobody who says nothing."""
 
 import base64
 import contextlib
 import json
+import signal
 import socket
 import ssl
 import time
@@ -14,7 +15,7 @@ import httpx
 import pytest
 
 from bench.kernel import anonymous_memory
-from tests.support.service import LiveService, live_service
+from tests.support.service import LiveService, live_service, make_subscription
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long]
@@ -109,3 +110,26 @@ def all_that_comes(client: socket.socket) -> int:
         while piece := client.recv(1 << 20):
             size += len(piece)
     return size
+
+
+def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_client(tmp_path: Path) -> None:
+    """An idle one over TLS does not hold up a stop; a pull that waits is answered."""
+    with (
+        live_service(tmp_path / "data", "--tls-self-signed", "--pull-wait", "3s") as live,
+        connected(live) as idle,
+        connected(live) as client,
+    ):
+        live.process.send_signal(signal.SIGHUP)
+        idle.sendall(request(live, "GET /v1/status"))
+        assert idle.recv(2000).startswith(b"HTTP/1.1 200")
+        with live.http() as http:
+            make_subscription(http)
+        client.sendall(request(live, "POST /v1/projects/P/subscriptions/S:pull", "{}"))
+        idle.sendall(request(live, "GET /v1/status"))
+        assert idle.recv(2000).startswith(b"HTTP/1.1 200")  # so the pull has come, too
+
+        live.process.send_signal(signal.SIGTERM)
+
+        assert client.recv(2000).endswith(b'{"receivedMessages":[]}')
+        assert live.process.wait(timeout=60) == 0
+    assert "Traceback" not in (tmp_path / "data.stderr").read_text()

@@ -100,8 +100,7 @@ proto: .venv/dev ## Write src/ams/push/rpc/push_service_pb2.py and .pyi anew fro
 
 docs: .venv/dev ## Check the documents: links, settings, and the tutorials line by line
 	@scripts/system curl openssl
-	@$(BIN)/pytest -q tests/test_docs.py tests/test_reference.py \
-		tests/acceptance/test_readme.py tests/acceptance/test_guides.py tests/acceptance/test_reference.py
+	@$(BIN)/pytest -q tests/test_docs.py tests/test_reference.py tests/acceptance/test_guides.py
 
 pins: .venv/dev ## Write requirements/service.txt anew: every package the service needs, with the hashes of its files
 	@scripts/pins

@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from tests.contract.lines import LINES
 
 ROOT = Path(__file__).parents[1]
@@ -210,43 +208,3 @@ def test_every_law_is_in_the_contract() -> None:
     assert re.findall(r"^\| (\d) \| \*\*", (CONTRACT / "README.md").read_text(), re.MULTILINE) == [
         str(number) for number in range(1, LAWS + 1)
     ]
-
-
-@pytest.mark.parametrize(
-    ("path", "text", "what"),
-    [
-        ("src/ams/x.py", "# as it says (contract\n    # 3.9)", "3.9 is not in docs/contract/api.md"),
-        ("src/ams/x.py", "the contract has a text for it (10.9)", "10.9 is not in docs/contract/api.md"),
-        ("src/ams/x.py", "gone (17.2, A15)", "A15 is not in section 17.2 in docs/contract/api.md"),
-        ("src/ams/x.py", "gone (M13, O2)", "M13 is not in docs/contract/api.md"),
-        ("src/ams/x.py", "push contract 17", "17 is not in docs/contract/push.md"),
-        ("src/ams/x.py", "authn contract 9.4", "9.4 is not in docs/contract/certificates.md"),
-        ("src/ams/x.py", "clients.md, A25", "A25 is not in docs/contract/clients.md"),
-        ("src/ams/authn/x.py", "(15, A27)", "A27 is not in section 15 in docs/contract/certificates.md"),
-        ("tests/acceptance/clients/x.py", 'why="R15"', "R15 is not in docs/contract/clients.md"),
-        ("tests/push/x.py", "def test_p35_it_is_so", "P35 is not in docs/contract/push.md"),
-        ("tests/x.py", "broken (law 9)", "there is no law 9"),
-        ("docs/x.md", "see shared/design", "shared/ is not in the repository"),
-    ],
-)
-def test_a_citation_that_leads_nowhere_is_found(path: str, text: str, what: str) -> None:
-    assert next(misleading(text, Path(path))).endswith(f": {what}")
-
-
-@pytest.mark.parametrize(
-    ("path", "text", "found"),
-    [
-        ("src/ams/x.py", "(HTTP contract 14; 17.4, O11)", ["api 14", "api 17.4", "api O11"]),
-        ("src/ams/x.py", "(authn contract 14.2, steps 1 to 5; A21)", ["certificates 14.2", "certificates A21"]),
-        ("src/ams/x.py", "(push contract 3, 7 and P4)", ["push 3", "push 7", "push P4"]),
-        ("src/ams/authn/x.py", "(contract\n15, A3 and A4)", ["certificates 15", "certificates A3", "certificates A4"]),
-        ("src/ams/x.py", "(clients.md A2.2) and clients R3", ["clients A2.2", "clients R3"]),
-        ("src/ams/x.py", "(clients contract B9)", ["clients B9"]),
-        ("docs/x.md", "| authn A8 | in one step", ["certificates A8"]),
-        ("src/ams/x.py", '["P99", "X"] and %D9%A1 of 3.5', []),
-    ],
-)
-def test_a_citation_leads_to_the_page_it_names(path: str, text: str, found: list[str]) -> None:
-    cited = [f"{each.page} {each.item}" for _, each in citations(text.replace("\n", " "), Path(path))]
-
-    assert cited == found

@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,28 +22,20 @@ from ams.app.push_server.condition import OK, Condition
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.authn import assembly
-from ams.authn.http.tls import AskingContext
 from ams.authn.settings import AuthnSettings
-from ams.client.transport import trust as client_trust
 from ams.core.clock import ManualClock
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
-from ams.outgoing.guard import trust as outgoing_trust
 from ams.pipeline.jobs.accounting import envelope
-from ams.provisioning.gocdb import _trust as feed_trust
 from ams.push.rpc.channel import PushServerAddress
 from ams.push.rpc.client import AWAY, GrpcPushServer
-from ams.service.metrics import Usage
 from ams.storage.cursors.postgresql_rows import DatabaseTime
-from ams.storage.log.kafka.options import _trusting
 from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_service import _Told
-from tests.push.rpc.test_client import secure
+from tests.push.test_push_server import secure
 from tests.support import certificates
 from tests.support.authorities import DAY, NOW, Authority
 
-CHECK_TIME = 0x2
-"""OpenSSL's flag of a context that judges at a time it was given once (X509_V_FLAG_USE_CHECK_TIME)."""
 NOW_MS = int(NOW.timestamp()) * 1000
 
 
@@ -89,19 +80,14 @@ def test_a_certificate_made_here_is_made_again_while_it_serves(tmp_path: Path) -
     assert days_left(certificate, clock) > 1000
 
 
-def of_ams(folder: Path) -> Certificate | None:
-    made: Any = SimpleNamespace(folder=SimpleNamespace(path=str(folder)))
-    return serving._certificate(Settings(tls_self_signed=True), made)
-
-
-def of_authn(folder: Path) -> Certificate | None:
-    made: Any = SimpleNamespace(tls=str(folder))
-    return assembly._certificate(AuthnSettings(tls_self_signed=True), made)[0]
-
-
-@pytest.mark.parametrize("made", [of_ams, of_authn])
-def test_both_services_make_their_certificate_again(made: Callable[[Path], Certificate | None], tmp_path: Path) -> None:
-    certificate = made(tmp_path)
+@pytest.mark.parametrize("is_authn", [False, True])
+def test_both_services_make_their_certificate_again(tmp_path: Path, is_authn: bool) -> None:
+    of_ams: Any = SimpleNamespace(folder=SimpleNamespace(path=str(tmp_path)))
+    of_authn: Any = SimpleNamespace(tls=str(tmp_path))
+    if is_authn:
+        certificate = assembly._certificate(AuthnSettings(tls_self_signed=True), of_authn)[0]
+    else:
+        certificate = serving._certificate(Settings(tls_self_signed=True), of_ams)
     assert certificate is not None
     first = Path(certificate.chain).read_bytes()
 
@@ -214,33 +200,6 @@ def test_authorities_of_usage_records_are_read_again(tmp_path: Path, monkeypatch
     assert len(envelope.authorities(str(tmp_path))) == 1
     minute[0] += 1
     assert len(envelope.authorities(str(tmp_path))) == 2
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda ca: outgoing_trust(ca, "push_ca_file"),
-        lambda ca: client_trust("https://localhost", ca, None, None),
-        lambda ca: feed_trust(ca, "", ""),
-        lambda ca: _trusting(ca),
-        lambda ca: Certificate.load(ca, ca.replace(".pem", ".key")).context,
-        lambda _: AskingContext.make(),
-    ],
-    ids=["outgoing", "client", "feed", "kafka", "server", "asking"],
-)
-def test_tls_judges_at_the_time_of_each_handshake(made: Callable[[str], ssl.SSLContext], tmp_path: Path) -> None:
-    ca = certificates.Authority.make(tmp_path).pair.chain
-
-    assert not made(ca).verify_flags & CHECK_TIME
-
-
-def test_usage_without_an_end_ends_on_the_day_it_is_asked() -> None:
-    clock = ManualClock(NOW_MS)
-    usage = Usage(None, None, None, clock)  # type: ignore[arg-type]
-    first = usage._window("", "").last
-
-    clock.advance(milliseconds(DAY))
-    assert usage._window("", "").last - first == DAY
 
 
 def test_the_time_of_the_database_goes_on_and_follows_what_it_says() -> None:

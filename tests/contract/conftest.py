@@ -1,19 +1,14 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from ams.http.lane import LaneProtocol, LaneRequest
-from tests.contract.endpoints import Endpoints, open_endpoints
-from tests.contract.runner import Runner
+from tests.contract.runner import Endpoints, Runner, open_endpoints
 from tests.support.served import WORKER_TOKEN, Served, served
 from tests.support.waiting import PATIENCE_SECONDS
 
-FEW = 100
-"""Of fewer hot requests that were let in, most may be of a kind that never takes the fast lane."""
 PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_allow": "127.0.0.0/8"}
 
 SETTINGS: dict[str, dict[str, object]] = {
@@ -67,35 +62,9 @@ def runner(service: Callable[[str], Served], client: httpx.Client, endpoints: En
     return lambda name: Runner(service(name), client, endpoints)
 
 
-class Primed:
-    """Runs rows so that hot requests take the fast lane, and counts how many do."""
-
-    def __init__(self, service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> None:
-        self._parts = service, client, endpoints
-        self._runners: list[Runner] = []
-        self.on_lane = 0
-
-    @property
-    def let_in(self) -> int:
-        """How many hot requests were answered 200."""
-        return sum(each.let_in for each in self._runners)
-
-    def runner(self, name: str) -> Runner:
-        """Return the runner of one row, for a service by the name of its settings."""
-        service, client, endpoints = self._parts
-        self._runners.append(Runner(service(name), client, endpoints, primed=True))
-        return self._runners[-1]
-
-
 @pytest.fixture(scope="module")
-def primed(service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> Iterator[Primed]:
-    counts, start = Primed(service, client, endpoints), LaneProtocol._start
-
-    def noted(protocol: LaneProtocol, *said: Any) -> LaneRequest:
-        counts.on_lane += 1
-        return start(protocol, *said)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LaneProtocol, "_start", noted)
-        yield counts
-        assert counts.let_in < FEW or counts.on_lane >= 0.8 * counts.let_in, (counts.on_lane, counts.let_in)
+def primed_runner(
+    service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints
+) -> Callable[[str], Runner]:
+    """Give runners whose hot requests take the fast lane if they may."""
+    return lambda name: Runner(service(name), client, endpoints, primed=True)

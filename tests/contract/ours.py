@@ -1,9 +1,11 @@
-"""What this service adds to the contract: publishing once, seeking, reading ranges, retention, doctor."""
+"""What this service adds to the contract: publishing once, seeking, ranges, retention, doctor, quotas, named tokens."""
 
 from base64 import b64encode
 from dataclasses import dataclass
 
 from tests.contract.rows import *
+from tests.contract.schemas import A_SCHEMA, NAME
+from tests.support.program_keys import public_key, public_pem
 
 PUBLISH = TOPIC + ":publish"
 PUBLISH_TIME = Like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,2}[1-9])?Z")
@@ -42,19 +44,12 @@ KEYS = [
     Row("ours key", "the same messages written in another way are the same messages", post(PUBLISH,
         b'{ "Messages": [{"attributes": {}, "data": "MA==", "messageId": "9"}] }', headers={"idempotency-key": "k"}),
         ids(0), (A_TOPIC, keyed("k", "MA=="))),
-    Row("ours key", "the same attributes in another order are the same message", post(PUBLISH,
-        b'{"messages": [{"data": "MA==", "attributes": {"b": "2", "a": "1"}}]}', headers={"idempotency-key": "k"}),
-        ids(0), (A_TOPIC, post(PUBLISH, b'{"messages": [{"attributes": {"a": "1", "b": "2"}, "data": "MA=="}]}',
-        headers={"idempotency-key": "k"}))),
     Row("ours key", "the same key with other messages is refused and stores nothing", keyed("k", "MQ=="), REUSED,
         (*BOTH, keyed("k", "MA==")), ((pull(), received(0)),)),
     Row("ours key", "a key belongs to one topic", keyed("k", "MQ==", to=TOPIC + "2"), ids(0),
         (A_TOPIC, put(TOPIC + "2"), keyed("k", "MA=="))),
-    Row("ours key", "without a key every publish is stored", publish("MA=="), ids(1), (A_TOPIC, publish("MA=="))),
-    Row("ours key", "a key as long as it may be", keyed("k" * 255), ids(0), (A_TOPIC,)),
     Row("ours key", "a key over 255 characters is refused and nothing stored", keyed("k" * 256), BAD_KEY, BOTH,
         ((pull(), received()),)),
-    Row("ours key", "an empty key is refused", keyed(""), BAD_KEY, (A_TOPIC,)),
     Row("ours key", "a request that was refused leaves its key free", keyed("k", "MQ=="), ids(0),
         (A_TOPIC,), ((keyed("j", "A" * 2000), TOO_LARGE), (keyed("j", "MQ=="), ids(1))), "small"),
     Row("ours key", "a publish repeated after a schema was attached is still the first one", keyed("k", "MA=="), ids(0),
@@ -62,8 +57,6 @@ KEYS = [
          post(f"{TOPIC}:attachSchema", {"schema": "projects/$P/schemas/X"})),
         ((keyed("l", "MA=="), error("IA", "Message 0 data is not valid,(root): Invalid type. Expected: object, given: "
                                     "integer")),)),
-    Row("ours key", "no messages use no key", keyed("k", "MA=="), ids(0), (A_TOPIC, post(PUBLISH, {"messages": []},
-        headers={"idempotency-key": "k"}))),
     Row("ours key", "no messages under a known key are other messages", post(PUBLISH, {"messages": []},
         headers={"idempotency-key": "k"}), REUSED, (A_TOPIC, keyed("k", "MA=="))),
     Row("ours key", "a key is known as long as the messages are kept", keyed("k", "MQ=="), ids(1),
@@ -89,15 +82,10 @@ SEEKING = [
     Row("ours seek", "an offset is moved to, and the new position answered", seek(offset=1), offsets(0, 1, 3), THREE,
         ((pull(), received(1, 2)),)),
     Row("ours seek", "the end is a place", seek(offset=3), offsets(0, 3, 3), THREE, ((pull(), received()),)),
-    Row("ours seek", "the oldest is a place", seek(offset=0), offsets(0, 0, 3), (*THREE, pull(), ack(1))),
-    Row("ours seek", "field names are matched without regard to case", post(SEEK, {"Offset": 2}),
-        offsets(0, 2, 3), THREE),
     Row("ours seek", "a time after the last message leads to the end", seek(time="2999-01-01T00:00:00Z"),
         offsets(0, 3, 3), THREE),
     Row("ours seek", "a time before the oldest message leads to that one", seek(time="1970-01-01T00:00:00.000Z"),
         offsets(0, 0, 3), (*THREE, pull(), ack(2))),
-    Row("ours seek", "a topic without messages has one place", seek(time="2024-01-01T00:00:00Z"),
-        offsets(0, 0, 0), BOTH),
     Row("ours seek", "what retention took is no place", seek(offset=0), NO_BOUNDS,
         (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2)), ((seek(offset=3), offsets(3, 3, 4)),
         (seek(time="1970-01-01T00:00:00Z"), offsets(3, 3, 4)))),
@@ -106,23 +94,13 @@ SEEKING = [
     Row("ours seek", "neither is refused", seek(), ONE_OF_TWO, THREE),
     Row("ours seek", "both are refused, and nothing moves", seek(offset=1, time="2024-01-01T00:00:00Z"), ONE_OF_TWO,
         THREE, ((ASK_OFFSETS, offsets(0, 0, 3)),)),
-    Row("ours seek", "null is absent", seek(offset=None, time=None), ONE_OF_TWO, THREE),
-    Row("ours seek", "a body is needed", post(SEEK), BAD_SEEK, THREE),
     Row("ours seek", "an offset is a whole number", seek(offset="1"), BAD_SEEK, THREE),
-    Row("ours seek", "a time is text", seek(time=1), BAD_SEEK, THREE),
     Row("ours seek", "a time is written as timeToOffset takes it", seek(time="yesterday"), BAD_TIME, THREE),
-    Row("ours seek", "an empty time is none", seek(time=""), BAD_TIME, THREE),
     Row("ours seek", "beyond the end is refused, and nothing moves", seek(offset=4), NO_BOUNDS, THREE,
         ((ASK_OFFSETS, offsets(0, 0, 3)),)),
-    Row("ours seek", "below zero is refused", seek(offset=-1), NO_BOUNDS, THREE),
     Row("ours seek", "an unknown subscription", seek(offset=0), NO_SUBSCRIPTION, (A_TOPIC,)),
-    Row("ours seek", "the body is looked at first", seek(), ONE_OF_TWO, (A_TOPIC,)),
     Row("ours seek", "a subscription whose topic is gone has no places", seek(offset=0), NO_TOPIC_LEFT,
         (*BOTH, delete(TOPIC))),
-    Row("ours seek", "a consumer not on the access list is refused", post(SEEK, {"offset": 0}, "con"), FORBIDDEN,
-        (*BOTH, member("con", "consumer"))),
-    Row("ours seek", "a consumer on the access list may", post(SEEK, {"offset": 3}, "con"), offsets(0, 3, 3),
-        (*THREE, member("con", "consumer"), listed(SUBSCRIPTION, "con"))),
 ]  # fmt: skip
 
 OFFSETS, READ = TOPIC + ":offsets", TOPIC + ":read"
@@ -146,7 +124,6 @@ def bad(name: str, least: int = 0) -> Answer:
 TIME, OLD = TOPIC + ":timeToOffset?time=", "2020-01-01T00:00:00.000Z"
 READING = [
     Row("ours offsets", "a topic tells its bounds", get(OFFSETS), Answer({"min": 0, "max": 3}), THREE),
-    Row("ours offsets", "a new topic has none", get(OFFSETS), Answer({"min": 0, "max": 0}), (A_TOPIC,)),
     Row("ours offsets", "the oldest is what retention left", get(OFFSETS), Answer({"min": 3, "max": 4}),
         (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2))),
     Row("ours offsets", "an unknown topic", get(OFFSETS), NO_TOPIC),
@@ -157,31 +134,20 @@ READING = [
         Answer({"offset": 3}), THREE),
     Row("ours timeToOffset", "never before what is kept", get(TIME + OLD), Answer({"offset": 3}),
         (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2))),
-    Row("ours timeToOffset", "an empty topic begins at its end", get(TIME + OLD), Answer({"offset": 0}), (A_TOPIC,)),
-    Row("ours timeToOffset", "no time", get(TOPIC + ":timeToOffset"), BAD_TIME, (A_TOPIC,)),
     Row("ours timeToOffset", "a time that is none", get(TIME + "yesterday"), BAD_TIME, (A_TOPIC,)),
     Row("ours timeToOffset", "the topic comes before the time", get(TIME + "yesterday"), NO_TOPIC),
     Row("ours timeToOffset", "a consumer names a subscription that lists it", get(f"{TIME}{OLD}&subscription=S", "con"),
         Answer({"offset": 0}), (*THREE, CON, LISTED), ((get(TIME + OLD, "con"), FORBIDDEN),)),
     Row("ours read", "everything that is kept, in order", get(READ),
         lines(0, 1, 2, first=0, following=3, end=3), THREE),
-    Row("ours read", "nothing of an empty topic", get(READ), lines(first=0, following=0, end=0), (A_TOPIC,)),
     Row("ours read", "`to` is the first that is not read", get(READ + "?from=1&to=2"),
         lines(1, first=1, following=2, end=3), THREE),
-    Row("ours read", "a `to` beyond the end is the end", get(READ + "?to=99"),
-        lines(0, 1, 2, first=0, following=3, end=3), THREE),
-    Row("ours read", "a `to` before `from` is nothing", get(READ + "?from=2&to=1"),
-        lines(first=2, following=2, end=3), THREE),
     Row("ours read", "`max` cuts", get(READ + "?max=2"), lines(0, 1, first=0, following=2, end=3), THREE),
     Row("ours read", "`max` is cut by the setting silently", get(READ + "?max=9"),
         lines(0, 1, first=0, following=2, end=3), THREE, (), "small"),
-    Row("ours read", "the end is a place to read from", get(READ + "?from=3"),
-        lines(first=3, following=3, end=3), THREE),
     Row("ours read", "beyond the end is none", get(READ + "?from=4"), NO_BOUNDS, THREE),
     Row("ours read", "below the oldest kept reads from that one", get(READ + "?from=1"),
         lines(3, first=3, following=4, end=4), (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2))),
-    Row("ours read", "empty parameters are absent", get(READ + "?from=&to=&max="),
-        lines(0, 1, 2, first=0, following=3, end=3), THREE),
     *(Row("ours read", f"from={value} is no offset", get(f"{READ}?from={value}"), bad("from"), THREE)
       for value in ("-1", "%2B1", "1.0", "x", "9" * 19)),
     Row("ours read", "a bad `to`", get(READ + "?to=x"), bad("to"), THREE),
@@ -189,24 +155,17 @@ READING = [
       for value in ("-1", "0", "x")),
     Row("ours read", "no cursor moves", get(READ), lines(0, 1, 2, first=0, following=3, end=3), THREE,
         ((ASK_OFFSETS, offsets(0, 0, 3)), (ack(0), error("IA", "no ack pending")))),
-    Row("ours read", "any Accept but Arrow's gets JSON lines", asked(READ, "text/html"),
-        lines(0, 1, 2, first=0, following=3, end=3), THREE),
     Row("ours read", "an unknown topic", get(READ), NO_TOPIC),
     Row("ours read", "a consumer names a subscription that lists it", get(READ + "?subscription=S", "con"),
         lines(0, 1, 2, first=0, following=3, end=3), (*THREE, CON, LISTED)),
-    Row("ours read", "a consumer without a subscription is refused", get(READ, "con"), FORBIDDEN,
-        (*THREE, CON, LISTED)),
     Row("ours read", "a subscription that does not list the consumer is no help", get(READ + "?subscription=S", "con"),
         FORBIDDEN, (*THREE, CON)),
     Row("ours read", "nor is one that is not there", get(READ + "?subscription=none", "con"), FORBIDDEN,
-        (*THREE, CON, LISTED)),
-    Row("ours read", "nor a name that cannot be one", get(READ + "?subscription=a/b", "con"), FORBIDDEN,
         (*THREE, CON, LISTED)),
     Row("ours read", "nor one of another topic", get(TOPIC + "2:read?subscription=S", "con"), FORBIDDEN,
         (*THREE, put(TOPIC + "2"), CON, LISTED)),
     Row("ours read", "without access lists any subscription of the topic will do", get(READ + "?subscription=S", "con"),
         lines(0, 1, 2, first=0, following=3, end=3), (*THREE, CON), (), "without access lists"),
-    Row("ours read", "a publisher may not read", get(READ, "pub"), FORBIDDEN, (*THREE, member("pub", "publisher"))),
 ]  # fmt: skip
 
 BAD_TIME_TO_KEEP = error("IA", "Invalid retentionSeconds(needs value between 0 and 31536000) Arguments")
@@ -233,36 +192,21 @@ def bounds(oldest: int, end: int) -> Answer:
 KEEPING = [
     Row("ours retention", "a topic's own time is shown", keep(60), topic_kept(60), (A_TOPIC,),
         ((get(TOPIC), topic_kept(60)),)),
-    Row("ours retention", "it is not shown when there is none", get(TOPIC),
-        topic_kept(None), (A_TOPIC, keep(60), keep(0))),
-    Row("ours retention", "absent and null take it away", post(TOPIC + ":modifyRetention", {}), topic_kept(None),
-        (A_TOPIC, keep(60)), ((keep(None), topic_kept(None)),)),
     Row("ours retention", "messages older than it go", get(OFFSETS), bounds(3, 4),
         (*THREE, keep(60), Wait(60), NEW_ID, Wait(2))),
     Row("ours retention", "a longer time keeps what comes from then on", get(OFFSETS), bounds(0, 1),
         (A_TOPIC, keep(30 * DAY), NEW_ID, Wait(8 * DAY))),
-    Row("ours retention", "a year is the most", keep(365 * DAY), topic_kept(365 * DAY), (A_TOPIC,)),
     *(Row("ours retention", f"{seconds} seconds are no time", keep(seconds), BAD_TIME_TO_KEEP, (A_TOPIC,),
           ((get(TOPIC), topic_kept(None)),)) for seconds in (-1, 365 * DAY + 1, 10**18)),
     *(Row("ours retention", f"{value!r} is no number of seconds", keep(value), BAD_BODY, (A_TOPIC,))
       for value in ("60", 1.5, True, [60])),
-    Row("ours retention", "a body is needed", post(TOPIC + ":modifyRetention"), BAD_BODY, (A_TOPIC,)),
     Row("ours retention", "an unknown topic", keep(60), NO_TOPIC),
-    Row("ours retention", "the number is looked at before the topic", keep(-1), BAD_TIME_TO_KEEP),
     Row("ours retention", "a project's time is shown", keep(60, PROJECT), project_kept(60), (),
         ((get(PROJECT), project_kept(60)), (keep(0, PROJECT), project_kept(None)))),
     Row("ours retention", "a project's time holds for its topics", get(OFFSETS), bounds(3, 4),
         (*THREE, keep(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
-    Row("ours retention", "and for those made later", get(OFFSETS), bounds(3, 4),
-        (keep(60, PROJECT), *THREE, Wait(60), NEW_ID, Wait(2))),
     Row("ours retention", "a topic's own time wins", get(OFFSETS), bounds(0, 4),
         (*THREE, keep(DAY), keep(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
-    Row("ours retention", "without its own a topic goes by its project again", get(OFFSETS), bounds(3, 4),
-        (*THREE, keep(DAY), keep(60, PROJECT), keep(0), Wait(60), NEW_ID, Wait(2))),
-    Row("ours retention", "bad numbers of a project", keep(-1, PROJECT), BAD_TIME_TO_KEEP, (),
-        ((keep("60", PROJECT), BAD_BODY),)),
-    Row("ours retention", "a consumer may not say", keep(60, by="con"), FORBIDDEN, (A_TOPIC, CON),
-        ((keep(60, PROJECT, "con"), FORBIDDEN),)),
 ]  # fmt: skip
 
 DOCTOR = SUBSCRIPTION + ":doctor"
@@ -300,9 +244,6 @@ LOOKING = [
     Row("ours doctor", "everything is acknowledged", get(DOCTOR),
         diagnosed("Nothing is waiting; the last message was published 2h ago.", backlog=0, handedOut=0),
         (*THREE, CON, LISTED, pull(3), ack(2), Wait(2 * HOUR))),
-    Row("ours doctor", "everything is gone", get(DOCTOR),
-        diagnosed("Nothing is waiting, and all messages of its topic are gone by retention.", backlog=0, min=3, max=3),
-        (*THREE, CON, LISTED, pull(3), ack(2), Wait(7 * DAY + 2))),
     Row("ours doctor", "what retention took", get(DOCTOR),
         Answer(Has(healthy=False, standing=Has(lost=3, current=3, backlog=1), findings=Holding(
             {"wrong": True, "text": "Retention took 3 messages before they were acknowledged."}))),
@@ -313,8 +254,6 @@ LOOKING = [
     Row("ours doctor", "an empty access list is told", get(DOCTOR),
         diagnosed("Nothing was ever published to its topic.",
                   "No consumer is on its access list: only administrators may pull.", backlog=0), BOTH),
-    Row("ours doctor", "unless access lists do not count", get(DOCTOR),
-        diagnosed("Nothing was ever published to its topic.", backlog=0), BOTH, (), "without access lists"),
     Row("ours doctor", "a topic that is gone", get(DOCTOR),
         diagnosed("Its topic T is gone: make it again, or delete the subscription.", wrong=True),
         (*BOTH, CON, LISTED, delete(TOPIC))),
@@ -328,29 +267,154 @@ LOOKING = [
             " the service started are not base64: consumers get that text as it is, and data that happens to be base64"
             " is decoded."}))),
         (*THREE, publish("msg 1", "aGk=", "hello"), publish("aG\nk="))),
-    Row("ours doctor", "asking hands nothing out", get(DOCTOR), Answer(Has(healthy=False)), THREE,
-        ((ack(0), error("IA", "no ack pending")),)),
     Row("ours doctor", "an unknown subscription", get(DOCTOR), NO_SUBSCRIPTION),
-    Row("ours doctor", "a consumer on the access list may ask", get(DOCTOR, "con"), Answer(Has(push=False)),
-        (*BOTH, CON, LISTED)),
     Row("ours doctor", "a consumer that is not may not", get(DOCTOR, "con"), FORBIDDEN, (*BOTH, CON)),
 ]  # fmt: skip
 
 LOOKING_AT_ALL = [
-    Row("ours doctor", "the service is well", get("/doctor"), Answer(Has(healthy=True)), THREE),
-    Row("ours doctor", "what retention took is told, and is not wrong", get("/doctor"), Answer(Has(healthy=True)),
-        (*THREE, Wait(7 * DAY), NEW_ID, Wait(2))),
     Row("ours doctor, 17.1 M7", "topics with data that is not base64 are named", get("/doctor"),
         Answer(Has(healthy=True, findings=Holding({"wrong": False, "text": "Publishers of projects/$P/topics/T send"
             " data that is not base64, 1 times since the service started: consumers get that text as it is."}))),
         (*BOTH, publish("msg 1"))),
-    Row("ours doctor", "a viewer may ask", get("/doctor", "av"), Answer(Has(healthy=True)),
-        (user("av", "admin_viewer"),)),
-    Row("ours doctor", "who administers a project may not", get("/doctor", "adm"), UNAUTHORIZED,
-        (member("adm", "project_admin"),)),
-    Row("ours doctor", "who watches metrics may not", get("/doctor", "mv"), FORBIDDEN, (user("mv", "metrics_viewer"),)),
-    Row("ours doctor", "nor a stranger", get("/doctor", "stranger"), UNAUTHORIZED),
-    Row("ours doctor", "nor nobody", get("/doctor", "nobody"), UNAUTHORIZED),
 ]  # fmt: skip
 
-ROWS = every(KEYS, SEEKING, READING, KEEPING, LOOKING, LOOKING_AT_ALL)
+# Quotas of a project: shown, changed, and answered 429 beyond them
+
+BAD_QUOTAS = error("IA", "Invalid Quota Arguments")
+ALL = "storedBytes, publishBytesPerSecond, requestsPerSecond, topics, subscriptions, schemas, schemaBytes, members"
+NO_QUOTA = "There is no quota '{}': there are " + ALL + ", connections, waitingPulls, streams"
+BAD_LIMIT = error("IA", "The quota topics is a whole number from 0 to 9007199254740992")
+SHOW = get(PROJECT + ":quotas")
+
+
+def limit(_by: str = "admin", **quotas: object) -> Ask:
+    return post(PROJECT + ":modifyQuotas", {"quotas": quotas}, _by)
+
+
+def beyond(quota: str, number: int) -> Answer:
+    return refused(429, "RESOURCE_EXHAUSTED", f"Quota {quota} of the project is exceeded: its limit is {number}")
+
+
+def shown(*quotas: tuple[str, int, int, int | None]) -> Answer:
+    return Answer({"quotas": [
+        {key: value for key, value in zip(("name", "limit", "default", "used"), each, strict=True) if value is not None}
+        for each in quotas
+    ]})  # fmt: skip
+
+
+RATES = (("publishBytesPerSecond", 0, 0, None), ("requestsPerSecond", 0, 0, None))
+LASTING = (("connections", 0, 0, 1), ("waitingPulls", 0, 0, 0), ("streams", 0, 0, 0))
+ANOTHER = put(TOPIC + "2")
+SUBSCRIBED = put(SUBSCRIPTION + "2", {"topic": "projects/$P/topics/T"})
+QUOTAS = [
+    Row("ours quotas", "the defaults, and what is used", SHOW, shown(("storedBytes", 0, 0, 0), *RATES, ("topics",
+        10_000, 10_000, 1), ("subscriptions", 10_000, 10_000, 1), ("schemas", 1_000, 1_000, 1), ("schemaBytes", 2**26,
+        2**26, 283), ("members", 10_000, 10_000, 1), *LASTING), (*BOTH, A_SCHEMA, CON)),
+    Row("ours quotas", "a value of the project's own holds instead", limit(topics=1, schemas=0, members=7),
+        shown(("storedBytes", 0, 0, 0), *RATES, ("topics", 1, 10_000, 0), ("subscriptions", 10_000, 10_000, 0),
+        ("schemas", 0, 1_000, 0), ("schemaBytes", 2**26, 2**26, 0), ("members", 7, 10_000, 0), *LASTING), (),
+        ((get(PROJECT), Answer(Has(quotas={"topics": 1, "schemas": 0, "members": 7}))), (limit(topics=None,
+        schemas=None, members=None), Answer(Has())), (get(PROJECT), Answer(Has(quotas=None))))),
+    Row("ours quotas", "no more topics", ANOTHER, beyond("topics", 1), (A_TOPIC, limit(topics=1)),
+        ((get(TOPIC + "2"), NO_TOPIC), (A_TOPIC, error("AE", "Topic already exists")), (delete(TOPIC), Answer(b"")),
+         (ANOTHER, Answer(Has())))),
+    Row("ours quotas", "no more subscriptions", SUBSCRIBED, beyond("subscriptions", 1), (*BOTH, limit(subscriptions=1)),
+        ((limit(subscriptions=2), Answer(Has())), (SUBSCRIBED, Answer(Has())))),
+    Row("ours quotas", "no more schemas", A_SCHEMA._replace(path=SCHEMA + "2"), beyond("schemas", 1),
+        (A_SCHEMA, limit(schemas=1))),
+    Row("ours quotas", "no larger schemas", A_SCHEMA, beyond("schemaBytes", 282), (limit(schemaBytes=282),),
+        ((limit(schemaBytes=283), Answer(Has())), (A_SCHEMA, Answer(Has(name=NAME))))),
+    Row("ours quotas", "nor more revisions, while a new name is no more bytes",
+        put(SCHEMA, {"schema": {"type": "object"}}), beyond("schemaBytes", 284), (A_SCHEMA, limit(schemaBytes=284)),
+        ((put(SCHEMA, {"name": NAME + "2"}), Answer(Has())),)),
+    Row("ours quotas", "no more members", member("pub", "publisher"), beyond("members", 1), (CON, limit(members=1)),
+        ((get("/users/$P-pub"), error("NF", "User doesn't exist")),)),
+    Row("ours quotas", "nor by adding one", post(MEMBERS + "/$P-u:add", {}), beyond("members", 1),
+        (CON, user("u"), limit(members=1))),
+    Row("ours quotas", "no more bytes than its own limit", publish(), beyond("storedBytes", 60),
+        (*BOTH, limit(storedBytes=60)), ((pull(), received()), (limit(storedBytes=None), OK), (publish(), OK))),
+    Row("ours quotas", "no more bytes a second", publish(), beyond("publishBytesPerSecond", 10),
+        (*BOTH, limit(publishBytesPerSecond=10), publish()), ((pull(), received(0)),
+         (limit(publishBytesPerSecond=0), OK), (publish(), OK))),
+    Row("ours quotas", "one that does not exist", limit(pages=1), error("IA", NO_QUOTA.format("pages")), (),
+        ((get(PROJECT), Answer(Has(quotas=None))),)),
+    *(Row("ours quotas", f"{number} is no limit", limit(topics=number), BAD_LIMIT) for number in (-1, 2**53 + 1)),
+    *(Row("ours quotas", f"{body!r} is no body", post(PROJECT + ":modifyQuotas", body), BAD_QUOTAS)
+      for body in (NO_BODY, {}, {"quotas": {}}, {"quotas": {"topics": "5"}}, {"quotas": {"topics": 1.5}}, [])),
+    Row("ours quotas", "a project_admin sees them and changes none", limit("adm", topics=5), FORBIDDEN,
+        (member("adm", "project_admin"),), ((get(PROJECT + ":quotas", "adm"), Answer(Has())),)),
+]  # fmt: skip
+
+# Named tokens: docs/reference/tokens.md
+
+U = user("u")
+MINE, ONE, NONE = "/users/$P-u/tokens", "/users/$P-u/tokens/ci", "/users/$P-none/tokens"
+NO_TOKEN = error("NF", "Token doesn't exist")
+NOT_GOOD = error("FO", "The token is not good for this")
+EXPIRED = error("UN", "The token has expired")
+RIGHT = {"action": "topics:publish", "resource": "projects/$P/topics/T"}
+MESSAGES = {"messages": [{"data": "aGk="}]}
+OF_ADM = "/users/$P-adm/tokens/ci"
+
+
+MADE = [
+    Row("tokens", "a user makes a token of its own", post(ONE, by="u"),
+        Answer({"name": "ci", "user": "$P-u", "created_on": DATE, "created_by": "$P-u", "token": TOKEN}), (U,),
+        ((get(ONE), Answer(Has(name="ci", token=None))), (get(MINE, by="u"), Answer({"tokens": [Has(name="ci")]})))),
+    Row("tokens", "an administrator makes one with a time and rights", post(ONE, {"expires_on": "2999-12-31",
+        "rights": [RIGHT]}), Answer(Has(expires_on="2999-12-31T00:00:00Z", rights=[RIGHT], created_by="admin")), (U,)),
+    Row("tokens", "a token with a public key has no text", post(ONE, {"public_key": public_pem()}),
+        Answer({"name": "ci", "user": "$P-u", "created_on": DATE, "created_by": "admin", "key_id": public_key().id,
+            "client_email": f"ci@{public_key().id}.ams.invalid"}), (U,),
+        ((get(ONE), Answer(Has(key_id=public_key().id, token=None))), (delete(ONE), EMPTY))),
+    Row("tokens", "a revoked token is dead", delete(ONE, by="u"), EMPTY, (U, post(ONE, remember="ci")),
+        ((get("/users/profile", by="ci"), UNAUTHORIZED), (get(ONE), NO_TOKEN))),
+    Row("tokens", "rights take away", post(TOPIC + ":publish", MESSAGES, by="ci"), OK, (put(TOPIC), ADM, post(OF_ADM,
+        {"rights": [RIGHT]}, remember="ci")), ((get(TOPICS, by="ci"), NOT_GOOD), (get(OF_ADM, by="ci"), NOT_GOOD))),
+    Row("tokens", "an expired token is refused", get(TOPICS, by="ci"), EXPIRED,
+        (ADM, post(OF_ADM, {"expires_in": 60}, remember="ci"), Wait(61))),
+]  # fmt: skip
+
+UNREADABLE = [
+    ("a body is one of the kind", {"right": []}, "Invalid Token Arguments"),
+    ("a body is an object", [], "Invalid Token Arguments"),
+    ("a right is an object", {"rights": ["topics:publish"]}, "Invalid Token Arguments"),
+    ("a span is a number", {"expires_in": "60"}, "Invalid Token Arguments"),
+    ("a time is a time", {"expires_on": "soon"}, "Invalid expires_on"),
+    ("a day is in the calendar", {"expires_on": "9999-99-99"}, "Invalid expires_on"),
+    ("a key is one", {"public_key": "PEM"},
+     "Invalid public_key: give an RSA key of 2048 to 4096 bits and exponent 65537, in PEM"),
+]  # fmt: skip
+"""Bodies that are refused before the user is looked for."""
+REFUSED = [
+    ("one time is enough", {"expires_on": "2999-12-31", "expires_in": 1}, "Give expires_on or expires_in, not both"),
+    ("what is dead is not made", {"expires_in": 0}, "The token would have expired already"),
+    ("a time can be written", {"expires_in": 10**15},
+     "The token would expire after the year 9999: leave the time out for none"),
+    ("a token is good for something", {"rights": []},
+     "A token is good for something: give it a right, or leave rights out for all of the user's"),
+    ("rights are not too many", {"rights": [RIGHT | {"action": f"a:{n}"} for n in range(101)]},
+     "A token has at most 100 rights"),
+    ("an action is one", {"rights": [RIGHT | {"action": "topics:dance"}]}, "invalid action: topics:dance"),
+    ("a resource is one", {"rights": [RIGHT | {"resource": "topics/T"}]}, "invalid resource: topics/T"),
+    ("a right has a resource", {"rights": [{"action": "topics:publish"}]}, "invalid resource: "),
+]  # fmt: skip
+"""Bodies of which no token is made."""
+ERRORS = [
+    Row("tokens", "tokens of nobody are not listed", get(NONE), NO_USER),
+    Row("tokens", "nor shown", get(NONE + "/ci"), NO_USER, (),
+        ((post(NONE + "/ci"), NO_USER), (delete(NONE + "/ci"), NO_USER))),
+    Row("tokens", "a token that is not there is not shown", get(ONE), NO_TOKEN, (U,), ((delete(ONE), NO_TOKEN),)),
+    Row("tokens", "a name is a name", post(MINE + "/a.b"), error("IA", "Invalid token name")),
+    *[Row("tokens", says, post(ONE, body), error("IA", text)) for says, body, text in UNREADABLE],
+    *[Row("tokens", says, post(ONE, body), error("IA", text), (U,)) for says, body, text in REFUSED],
+    Row("tokens", "no token outlives the one it is made with", post(MINE + "/more", by="ci"),
+        error("IA", "The token would outlive the one it is made with: it must expire no later"),
+        (U, post(ONE, {"expires_in": 60}, remember="ci"))),
+    Row("tokens", "a name is taken once", post(ONE), error("AE", "Token already exists"), (U, post(ONE))),
+    Row("tokens", "a key is of one token", post(ONE, {"public_key": public_pem("two")}),
+        error("AE", "The key is another token's already"),
+        (U, post(MINE + "/other", {"public_key": public_pem("two")})), ((delete(MINE + "/other"), EMPTY),)),
+]  # fmt: skip
+
+ROWS = every(KEYS, SEEKING, READING, KEEPING, LOOKING, LOOKING_AT_ALL, QUOTAS, MADE, ERRORS)

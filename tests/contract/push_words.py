@@ -1,4 +1,4 @@
-"""What the rows of push share (`push.py`, `delivered.py`)."""
+"""What the rows of push share (`push.py`, `ours_push.py`)."""
 
 from typing import Any
 

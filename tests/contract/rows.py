@@ -4,7 +4,7 @@ A row is one line of a contract: what is there before, one request, its answer, 
 has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x`, `$uuid_x` and `$made_x` what they were
 given and when, `$activation_x` the activation token of a registration, `$next` is the last page token, `$etag` the last
 `ETag`, `$ack_7` the id under which message 7 was given last, `$hand_out_7` its end, `$ack_7_before` the one before,
-`$receiver`, `$other` and `$broken` are push endpoints (`endpoints.py`), `$hash` and `$header` are the secrets shown
+`$receiver`, `$other` and `$broken` are push endpoints (`runner.py`), `$hash` and `$header` are the secrets shown
 last, `$hash_before` and `$header_before` those shown before them. Paths are those under `/v1`. The time, `$now`, stands
 still unless a row lets it pass; `$before` is an hour ago, and `$today`, `$yesterday` and `$week` (six days ago) are
 days.

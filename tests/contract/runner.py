@@ -1,16 +1,20 @@
-"""Asks a running service what a row asks, and compares."""
+"""Asks a running service what a row asks, and compares. `$receiver` shows the hash seen last, as an endpoint has to."""
 
+import contextlib
 import itertools
 import json
+import ssl
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
 from ams.core.clock import Milliseconds, day_of, day_text, resource_date
-from tests.contract.endpoints import Endpoints
 from tests.contract.rows import Answer, Ask, Row, Wait, filled
+from tests.support.receiver import answers, receiver
 from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served
 
 JSON = "application/json; charset=utf-8"
@@ -27,6 +31,33 @@ def is_hot(ask: Ask) -> bool:
     return ask.method == "POST" and ask.path.partition("?")[0].endswith(_HOT)
 
 
+@dataclass
+class Endpoints:
+    """Running endpoints by the name rows know them by, `HOST:PORT` each."""
+
+    names: dict[str, str]
+    ca: str
+    hash: str = ""
+    """What `$receiver` shows."""
+
+
+@contextlib.contextmanager
+def open_endpoints(folder: Path) -> Iterator[Endpoints]:
+    """Serve three endpoints until the block ends."""
+    endpoints = Endpoints({}, "")
+
+    def show(connection: ssl.SSLSocket) -> None:
+        answers(endpoints.hash)(connection)
+
+    behaviours = {"receiver": show, "other": answers("0" * 64), "broken": answers("", "500 Internal Server Error")}
+    with contextlib.ExitStack() as stack:
+        for name, behaviour in behaviours.items():
+            running = stack.enter_context(receiver(folder, behaviour))
+            endpoints.names[name] = f"127.0.0.1:{running.port}"
+            endpoints.ca = running.ca
+        yield endpoints
+
+
 class Runner:
     """One row's own project in a running service.
 
@@ -36,8 +67,6 @@ class Runner:
 
     def __init__(self, served: Served, client: httpx.Client, endpoints: Endpoints, *, primed: bool = False) -> None:
         self._primed = primed
-        self.let_in = 0
-        """Hot requests that were answered 200."""
         self._served = served
         self._client = client
         self._endpoints = endpoints
@@ -75,7 +104,6 @@ class Runner:
         if self._primed and is_hot(ask):
             self._client.request(ask.method, url, content=_NOTHING, headers=headers, extensions=target)
         answer = self._client.request(ask.method, url, content=body, headers=headers, extensions=target)
-        self.let_in += is_hot(ask) and answer.status_code == 200
         if ask.remember and answer.status_code == 200:
             self._remember(ask.remember, answer.json())
         self._names["etag"] = answer.headers.get("etag", self._names.get("etag", ""))

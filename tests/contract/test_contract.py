@@ -4,20 +4,18 @@ from collections.abc import Callable
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.contract import delivery, leases, parallel
-from tests.contract.conftest import Primed
+from tests.contract import delivery, parallel
 from tests.contract.lines import LINES
 from tests.contract.rows import Ask, Row
 from tests.contract.runner import Runner, is_hot
 
 MODULES = (
-    "transport", "access", "users", "people", "registrations", "resources", "delivery", "push", "delivered", "schemas",
-    "checked", "service", "metrics", "usage", "clients", "ours", "ours_push", "signing", "dead_letters", "tokens",
-    "parallel", "leases", "standing", "quotas", "versions",
+    "transport", "access", "users", "registrations", "resources", "delivery", "push", "schemas", "metrics", "ours",
+    "ours_push", "parallel", "standing", "versions",
 )  # fmt: skip
 ROWS: list[Row] = [row for name in MODULES for row in importlib.import_module(f"tests.contract.{name}").ROWS]
 ON_BOTH_SHAPES = {
-    (row.line, row.served): row for module in (delivery, parallel, leases) for row in reversed(module.ROWS)
+    (row.line, row.served): row for module in (delivery, parallel) for row in reversed(module.ROWS)
 }.values()
 """The first row of each line about messages: `make test` asks for them on Kafka and PostgreSQL too."""
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")
@@ -39,11 +37,11 @@ HOT = [row for row in ROWS if any(isinstance(each, Ask) and is_hot(each) for eac
 """Rows with a request that may take the fast lane."""
 
 
-# What runs for each commit compares the lane with the other way: tests/http/test_two_ways.py.
+# Tests of each commit compare the lane with the other way: tests/http/test_two_ways.py.
 @pytest.mark.long
 @pytest.mark.parametrize("row", [_marked(row) for row in HOT])
-def test_the_fast_lane_answers_as_the_contract_says(row: Row, primed: Primed) -> None:
-    primed.runner(row.served).run(row)
+def test_the_fast_lane_answers_as_the_contract_says(row: Row, primed_runner: Callable[[str], Runner]) -> None:
+    primed_runner(row.served).run(row)
 
 
 def test_every_line_of_the_contracts_has_its_row() -> None:

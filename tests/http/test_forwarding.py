@@ -64,11 +64,6 @@ class Site:
         return await self.forwarder.run(self.act, scope, lambda: b"body", left, most=100)
 
 
-async def test_what_this_node_does_is_asked_nowhere() -> None:
-    site = Site(Nodes(), b"done")
-    assert await site.run() == b"done"
-
-
 async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back() -> None:
     REQUEST.set(b"the-id")
     site = Site(Nodes(DONE._replace(headers=((b"ETag", b'"7"'),))), A)
@@ -98,48 +93,47 @@ async def test_a_refusal_of_the_owner_is_the_answer(status: int) -> None:
     assert site.doubted == []
 
 
-async def test_when_the_owner_changed_the_new_one_is_asked() -> None:
-    site = Site(Nodes(BUSY, DONE), A, B)
-    assert await site.run() == Answer(200, b"{}", [])
-    assert [each.url.host for each in site.nodes.asked] == [b"a.example", b"::1"]
-    assert site.doubted == [SubscriptionId("s")]
+NO = NotReached("no connection")
+REFUSED = Answer(503, b"busy", [(b"retry-after", b"2")])
 
 
-@pytest.mark.parametrize("first", [BUSY, NotReached("no connection")])
-async def test_what_nobody_owns_any_more_is_done_here(first: Response | Exception) -> None:
-    site = Site(Nodes(first), A, b"done here")
-    assert await site.run() == b"done here"
+@pytest.mark.parametrize(
+    ("answers", "owners", "answer", "asked"),
+    [([], [b"done"], b"done", []), ([BUSY, DONE], [A, B], Answer(200, b"{}", []), [b"a.example", b"::1"]),
+     ([BUSY], [A, b"done"], b"done", [b"a.example"]), ([NO], [A, b"done"], b"done", [b"a.example"]),
+     ([BUSY], [A, A], REFUSED, [b"a.example"]), ([BUSY, BUSY], [A, B, A], REFUSED, [b"a.example", b"::1"])],
+    ids=["what this node does is asked nowhere", "when the owner changed the new one is asked",
+         "what nobody owns any more is done here", "nor reaches", "an owner that is busy is asked once",
+         "owners that name each other end it"],
+)  # fmt: skip
+async def test_whom_a_request_is_sent_to(
+    answers: list[Response | Exception], owners: list[OwnedElsewhere | bytes], answer: object, asked: list[bytes]
+) -> None:
+    site = Site(Nodes(*answers), *owners)
+
+    assert await site.run() == answer
+    assert [each.url.host for each in site.nodes.asked] == asked
+    assert set(site.doubted) == ({SubscriptionId("s")} if asked else set())
 
 
-async def test_an_owner_that_is_busy_is_asked_once() -> None:
-    site = Site(Nodes(BUSY), A, A)
-    assert await site.run() == Answer(503, b"busy", [(b"retry-after", b"2")])
-
-
-async def test_an_owner_that_cannot_be_reached_is_answered_as_such_until_its_time_is_over() -> None:
-    site = Site(Nodes(NotReached("no")), A, A)
-    with pytest.raises(OwnedElsewhere):
-        await site.run()
-    assert site.doubted == [SubscriptionId("s")]
-
-
-async def test_owners_that_name_each_other_end_it() -> None:
-    site = Site(Nodes(BUSY, BUSY), A, B, A)
-    assert isinstance(await site.run(), Answer)
-
-
-async def test_a_request_that_may_have_been_done_is_not_sent_again() -> None:
-    site = Site(Nodes(RequestFailed("half an answer")), A)
-    with pytest.raises(Unavailable, match=OUTCOME_UNKNOWN):
+@pytest.mark.parametrize(
+    ("answer", "owners", "error", "message"),
+    [(NO, [A, A], OwnedElsewhere, None), (RequestFailed("half an answer"), [A], Unavailable, OUTCOME_UNKNOWN)],
+    ids=["an owner that cannot be reached", "what may have been done is not sent again"],
+)
+async def test_without_an_answer_of_the_owner_there_is_none(
+    answer: Exception, owners: list[OwnedElsewhere], error: type[Exception], message: str | None
+) -> None:
+    site = Site(Nodes(answer), *owners)
+    with pytest.raises(error, match=message):
         await site.run()
     assert site.doubted == [SubscriptionId("s")]
 
 
 @pytest.mark.parametrize(("owner", "headers"), [(A, [(MARK, b"forged")]), (SILENT, [])], ids=["marked", "no URL"])
 async def test_what_is_not_forwarded_is_refused(owner: OwnedElsewhere, headers: list[tuple[bytes, bytes]]) -> None:
-    site = Site(Nodes(), owner)
     with pytest.raises(OwnedElsewhere):
-        await site.run(headers=headers)
+        await Site(Nodes(), owner).run(headers=headers)
 
 
 async def test_no_large_answer_is_fetched_without_memory_for_it() -> None:

@@ -1,29 +1,47 @@
-"""Which requests take the lane, and what it may keep of them; test_two_ways.py holds that it answers as over ASGI."""
+"""Which requests take the lane, what it keeps of them, and how they wait; test_two_ways.py: it answers as over ASGI."""
 
 import asyncio
-import gc
-import weakref
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from ams.core.observing import REQUEST
 from ams.http import lane
-from ams.http.lane import LaneRequest
+from ams.http.auditing import Auditor
+from ams.http.lane import MOST_AT_ONCE, LaneRequest
+from ams.http.messages import MessageReader
+from ams.service.counting import Counts
+from ams.service.delivering import Deliverer
+from ams.storage.cursors.sqlite import SqliteCursors
+from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, KEY, MESSAGE, NOW, PUBLISH, PULL, STRICT, said
-from tests.support.memory import in_a_process, traced
+from tests.support.line import Line
+from tests.support.rounds import at_once
 from tests.support.two_ways import Way, one_way, request
 from tests.support.waiting import wait_until_async
 
-PUBLISHED = said(PUBLISH, MESSAGE)
-DELETE_TOPIC = request("DELETE", "/projects/P/topics/T")
+PUBLISHED, PULL_LATER = said(PUBLISH, MESSAGE), said(PULL, b"{}")
+HOT = [(PUBLISH, MESSAGE), (PULL, NOW), (ACKNOWLEDGE, ID)]
 
 
 @pytest.fixture
 async def way(tmp_path: Path) -> AsyncIterator[Way]:
     async with one_way(tmp_path / "data", lane=True, keep_alive_seconds=75.0) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def warm_way(tmp_path: Path) -> AsyncIterator[Way]:
+    """A service whose pulls wait, with known heads of a publish and a pull, and no message."""
+    async with one_way(tmp_path / "data", lane=True, pull_wait=0.3, keep_alive_seconds=75.0) as opened:
+        await opened.told([PUBLISHED])
+        await opened.told([said(PULL, NOW)])
+        await opened.told([request("POST", "/projects/P/subscriptions/S:acknowledge", ID)])
         yield opened
 
 
@@ -49,15 +67,6 @@ async def test_these_requests_never_take_the_lane(way: Way, headers: bytes) -> N
     assert way.on_lane == 0
 
 
-async def test_publishes_with_different_keys_share_what_is_known_of_their_head(way: Way) -> None:
-    keys = [b"Idempotency-Key: %b\r\n" % key for key in (b"a", b"b", b"a", b" b ", b"c")]
-    answers = [await way.told([said(PUBLISH, MESSAGE, KEY + key)]) for key in (*keys, b"")]
-
-    ids = [b'{"messageIds":["%d"]}' % number for number in (0, 1, 0, 1, 2, 3)]
-    assert [written.rpartition(b"\r\n")[2] for written, _ in answers] == ids
-    assert way.on_lane == 5
-
-
 async def test_messages_that_a_schema_soon_allows_take_the_lane_and_others_do_not(way: Way) -> None:
     allowed, number = (said(STRICT, b'{"messages":[{"data":"%b"}]}' % data) for data in (ALLOWED, b"MQ=="))
 
@@ -75,20 +84,12 @@ async def test_a_head_whose_rights_are_gone_does_not_let_its_body_in(way: Way, s
     line, protocol = way.connect()
     if size == len(MESSAGE):  # it begins to arrive before they go; of a large one nothing is gathered after it
         protocol.data_received(packet[:arrived])
-    await way.told([DELETE_TOPIC])
+    await way.told([request("DELETE", "/projects/P/topics/T")])
     protocol.data_received(packet[arrived:] if size == len(MESSAGE) else packet[:arrived])
     await wait_until_async(lambda: bool(line.written))
 
     assert line.written.startswith(b"HTTP/1.1 404")
     protocol.connection_lost(None)
-
-
-async def test_a_rate_counts_each_request_once(tmp_path: Path) -> None:
-    async with one_way(tmp_path / "data", lane=True, user_requests_per_second=8) as way:
-        asked = [said(PUBLISH, b'{"messages":[{"data":1}]}'), PUBLISHED] * 6
-
-        assert await statuses(way, *asked) == [400, 200] * 4 + [429] * 4
-        assert way.on_lane == 4
 
 
 async def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Path) -> None:
@@ -102,23 +103,6 @@ async def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Pa
         assert way.on_lane == 2
         assert not line.is_closed
         protocol.connection_lost(None)
-
-
-async def test_a_connection_that_ended_leaves_nothing_for_the_collector(way: Way) -> None:
-    """Over TLS each holds a quarter of a megabyte of buffers."""
-    await statuses(way, *[PUBLISHED] * 3)
-    gc.disable()
-    try:
-        line, protocol = way.connect()
-        ended = weakref.ref(protocol)
-        protocol.data_received(way.with_tokens(PUBLISHED))
-        await wait_until_async(lambda: line.written.startswith(b"HTTP/1.1 200"))
-        protocol.connection_lost(None)
-        line.protocol = protocol = None  # type: ignore[assignment]
-        await wait_until_async(lambda: ended() is None)
-    finally:
-        gc.enable()
-    assert way.on_lane == 3
 
 
 async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_else(
@@ -140,25 +124,26 @@ async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_els
     assert "request.failed" in said_of_it.out + said_of_it.err
 
 
-HEADS = 200
+# Heads that are known
+
 DIFFERING = (b"traceparent: 00-%032x-%016x-01\r\n", b"X-Forwarded-For: 192.0.2.%d:%d\r\n", b"Date: %d %d\r\n")
-HOT = [(PUBLISH, MESSAGE), (PULL, NOW), (ACKNOWLEDGE, ID)]
 
 
 @pytest.mark.parametrize(("target", "body"), HOT)
-@pytest.mark.parametrize("field", DIFFERING)
-async def test_fields_that_are_not_read_may_differ(tmp_path: Path, target: bytes, body: bytes, field: bytes) -> None:
-    async with one_way(tmp_path / "data", lane=True) as way:
-        await way.told([said(PUBLISH, MESSAGE), said(PULL, NOW, KEY + b"Authorization: other\r\n")])
-        assert way.made.lane is not None
-        heads, before = way.made.lane.fast._heads, way.on_lane
+async def test_fields_that_are_not_read_may_differ_and_so_may_the_key_of_a_publish(
+    way: Way, target: bytes, body: bytes
+) -> None:
+    await way.told([PUBLISHED, said(PULL, NOW, KEY + b"Authorization: other\r\n")])
+    assert way.made.lane is not None
+    heads = way.made.lane.fast._heads
+    for field in (*DIFFERING, *[b"Idempotency-Key: %d-%d\r\n"] * (target == PUBLISH)):
+        before = way.on_lane
         heads.clear()
         for number in range(5):
             answer, _ = await way.told([said(target, body, KEY + field % (number, number))])
             assert answer.startswith(b"HTTP/1.1 200")
 
-        assert way.on_lane == before + 4
-        assert len(heads._entries) == 1
+        assert (way.on_lane, len(heads._entries)) == (before + 4, 1), field
 
 
 class Name(bytes):
@@ -173,51 +158,210 @@ class Name(bytes):
 
 
 @pytest.mark.parametrize(("target", "body"), HOT)
-async def test_every_field_that_hot_routes_read_is_known_to_the_lane(
-    tmp_path: Path, target: bytes, body: bytes
-) -> None:
+async def test_every_field_that_hot_routes_read_is_known_to_the_lane(way: Way, target: bytes, body: bytes) -> None:
     """Over ASGI; a field that is found by its hash would have to be in a set that the lane has too."""
     name = Name(b"traceparent")
     name.compared = set()
-    async with one_way(tmp_path / "data", lane=True) as way:
-        await way.told([said(PUBLISH, MESSAGE), said(PULL, NOW)])
-        headers = [(name, b"x"), (b"x-api-key", way.with_tokens(KEY).split()[1])]
-        scope = {"type": "http", "method": "POST", "path": target.decode(), "query_string": b"", "headers": headers}
-        scope |= {"client": ("127.0.0.1", 1), "state": {}}
-        coming = [{"body": body[:1], "more_body": True}, {"body": body[1:]}]
-        receive, send = AsyncMock(side_effect=[{"type": "http.request"} | each for each in coming]), AsyncMock()
-        await way.made.app(scope, receive, send)
+    await way.told([PUBLISHED, said(PULL, NOW)])
+    headers = [(name, b"x"), (b"x-api-key", way.with_tokens(KEY).split()[1])]
+    scope = {"type": "http", "method": "POST", "path": target.decode(), "query_string": b"", "headers": headers}
+    scope |= {"client": ("127.0.0.1", 1), "state": {}}
+    coming = [{"body": body[:1], "more_body": True}, {"body": body[1:]}]
+    receive, send = AsyncMock(side_effect=[{"type": "http.request"} | each for each in coming]), AsyncMock()
+    await way.made.app(scope, receive, send)
 
     assert send.call_args_list[0].args[0]["status"] == 200
     assert {b"x-api-key", b"authorization", b"origin"} <= name.compared <= lane._READ
 
 
-def taken_and_counted(path: Path, fields: int) -> tuple[int, int]:
-    """Return the bytes that heads of so many fields take, and those they are counted for."""
-    return asyncio.run(_taken_and_counted(path, fields))
+async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(warm_way: Way) -> None:
+    before, on_lane = warm_way.made.registry.invalidations.generation, warm_way.on_lane
+    await warm_way.told([PUBLISHED])
+    await warm_way.made.counting.round()
+    await warm_way.told([PUBLISHED])
+
+    assert warm_way.made.registry.invalidations.generation == before
+    assert warm_way.on_lane == on_lane + 2
 
 
-async def _taken_and_counted(path: Path, fields: int) -> tuple[int, int]:
-    async with one_way(path, lane=True) as way:
-        assert way.made.lane is not None
-        heads = way.made.lane.fast._heads
-
-        async def ask(first: int) -> None:
-            for number in range(first, first + HEADS):
-                others = b"".join(b"Authorization: %d %d\r\n" % (place, number) for place in range(fields))
-                await way.told([said(PUBLISH, b'{"messages":[]}', KEY + others)])
-
-        await ask(0)  # whatever is made once is there
-        with traced() as held:
-            before = heads._weight
-            await ask(HEADS)
-            return held(), heads._weight - before
+# Requests that wait
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("fields", [5, 90])
-def test_what_a_head_is_counted_for_is_about_what_it_takes(tmp_path: Path, fields: int) -> None:
-    taken, counted = in_a_process(taken_and_counted, tmp_path / "data", fields)
+@pytest.fixture
+def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let positions of subscriptions be asked for, as in a database on another machine."""
+    found = SqliteCursors.position
 
-    assert counted > HEADS * 1000
-    assert counted / 2 < taken < counted * 1.5, (taken / HEADS, counted / HEADS)
+    async def later(cursors: SqliteCursors, *place: Any) -> Any:
+        await asyncio.sleep(0)
+        return await found(cursors, *place)
+
+    monkeypatch.setattr(SqliteCursors, "position", later)
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_a_pull_that_finds_nothing_after_it_asked_waits_for_a_message(warm_way: Way) -> None:
+    nothing, _ = await warm_way.told([PULL_LATER])
+    assert nothing.endswith(b'\r\n\r\n{"receivedMessages":[]}'), nothing
+
+    pulling = asyncio.ensure_future(warm_way.told([PULL_LATER]))
+    await wait_until_async(lambda: warm_way.made.deliverer.waiting == 1)
+    await warm_way.told([PUBLISHED])
+
+    found, is_closed = await pulling
+    assert b"200 OK" in found
+    assert b'"messageId":"1"' in found
+    assert not is_closed
+    assert warm_way.on_lane == 3
+    assert warm_way.kept() == (0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_a_pull_that_waits_ends_when_its_client_leaves(warm_way: Way) -> None:
+    line, protocol = warm_way.connect()
+    protocol.data_received(warm_way.with_tokens(PULL_LATER))
+    await wait_until_async(lambda: warm_way.made.deliverer.waiting == 1)
+    protocol.connection_lost(None)
+    await wait_until_async(lambda: not warm_way.state.tasks)
+
+    assert line.written == b""
+    assert warm_way.made.deliverer.waiting == 0
+    assert warm_way.kept() == (0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_requests_behind_a_pull_that_waits_are_answered_after_it(warm_way: Way) -> None:
+    answers, _ = await warm_way.told([PULL_LATER + PUBLISHED + said(PULL, NOW)])
+
+    places = [answers.index(each) for each in (b'"receivedMessages":[]', b'"messageIds":["1"]', b'"messageId":"1"')]
+    assert places == sorted(places)
+
+
+PARALLEL = "/projects/P/subscriptions/W"
+
+
+@pytest.mark.parametrize(
+    ("verb", "told"),
+    [("DELETE", b"Subscription doesn't exist"), ("detach", b"Subscription is detached"), ("nack", b'"ackId"'),
+     ("seek", b'"ackId"')],
+)  # fmt: skip
+async def test_a_waiting_pull_of_a_parallel_subscription_is_woken(tmp_path: Path, verb: str, told: bytes) -> None:
+    async with one_way(tmp_path / "data", lane=True, pull_wait=30) as way:
+        pull = f"/v1{PARALLEL}:pull".encode()
+        await way.told([request("PUT", PARALLEL, b'{"topic": "projects/P/topics/T", "type": "parallel"}')])
+        await way.told([request("POST", PARALLEL + ":modifyAcl", b'{"authorized_users":["u"]}')])
+        await way.told([PUBLISHED])
+        leased, _ = await way.told([said(pull, NOW)])
+        pulling = asyncio.create_task(way.told([said(pull, b"{}")]))
+        await wait_until_async(lambda: way.made.deliverer.waiting == 1)
+        ids = re.findall('"ackId":"([^"]+)"', leased.decode())
+        body = json.dumps({"nack": {"ackIds": ids}, "seek": {"offset": 0}}.get(verb, {})).encode()
+        method, path = ("DELETE", PARALLEL) if verb == "DELETE" else ("POST", f"{PARALLEL}:{verb}")
+        await way.told([request(method, path, body)])
+
+        assert told in (await pulling)[0]
+
+
+async def test_many_pulls_in_one_packet_give_others_a_turn(warm_way: Way) -> None:
+    await warm_way.told([PUBLISHED])
+    turns, before = 0, warm_way.on_lane
+    answering = asyncio.ensure_future(warm_way.told([said(PULL, NOW) * 60]))
+    while not answering.done():
+        turns += 1
+        await asyncio.sleep(0)
+    answers, _ = await answering
+
+    assert answers.count(b'"messageId":"1"') == 60
+    assert warm_way.on_lane - before <= MOST_AT_ONCE
+    assert turns > 60 - MOST_AT_ONCE
+
+
+class Noting(Line):
+    """A line that notes for whom something is written."""
+
+    def __init__(self, name: str, answered: list[str]) -> None:
+        super().__init__()
+        self._name, self._answered = name, answered
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self._answered.append(self._name)
+
+
+async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> None:
+    many, disk, rounds, answered = 200, HeldDisk(), at_once(), list[str]()
+    async with one_way(tmp_path / "data", lane=True, files=disk, rounds=rounds) as way:
+        await way.told([request("POST", "/projects/Q", "{}")])
+        await way.told([request("PUT", "/projects/Q/topics/T")])
+        packets = {name: request("POST", f"/projects/{name}/topics/T:publish", MESSAGE) for name in "PQ"}
+        for each in [*packets.values()] * 2:  # then both heads are known
+            await way.told([each])
+        known = way.on_lane
+        disk.hold()
+        protocols = []
+        for name in "P" * many + "Q":
+            _, protocol = way.connect(Noting(name, answered))
+            protocol.data_received(packets[name])
+            protocols.append(protocol)
+        rounds._clock = iter(range(10**6)).__next__  # from now on each look at it finds that a share is over
+        disk.release()
+        await wait_until_async(lambda: len(answered) == many + 1)
+
+        assert way.on_lane == known + many + 1
+        # Some are answered before the first look at the clock, and those of a group that was under way by then.
+        assert answered.index("Q") < many / 2
+        for each in protocols:
+            each.connection_lost(None)
+
+
+# The id of a request, which is in every line of the log about it
+
+
+def requests_at(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, known: list[bytes] | None = None
+) -> list[bytes]:
+    """Note the ids of requests in which a function is called."""
+    function, found = getattr(place, name), [] if known is None else known
+
+    def watched(*given: Any, **named: Any) -> Any:
+        found.append(REQUEST.get())
+        return function(*given, **named)
+
+    monkeypatch.setattr(place, name, watched)
+    return found
+
+
+async def test_an_error_after_a_wait_is_worded_and_logged_as_that_of_its_request(
+    warm_way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = requests_at(monkeypatch, Auditor, "turned_away")
+    monkeypatch.setattr(Counts, "note_publish", Mock(side_effect=ArithmeticError("planted")))
+    answer, _ = await warm_way.told([said(PUBLISH, MESSAGE, KEY + b"X-Request-Id: mine-9\r\n")])
+
+    assert answer.startswith(b"HTTP/1.1 500")
+    assert b"x-request-id: mine-9" in answer
+    assert b'"message":"Internal error' in answer
+    assert known == [b"mine-9"]
+    assert warm_way.kept() == (0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_what_is_logged_names_the_request_at_every_step(warm_way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = requests_at(monkeypatch, Counts, "note_publish")
+    requests_at(monkeypatch, MessageReader, "read_small", known)
+    pulls = requests_at(monkeypatch, Deliverer, "pull")
+    before = warm_way.on_lane
+    await warm_way.told([PULL_LATER])
+    for number in (1, 2):
+        await warm_way.told([said(PUBLISH, MESSAGE, KEY + b"X-Request-Id: mine-%d\r\n" % number)])
+    await warm_way.told([PUBLISHED])
+    assert warm_way.on_lane == before + 4
+    assert known[:4] == [b"mine-1", b"mine-1", b"mine-2", b"mine-2"]
+    assert known[4] == known[5] != b"mine-2"
+    assert len(pulls) > 1  # it begins to wait
+    assert len(set(pulls)) == 1
+    assert b"" not in pulls
+
+    await warm_way.told([said(PUBLISH, b"{")])  # begins anew over ASGI
+    assert known[6] == known[7] not in known[:6]
+    assert REQUEST.get() == b""

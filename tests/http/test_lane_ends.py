@@ -1,4 +1,4 @@
-"""How requests on the lane end otherwise than by their answer: a stop, a client that leaves, an error; as over ASGI."""
+"""How requests on the lane end otherwise than by their answer, and what a client may cost there; both as over ASGI."""
 
 import asyncio
 import gc
@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from ams.http.protocol import MAX_PIPELINED
 from ams.service.counting import Counts
 from tests.support.held_disk import HeldDisk
-from tests.support.hot_packets import MESSAGE, NOW, PUBLISH, PULL, said
+from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
+from tests.support.line import Line
 from tests.support.rounds import AllWaits, at_once
 from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, request
 from tests.support.waiting import wait_until_async
@@ -178,9 +180,13 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
     await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
-@pytest.mark.parametrize("arrived", [5, -len(MESSAGE), -len(MESSAGE) + 1, -1])
-async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: int) -> None:
-    _, protocol = await way.begin(PUBLISHED[:arrived])
+@pytest.mark.parametrize(
+    "arrived",
+    [*(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2]],
+    ids=["line", "head", "a byte of the body", "all but a byte", "half of a large one"],
+)
+async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: bytes) -> None:
+    _, protocol = await way.begin(arrived)
     protocol.connection_lost(None)
     await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
@@ -197,15 +203,6 @@ async def test_a_client_that_leaves_before_it_is_let_in_takes_no_place_of_its_pr
     answer, _ = await way.told([request("GET", "/projects/P:quotas")])
     quotas = json.loads(answer.rpartition(b"\r\n\r\n")[2])["quotas"]
     assert [each["used"] for each in quotas if each["name"] == "connections"] == [1]  # that of the question
-
-
-async def test_a_client_that_leaves_a_large_body_frees_its_memory(way: Way) -> None:
-    await way.told([LARGE])
-    line, protocol = await way.begin(LARGE[: len(LARGE) // 2])
-    await wait_until_async(lambda: way.kept()[0] > 0)
-    line.close()
-    protocol.connection_lost(ConnectionResetError())
-    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("behind", [b"", PUBLISHED * 2 + PUBLISHED[:-10]])
@@ -252,3 +249,145 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
         await wait_until_async(lambda line=line: bool(line.written))
         assert line.written.startswith(b"HTTP/1.1 200")
         protocol.connection_lost(None)
+
+
+# Limits
+
+SIZES = 150, 200, 200, 250, 150
+"""KiB of bodies."""
+WANTED = b'{"maxMessages":"9","returnImmediately":"true"}'
+KIB = 1024
+SETTINGS: dict[str, Any] = {
+    "max_message_bytes": 100_000,
+    "max_body_bytes": 900 * KIB,
+    "max_buffered_bytes": 900 * KIB,
+    "max_unread_bytes": 900_000,
+    "max_header_bytes": 4096,
+}
+IMPATIENT = pytest.mark.parametrize("seconds", [0.3])
+
+
+@pytest.fixture
+def seconds() -> float:
+    """For which a client is waited for."""
+    return 30.0
+
+
+@pytest.fixture(params=[True, False], ids=["lane", "asgi"])
+async def limited_way(request: pytest.FixtureRequest, tmp_path: Path, seconds: float) -> AsyncIterator[Way]:
+    made = one_way(tmp_path / "data", lane=request.param, request_seconds=seconds, **SETTINGS)
+    async with made as way:
+        for headers in (KEY, ADMIN):
+            await way.told([said(PUBLISH, MESSAGE, headers)])
+            await way.told([said(PULL, NOW, headers)])
+        yield way
+        await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+
+
+def large(size: int, headers: bytes = KEY) -> bytes:
+    """Return a publish of messages of 50 KiB that has about so many bytes."""
+    count = size // (50 * KIB)
+    return said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers)
+
+
+@IMPATIENT
+@pytest.mark.parametrize("size", [len(MESSAGE), 80 * KIB])
+async def test_a_body_that_comes_too_slowly_is_refused(limited_way: Way, size: int) -> None:
+    said_ = said(PUBLISH, MESSAGE + b" " * (size - len(MESSAGE)))
+    line, protocol = await limited_way.begin(said_[: -size // 2])
+    while not line.written:
+        await asyncio.sleep(0.02)
+        protocol.data_received(b" ")
+
+    assert line.written.startswith(b"HTTP/1.1 400")
+    assert b"Request took too long to arrive" in line.written
+    assert line.is_closed
+    protocol.connection_lost(None)
+
+
+async def test_the_largest_body_of_the_largest_holder_goes_when_memory_is_short(limited_way: Way) -> None:
+    greedy = [await limited_way.begin(large(size * KIB)[:-100]) for size in SIZES]
+    await asyncio.sleep(0)
+    modest, other = await limited_way.begin(large(150 * KIB, ADMIN))
+    await wait_until_async(lambda: bool(modest.written))
+    assert modest.written.startswith(b"HTTP/1.1 200")
+    other.connection_lost(None)
+    await wait_until_async(lambda: any(line.written for line, _ in greedy))
+    ended = [number for number, (line, _) in enumerate(greedy) if line.written]
+    assert [greedy[number][0].written[9:12] for number in ended] == [b"503"] * len(ended)
+    assert 1 <= len(ended) <= 2
+    assert 3 in ended  # the largest
+    for number, (line, protocol) in enumerate(greedy):
+        if number not in ended:
+            protocol.data_received(large(SIZES[number] * KIB)[-100:])
+            await wait_until_async(lambda line=line: bool(line.written))
+            assert line.written.startswith(b"HTTP/1.1 200")
+        protocol.connection_lost(None)
+
+
+async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(limited_way: Way) -> None:
+    """Chunked bodies are for ASGI."""
+    chunk = large(200 * KIB).partition(b"\r\n\r\n")[2][:-100]
+    begun = b"POST %b HTTP/1.1\r\nHost: x\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (PUBLISH, KEY)
+    asked = []
+    for _ in range(5):
+        asked.append(await limited_way.begin(large(200 * KIB)[:-100]))
+        asked.append(await limited_way.begin(begun + b"%x\r\n%b\r\n" % (len(chunk), chunk)))
+        await asyncio.sleep(0.002)
+    await wait_until_async(lambda: sum(bool(line.written) for line, _ in asked) >= 6)
+    held = limited_way.kept()[0]
+    refused = [line.written[9:12] for line, _ in asked if line.written]
+
+    assert refused == [b"503"] * len(refused)
+    assert held <= 900 * KIB + 10
+    for _, protocol in asked:
+        protocol.connection_lost(None)
+
+
+async def deaf(way: Way, scheme: str = "http") -> tuple[Line, Any]:
+    """Publish much, and begin to answer with it a client that reads nothing."""
+    for _ in range(4):
+        await way.told([large(200 * KIB)])
+    line, protocol = way.connect()
+    line.is_deaf, protocol.scheme = True, scheme
+    protocol.data_received(way.with_tokens(said(PULL, WANTED)))
+    await wait_until_async(lambda: way.kept()[1] > 300_000)
+    return line, protocol
+
+
+@pytest.mark.parametrize("seconds", [5.0])
+async def test_answers_that_are_not_read_take_memory_of_their_project_until_patience_ends(limited_way: Way) -> None:
+    line, protocol = await deaf(limited_way)
+    other, other_protocol = await limited_way.begin(said(PULL, WANTED, ADMIN))
+    await wait_until_async(lambda: bool(other.written))
+    assert other.written.startswith(b"HTTP/1.1 200")
+    assert len(other.written) < 200_000  # as much as the other leaves free
+    other_protocol.connection_lost(None)
+    await wait_until_async(lambda: line.is_aborted)
+    protocol.connection_lost(ConnectionResetError())
+    await wait_until_async(lambda: limited_way.kept() == (0, 0, 0, 0))
+    answer, _ = await limited_way.told([said(PULL, WANTED)])
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert len(answer) > 300_000
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_answer_that_is_read_late_is_whole(limited_way: Way, scheme: str) -> None:
+    line, protocol = await deaf(limited_way, scheme)
+    while limited_way.state.tasks:
+        line.read()
+        line.is_deaf = True
+        await asyncio.sleep(0.001)
+    whole, _ = await limited_way.told([said(PULL, WANTED)])
+
+    assert line.written.partition(b"\r\n\r\n")[2] == whole.partition(b"\r\n\r\n")[2]
+    protocol.connection_lost(None)
+
+
+async def test_a_burst_is_answered_up_to_a_number(limited_way: Way) -> None:
+    answers, is_closed = await limited_way.told([said(PULL, NOW) * (3 * MAX_PIPELINED)])
+
+    assert answers.count(b"HTTP/1.1 200") >= MAX_PIPELINED
+    assert answers.count(b"HTTP/1.1 503") == 1
+    assert is_closed

@@ -1,16 +1,25 @@
-"""Bodies as they arrive: whole, within their limits, and in a memory that all share."""
+"""Bodies as they arrive: whole, decoded, within their limits, a little at a time, and in a memory that all share."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
 from ams.core.held import SMALL
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, affordable
-from tests.support.served import Served
+from ams.http.protocol import MAX_PARTS_PER_TURN, SLICE_BYTES, LimitedProtocol
+from ams.http.rounds import MOST_BYTES
+from tests.support.line import LineServer
+from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -41,35 +50,30 @@ def sending(*events: Event) -> Receive:
     return receive
 
 
-async def test_a_body_is_read_whole_in_whatever_pieces_it_comes() -> None:
-    bodies = Bodies(10, 100, 1)
-
-    assert await bodies.read([], sending(last(b"0123456789"))) == b"0123456789"
-    assert await bodies.read([], sending(more(b"01"), more(b""), last(b"23"))) == b"0123"
-    assert await bodies.read([], sending({"type": "http.request"})) == b""
-
-
-@pytest.mark.parametrize("events", [[last(b"01234567890")], [more(b"0123456789"), more(b"0")]])
-async def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_known(events: list[Event]) -> None:
-    with pytest.raises(TooLarge):
-        await Bodies(10, 100, 1).read([], sending(*events))
+@pytest.mark.parametrize(
+    ("events", "body"),
+    [([last(b"0123456789")], b"0123456789"), ([more(b"01"), more(b""), last(b"23")], b"0123"),
+     ([{"type": "http.request"}], b"")],
+)  # fmt: skip
+async def test_a_body_is_read_whole_in_whatever_pieces_it_comes(events: list[Event], body: bytes) -> None:
+    assert await Bodies(10, 100, 1).read([(b"content-length", b"x")], sending(*events)) == body
 
 
-async def test_a_body_announced_too_large_is_not_waited_for_and_what_is_no_number_announces_nothing() -> None:
-    with pytest.raises(TooLarge):
-        await Bodies(10, 100, 1).read([(b"content-length", b"11")], sending(more(b"0")))
-    assert await Bodies(10, 100, 1).read([(b"content-length", b"x")], sending(more(b"0"), last(b"1"))) == b"01"
+@pytest.mark.parametrize(
+    ("length", "events", "error"),
+    [(b"", [last(b"01234567890")], TooLarge), (b"", [more(b"0123456789"), more(b"0")], TooLarge),
+     (b"11", [more(b"0")], TooLarge), (b"", [more(b"0")], BadRequest), (b"", [LEFT], ClientLeft),
+     (b"", [more(b"0"), LEFT], ClientLeft)],
+    ids=["too large", "too large in pieces", "announced too large", "slow", "client left", "client left in the middle"],
+)  # fmt: skip
+async def test_a_body_that_is_too_large_or_does_not_come_is_refused_as_soon_as_that_is_known(
+    length: bytes, events: list[Event], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await Bodies(10, 100, 0.01 if error is BadRequest else 60).read([(b"content-length", length)], sending(*events))
 
 
-async def test_a_slow_body_is_given_up() -> None:
-    with pytest.raises(BadRequest, match="took too long"):
-        await Bodies(10, 100, 0.01).read([], sending(more(b"0")))
-
-
-@pytest.mark.parametrize("events", [[LEFT], [more(b"0"), LEFT]])
-async def test_a_client_that_leaves_ends_the_reading(events: list[Event]) -> None:
-    with pytest.raises(ClientLeft):
-        await Bodies(10, 100, 1).read([], sending(*events))
+# The memory of all bodies
 
 
 def pieces(*sizes: int) -> Receive:
@@ -91,16 +95,18 @@ async def arriving(bodies: Bodies, *asked: tuple[list[int], tuple[str, str]]) ->
         each.cancel()
 
 
-async def test_what_is_held_until_it_is_stored_counts_against_what_arrives() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=5)
+async def test_what_is_held_until_it_is_stored_counts_against_what_arrives_but_for_small_bodies() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=60)
     with bodies.held(b"x" * (2 * BIG)), pytest.raises(Overloaded):
         await bodies.read([], pieces(BIG, BIG))
-
     assert len(await bodies.read([], pieces(BIG, BIG))) == 2 * BIG
+
+    with bodies.held(b"x" * (3 * BIG), ("A", "a")):
+        assert len(await bodies.read([], pieces(SMALL - 1, 1), None, ("B", "b"))) == SMALL
 
 
 async def test_a_refused_body_leaves_nothing_counted() -> None:
-    bodies = Bodies(max_body=BIG, max_buffered=2 * BIG, seconds=5)
+    bodies = Bodies(max_body=BIG, max_buffered=2 * BIG, seconds=60)
 
     for _ in range(10):
         with pytest.raises(TooLarge):
@@ -110,7 +116,7 @@ async def test_a_refused_body_leaves_nothing_counted() -> None:
 
 
 async def test_routes_other_than_publish_take_small_bodies_only() -> None:
-    bodies = Bodies(max_body=4 * SMALL_BODY, max_buffered=8 * SMALL_BODY, seconds=5)
+    bodies = Bodies(max_body=4 * SMALL_BODY, max_buffered=8 * SMALL_BODY, seconds=60)
 
     with pytest.raises(TooLarge):
         await bodies.read([], pieces(SMALL_BODY, 1), SMALL_BODY)
@@ -118,7 +124,7 @@ async def test_routes_other_than_publish_take_small_bodies_only() -> None:
 
 
 async def test_the_largest_holder_is_ended_first_when_another_needs_memory() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=5)
+    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=60)
     async with arriving(bodies, ([BIG, BIG], ("A", "a")), ([BIG, 3 * BIG], ("A", "a"))) as greedy:
         assert len(await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))) == 2 * BIG
         with pytest.raises(Overloaded):
@@ -126,8 +132,16 @@ async def test_the_largest_holder_is_ended_first_when_another_needs_memory() -> 
         assert not greedy[0].done()
 
 
+async def test_the_first_part_of_a_body_counts_before_the_next_one_comes() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=60)
+    async with arriving(bodies, ([2 * BIG], ("A", "a"))) as [waiting]:
+        assert len(await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))) == 2 * BIG
+        with pytest.raises(Overloaded):
+            await waiting
+
+
 async def test_a_body_that_was_ended_gives_its_memory_back_once() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=5)
+    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=60)
     async with arriving(bodies, ([BIG, 3 * BIG], ("A", "a"))) as [greedy]:
         assert len(await bodies.read([], pieces(BIG, 2 * BIG), None, ("B", "b"))) == 3 * BIG
         with pytest.raises(Overloaded):
@@ -137,69 +151,25 @@ async def test_a_body_that_was_ended_gives_its_memory_back_once() -> None:
         await bodies.read([], pieces(BIG, 1), None, ("D", "d"))
 
 
-async def test_a_body_over_the_limit_ends_no_other() -> None:
-    bodies = Bodies(max_body=2 * BIG, max_buffered=6 * BIG, seconds=5)
-    async with arriving(bodies, *[([BIG, BIG], ("A", "a"))] * 2) as greedy:
-        with pytest.raises(TooLarge):
-            await bodies.read([], pieces(BIG, 2 * BIG), None, ("B", "b"))
-        await asyncio.sleep(0)
-        assert not any(each.done() for each in greedy)
+async def test_a_body_over_the_limit_ends_no_other_and_the_largest_holder_itself_is_refused() -> None:
+    bodies = Bodies(max_body=4 * BIG, max_buffered=4 * BIG, seconds=60)
+    async with arriving(bodies, ([BIG, SMALL], ("B", "b"))) as [small]:
+        for size, error in ((4 * BIG, TooLarge), (3 * BIG, Overloaded)):
+            with pytest.raises(error):
+                await bodies.read([], pieces(BIG, size), None, ("A", "a"))
+            await asyncio.sleep(0)
+            assert not small.done()
 
 
 async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
+    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=60)
     async with arriving(bodies, *[([BIG, SMALL], (project, "a")) for project in "ABCD"]) as greedy:
         assert [type(each.exception()) for each in greedy if each.done()] == [Overloaded, Overloaded]
         assert len(await bodies.read([], pieces(BIG, BIG // 2), None, ("E", "b"))) == 3 * BIG // 2
 
 
-async def test_the_largest_holder_itself_is_refused() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
-    async with arriving(bodies, ([BIG, SMALL], ("B", "b"))) as [small]:
-        with pytest.raises(Overloaded):
-            await bodies.read([], pieces(BIG, 3 * BIG), None, ("A", "a"))
-        await asyncio.sleep(0)
-        assert not small.done()
-
-
-async def test_small_bodies_need_no_part_of_the_budget() -> None:
-    bodies = Bodies(max_body=BIG, max_buffered=BIG, seconds=5)
-    with bodies.held(b"x" * BIG, ("A", "a")):
-        assert len(await bodies.read([], pieces(SMALL - 1, 1), None, ("B", "b"))) == SMALL
-
-
-def test_11_1_all_of_a_large_pull_with_long_names_can_be_acknowledged(service: Served) -> None:
-    topic = f"/projects/{'p' * 60}/topics/t"
-    path = topic.replace("topics/t", "subscriptions/" + "s" * 90)
-    service.ask("POST", topic.partition("/topics")[0], {})
-    service.ask("PUT", topic)
-    service.ask("PUT", path, {"topic": topic[1:]})
-    service.ask("POST", f"{topic}:publish", {"messages": [{"data": "aGk="}] * 10_000})
-    pulled = service.ask("POST", f"{path}:pull", {"maxMessages": "10000"})["receivedMessages"]
-    ids = [each["ackId"] for each in pulled]
-
-    assert sum(map(len, ids)) > 2**20
-    assert service.ask("POST", f"{path}:acknowledge", {"ackIds": ids}) == {}
-    assert service.ask("GET", f"{path}:offsets")["current"] == 10_000
-
-
-def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:
-    assert affordable(1000) == 1000
-    assert affordable(1000, most=80) == 10
-    assert affordable(1000, most=-5) == 0
-    assert affordable(1000, most=2**40) == 1000
-
-
-async def test_the_first_part_of_a_body_counts_before_the_next_one_comes() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=5)
-    async with arriving(bodies, ([2 * BIG], ("A", "a"))) as [waiting]:
-        assert len(await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))) == 2 * BIG
-        with pytest.raises(Overloaded):
-            await waiting
-
-
 async def test_a_holder_of_requests_that_came_whole_has_as_much_as_it_leaves_free() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
+    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=60)
     with bodies.counted(2 * BIG, ("P", "anna")):
         for holders in (("P", "anna"), ("P", "berta"), ("Q", "anna")):
             with pytest.raises(Overloaded):
@@ -208,3 +178,189 @@ async def test_a_holder_of_requests_that_came_whole_has_as_much_as_it_leaves_fre
             pass
     with bodies.counted(4 * BIG, ("P", "anna")):
         pass
+
+
+def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:
+    assert [affordable(1000, most=most) for most in (80, -5, 2**40)] == [10, 0, 1000]
+    assert affordable(1000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb", "left"),
+    [("ordered", "acknowledge", 0), ("parallel", "acknowledge", 0), ("parallel", "nack", 10_000),
+     ("parallel", "modifyAckDeadline", 0)],
+)  # fmt: skip
+def test_11_1_all_of_a_large_pull_with_long_names_can_be_answered_in_one_body(
+    service: Served, kind: str, verb: str, left: int
+) -> None:
+    topic = f"/projects/{(kind + verb).ljust(60, 'p')}/topics/t"
+    path = topic.replace("topics/t", "subscriptions/" + "s" * 90)
+    service.ask("POST", topic.partition("/topics")[0], {})
+    service.ask("PUT", topic)
+    service.ask("PUT", path, {"topic": topic[1:], "type": kind})
+    service.ask("POST", f"{topic}:publish", {"messages": [{"data": "aGk="}] * 10_000})
+    pulled = service.ask("POST", f"{path}:pull", {"maxMessages": "10000"})["receivedMessages"]
+    ids = [each["ackId"] for each in pulled]
+
+    assert sum(map(len, ids)) > 2**20
+    service.ask("POST", f"{path}:{verb}", {"ackIds": ids, "ackDeadlineSeconds": 600})
+    again = service.ask("POST", f"{path}:pull", {"maxMessages": "10000", "returnImmediately": "true"})
+    assert len(again["receivedMessages"]) == left
+
+
+# Bodies in gzip
+
+MESSAGE = json.dumps({"messages": [{"data": "aGVsbG8="}]}).encode()
+ZIPPED = gzip.compress(MESSAGE)
+LIMIT = 100_000
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(Path(tmp_path_factory.mktemp("gzip")) / "data", max_body_bytes=LIMIT) as service:
+        service.ask("POST", "/projects/P", {})
+        service.ask("PUT", "/projects/P/topics/T")
+        yield service
+
+
+def publish(service: Served, body: bytes, coding: str | None = "gzip") -> tuple[int, str]:
+    """Return the status and the text of an error."""
+    fields = {"x-api-key": SERVICE_TOKEN} | ({} if coding is None else {"content-encoding": coding})
+    url = f"{service.run.base_url}/v1/projects/P/topics/T:publish"
+    answer = httpx.post(url, content=body, headers=fields, trust_env=False, timeout=PATIENCE_SECONDS)
+    return answer.status_code, answer.json().get("error", {}).get("message", "")
+
+
+DONE = (200, "")
+OTHER = (415, "Content-Encoding can only be gzip")
+LARGE = (413, "Message size is too large")
+NO_GZIP = (400, "Request body is not gzip")
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "answer"),
+    [*((coding, ZIPPED, DONE) for coding in ("gzip", "GZIP", "x-gzip")),
+     ("gzip", gzip.compress(MESSAGE[:9]) + gzip.compress(MESSAGE[9:]), DONE),
+     *(("gzip", gzip.compress(b" " * size + MESSAGE), DONE) for size in (65_535, 65_536, 65_537, LIMIT - len(MESSAGE))),
+     *((coding, MESSAGE, DONE) for coding in ("identity", "", None)),
+     *((coding, ZIPPED, OTHER) for coding in ("br", "deflate", "zstd", "gzip, gzip", "gzip, identity")),
+     *(("gzip", gzip.compress(b" " * size), LARGE) for size in (LIMIT + 1, 50_000_000)),
+     *(("gzip", body, NO_GZIP) for body in (MESSAGE, gzip.compress(b"") * 5000, ZIPPED[:-3], ZIPPED + b"more",
+                                            zlib.compress(MESSAGE), b"\x1f\x8b"))],
+    ids=range(24),
+)  # fmt: skip
+def test_gzip_is_decoded_within_the_limit_and_no_other_coding(
+    small: Served, coding: str | None, body: bytes, answer: tuple[int, str]
+) -> None:
+    for _ in range(3):  # then the head is known
+        assert publish(small, body, coding) == answer
+    assert publish(small, ZIPPED) == DONE
+
+
+# Bodies in tiny chunks, which are read a little at a time, and not at all once their request is answered
+
+HEAD = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+KEY = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
+CHUNK, TINY = b"3\r\nabc\r\n", b"1\r\na\r\n"
+PACKET = 2**18
+"""Bytes."""
+CHUNKS = CHUNK * (PACKET // len(CHUNK))
+TEXTS = (b"Request body has more framing than data: send larger chunks", b"Request trailer is too large")
+
+
+class Counted(LimitedProtocol):
+    parts = 0
+    """Taken of bodies."""
+
+    def _take_body(self, body: bytes) -> None:
+        self.parts += 1
+        super()._take_body(body)
+
+
+class World:
+    """A connection to an application that reads the body, or answers without it."""
+
+    def __init__(self, *, reads: bool) -> None:
+        self.received = 0
+        self._reads = reads
+        self.line, self.connection = LineServer(self, base=Counted).connect()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        while self._reads:
+            event = await receive()
+            self.received += len(event.get("body", b""))
+            if not event.get("more_body"):
+                break
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+async def reader() -> AsyncIterator[World]:
+    world = World(reads=True)
+    yield world
+    world.connection.connection_lost(None)
+
+
+async def test_a_packet_of_many_chunks_is_read_in_many_turns(reader: World) -> None:
+    chunks = PACKET // len(CHUNK)
+    reader.connection.data_received(HEAD + b"\r\n" + CHUNKS + b"0\r\n\r\n")
+
+    assert 0 < reader.connection.parts <= MAX_PARTS_PER_TURN + SLICE_BYTES // len(CHUNK)
+    assert reader.line.is_paused
+    await wait_until_async(lambda: reader.line.written.endswith(b"ok"))
+    assert (reader.received, reader.connection.parts) == (3 * chunks, chunks)
+    assert not reader.line.is_paused
+
+
+async def test_a_body_whose_length_was_said_is_not_cut_but_what_follows_it_is(reader: World) -> None:
+    head = HEAD.replace(b"Transfer-Encoding: chunked", b"Content-Length: %d" % PACKET)
+
+    reader.connection.data_received(head + b"\r\n" + b"x" * (PACKET - 1))
+    reader.connection.data_received(b"x" + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert reader.connection.parts <= 3
+    await wait_until_async(lambda: reader.line.written.count(b"ok") == 2)
+
+    reader.connection.data_received(head.replace(b"%d" % PACKET, b"9") + b"\r\n" + b"x" * 9 + HEAD + b"\r\n" + CHUNKS)
+    assert reader.connection.parts <= 3 + MAX_PARTS_PER_TURN + SLICE_BYTES
+
+
+async def test_a_body_in_chunks_is_not_read_on_when_its_request_is_answered() -> None:
+    world = World(reads=False)
+    world.connection.data_received(HEAD + b"\r\n" + CHUNKS)
+    await wait_until_async(lambda: world.line.written.endswith(b"ok"))
+    assert b"\r\nconnection: close\r\n" in world.line.written
+    read = world.connection.parts
+
+    for _ in range(3):
+        world.connection.data_received(CHUNKS)
+        await asyncio.sleep(0)
+
+    assert world.connection.parts == read
+    world.connection.connection_lost(None)
+
+
+async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: World) -> None:
+    assert reader.connection.rounds.hold(MOST_BYTES)
+
+    reader.connection.data_received(HEAD + b"\r\n" + CHUNKS)
+
+    assert reader.line.written.startswith(b"HTTP/1.1 503")
+
+
+@pytest.mark.parametrize("is_let_in", [True, False])
+@pytest.mark.parametrize(
+    "body",
+    [TINY * 40_000, b"1;%b\r\na\r\n" % (b"x" * 60_000), b"".join(b"1;%b\r\na\r\n" % (b"x" * 900) for _ in range(90))],
+)
+def test_more_framing_than_data_is_refused(service: Served, body: bytes, is_let_in: bool) -> None:
+    """Its sender reads the answer, though more was sent."""
+    with service.connect(PATIENCE_SECONDS) as client:
+        client.sendall(HEAD + (KEY if is_let_in else b"x-api-key: wrong\r\n") + b"\r\n" + body)
+        answer = b""
+        while part := client.recv(65536):
+            answer += part
+
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 401", b"HTTP/1.1 404"))
+    assert not answer.startswith(b"HTTP/1.1 400") or any(text in answer for text in TEXTS)

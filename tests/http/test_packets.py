@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ams.http.protocol import MAX_PIPELINED, MAX_TRAILER_BYTES
+from ams.http.protocol import MAX_TRAILER_BYTES
 from ams.http.rounds import Rounds
 from tests.support.line import LineServer
 from tests.support.packets import chunked, cuts, in_a_row, sized, table
@@ -128,21 +128,32 @@ async def test_a_field_behind_the_body_is_no_header_however_it_is_cut() -> None:
 
 
 @pytest.mark.parametrize("offer", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
-async def test_a_trailer_without_end_is_refused(offer: bytes) -> None:
+async def test_a_trailer_without_end_and_trailers_without_end_are_refused(offer: bytes) -> None:
     begun = chunked(b"/v1/echo", b"body", offer).removesuffix(b"\r\n") + b"x: "
-    assert MAX_TRAILER_BYTES == 8192
-    packets = [begun, *[b"a" * 1024] * 9]
+    many = chunked(b"/v1/echo", b"body", offer, trailer=b"x: y\r\n" * 101)
 
-    written, is_closed = await conversation(packets)
+    for packets in ([begun, *[b"a" * 1024] * (MAX_TRAILER_BYTES // 1024 + 1)], [many]):
+        written, is_closed = await conversation(packets)
+        assert b"Request trailer is too large" in written
+        assert is_closed
 
-    assert b"Request trailer is too large" in written
-    assert is_closed
 
+@pytest.mark.parametrize("name", [each for each in REQUESTS if "trailer" in each])
+async def test_after_a_request_with_a_trailer_the_next_one_is_answered_or_the_connection_is_closed(name: str) -> None:
+    lines = LineServer(echo, rounds())
+    line, connection = lines.connect()
+    connection.data_received(REQUESTS[name])
+    await settled(lines, connection)
+    first = line.written
+    assert first.startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
+    if not line.is_closed:
+        connection.data_received(REQUESTS["get"])
+        await settled(lines, connection)
 
-async def test_trailers_without_end_are_refused() -> None:
-    said = chunked(b"/v1/echo", b"body", trailer=b"x: y\r\n" * 101)
-
-    assert b"Request trailer is too large" in (await conversation([said]))[0]
+    answers = line.written.removeprefix(first).count(b"HTTP/1.1 200")
+    assert answers == (0 if line.is_closed else 1)
+    assert line.is_closed or b"\r\nconnection: close\r\n" not in line.written
+    connection.connection_lost(None)
 
 
 async def test_sizes_of_many_chunks_are_no_trailer() -> None:
@@ -159,16 +170,6 @@ async def test_a_second_head_that_begins_behind_a_long_body_is_not_too_large() -
     written, _ = await conversation([first[:20], first[20:] + second[:10], second[10:]])
 
     assert written.count(b"HTTP/1.1 200") == 2
-
-
-async def test_a_burst_of_requests_is_answered_up_to_a_number() -> None:
-    said = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n" * (2 * MAX_PIPELINED)
-
-    written, is_closed = await conversation([said])
-
-    assert MAX_PIPELINED <= written.count(b"HTTP/1.1 200") <= MAX_PIPELINED + 1
-    assert written.count(b"HTTP/1.1 503") == 1
-    assert is_closed
 
 
 async def test_an_empty_line_begins_no_request_and_keeps_no_connection() -> None:

@@ -1,9 +1,10 @@
-"""Rates over HTTP, on every route that lets users in, and as many connections as the quota of a project allows."""
+"""Rates, quotas of what lasts, and requests whose token dies while they wait, over HTTP."""
 
 import contextlib
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from ams.http.limits import LATE_SECONDS
 from tests.support.served import SERVICE_TOKEN, Served, served
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 OF_USER = {"error": {"code": 429, "message": "Too many requests of this user", "status": "RESOURCE_EXHAUSTED"}}
 BEYOND = "Quota requestsPerSecond of the project is exceeded: its limit is 5"
@@ -52,13 +53,13 @@ def answers(client: httpx.Client, method: str, path: str, count: int, body: obje
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [("POST", "/projects/P/topics/t:publish", PUBLISH), ("GET", "/projects/P/topics", None), ("GET", "/users", None),
-     ("POST", "/projects/P/topics/none:publish", PUBLISH), ("GET", "/users/profile", None),
-     ("GET", "/users/usageReport?start_date=x", None)],
+     ("GET", "/users/profile", None), ("GET", "/users/usageReport?start_date=x", None)],
 )  # fmt: skip
 def test_a_user_beyond_its_rate_is_told_when_to_come_back(
     service: Served, admin: httpx.Client, method: str, path: str, body: object
 ) -> None:
-    assert 429 not in answers(admin, method, path, 3, body)
+    answered = [admin.request(method, path, json=body) for _ in range(3)]
+    assert 429 not in [each.status_code for each in answered]
 
     refused = admin.request(method, path, json=body)
 
@@ -67,7 +68,10 @@ def test_a_user_beyond_its_rate_is_told_when_to_come_back(
     assert refused.headers["content-type"] == "application/json; charset=utf-8"
     assert "x-request-id" in refused.headers
     service.clock.advance(1000)
-    assert admin.request(method, path, json=body).status_code != 429
+    after = admin.request(method, path, json=body)
+    assert after.status_code != 429
+    if path.endswith("t:publish"):  # what was refused was not done
+        assert after.json() == {"messageIds": [str(int(answered[2].json()["messageIds"][0]) + 1)]}
 
 
 @pytest.mark.parametrize("verb", ["topics/t:publish", "subscriptions/s:pull", "subscriptions/s:acknowledge"])
@@ -81,16 +85,6 @@ def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: 
 
     assert admin.post(f"/projects/P/{verb}", content=late()).status_code != 429
     assert answers(admin, "GET", "/users", 3) == [200, 200, 429]
-
-
-def test_what_is_refused_is_not_done(service: Served, admin: httpx.Client) -> None:
-    sent = [admin.post("/projects/P/topics/t:publish", json=PUBLISH) for _ in range(4)]
-    service.clock.advance(1000)
-
-    after = admin.post("/projects/P/topics/t:publish", json=PUBLISH)
-
-    last = int(sent[2].json()["messageIds"][0])
-    assert after.json() == {"messageIds": [str(last + 1)]}
 
 
 def test_a_project_has_a_rate_that_all_who_ask_it_share(admin: httpx.Client) -> None:
@@ -132,7 +126,7 @@ class Connections:
 
     def publish(self, connection: HTTPConnection, project: str = "P") -> int:
         """Publish a message; return the status, which must name the quota if it is a refusal."""
-        status, said = self.ask(connection, "POST", f"{project}/topics/t:publish", {"messages": [{"data": "aGk="}]})
+        status, said = self.ask(connection, "POST", f"{project}/topics/t:publish", PUBLISH)
         assert status == 200 or said["error"]["message"].startswith("Quota connections of the project is exceeded: ")
         return status
 
@@ -165,9 +159,129 @@ def test_a_connection_counts_for_the_project_that_it_asked_last(connections: Con
     wait_until(lambda: connections.used(one) == 1)
 
 
-def test_a_project_without_a_quota_has_a_fair_share(connections: Connections) -> None:
-    many = [connections.open() for _ in range(5)]
+# Requests that wait
 
-    # As many as it leaves free of seven.
-    assert [connections.publish(each) for each in many] == [200, 200, 200, 200, 429]
-    assert connections.publish(many[4], "Q") == 200
+TOPIC, SUBSCRIPTION = "/projects/P/topics/T", "/projects/P/subscriptions/S"
+BEYOND_WAITING = "Quota waitingPulls of the project is exceeded: its limit is 1"
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service whose pulls wait for long."""
+    with served(tmp_path_factory.mktemp("patient") / "ams-data", pull_wait=PATIENCE_SECONDS) as service:
+        service.ask("POST", "/projects/P", {})
+        service.ask("PUT", TOPIC, {})
+        service.ask("PUT", SUBSCRIPTION, {"topic": TOPIC[1:]})
+        yield service
+
+
+def user(service: Served, name: str, *roles: str) -> str:
+    """Make a member of the project, or with service_admin a user; return its token."""
+    body: dict[str, Any] = {"projects": [{"project": "P", "roles": list(roles)}]}
+    if "service_admin" in roles:
+        body = {"service_roles": list(roles)}
+    token: str = service.ask("POST", f"/users/{name}", body)["token"]
+    return token
+
+
+def list_only(service: Served, resource: str, *names: str) -> None:
+    service.ask("POST", f"{resource}:modifyAcl", {"authorized_users": list(names)})
+
+
+def late(service: Served, method: str, path: str, body: object, token: str, meanwhile: Callable[[], object]) -> int:
+    """Send a head and a byte of the body, then, after something happened, the rest; return the status."""
+    said = json.dumps(body).encode()
+    head = f"{method} /v1{path} HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\nContent-Length: {len(said)}\r\n\r\n"
+    with service.connect(PATIENCE_SECONDS) as client:
+        client.sendall(head.encode() + said[:1])
+        time.sleep(LATE_SECONDS)
+        meanwhile()
+        time.sleep(LATE_SECONDS)
+        client.sendall(said[1:])
+        return int(client.recv(1000).split()[1])
+
+
+def waiting_pull(service: Served, token: str = "") -> Callable[[], httpx.Response]:
+    """Begin a pull that waits; return what waits for its answer."""
+    answers: list[httpx.Response] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(service.call("POST", f"{SUBSCRIPTION}:pull", {}, token)), daemon=True
+    )
+    waiting.start()
+    wait_until(lambda: service.run.service.deliverer.waiting)
+
+    def answer() -> httpx.Response:
+        waiting.join()
+        return answers[0]
+
+    return answer
+
+
+def leave_nothing(service: Served) -> None:
+    """Move the subscription behind all messages, so that the next pull waits."""
+    end = service.ask("GET", f"{SUBSCRIPTION}:offsets")["max"]
+    service.ask("POST", f"{SUBSCRIPTION}:modifyOffset", {"offset": end})
+
+
+def test_a_deleted_administrator_makes_no_other(patient: Served) -> None:
+    token = user(patient, "adm", "service_admin")
+    wanted = {"service_roles": ["service_admin"]}
+
+    assert late(patient, "POST", "/users/evil", wanted, token, lambda: patient.ask("DELETE", "/users/adm")) == 401
+    assert "evil" not in {each["name"] for each in patient.ask("GET", "/users")["users"]}
+
+
+def test_who_may_publish_no_more_stores_nothing(patient: Served) -> None:
+    token = user(patient, "pub", "publisher")
+    before = patient.ask("GET", f"{SUBSCRIPTION}:offsets")["max"]
+    publish = f"{TOPIC}:publish", PUBLISH, token
+
+    list_only(patient, TOPIC, "pub")
+    assert late(patient, "POST", *publish, lambda: None) == 200  # who is still let in may be slow
+    before += 1
+    assert late(patient, "POST", *publish, lambda: list_only(patient, TOPIC)) == 403
+    list_only(patient, TOPIC, "pub")
+    assert late(patient, "POST", *publish, lambda: patient.ask("POST", "/users/pub:refreshToken")) == 401
+    assert patient.ask("GET", f"{SUBSCRIPTION}:offsets")["max"] == before
+    leave_nothing(patient)
+
+
+@pytest.mark.parametrize("how", ["refreshed", "removed", "delisted"])
+def test_a_waiting_pull_hands_nothing_to_whom_it_is_not_for_any_more(patient: Served, how: str) -> None:
+    name = f"con-{how}"
+    token = user(patient, name, "consumer")
+    list_only(patient, SUBSCRIPTION, name)
+    answer = waiting_pull(patient, token)
+    if how == "refreshed":
+        patient.ask("POST", f"/users/{name}:refreshToken")
+    elif how == "removed":
+        patient.ask("POST", f"/projects/P/members/{name}:remove")
+    else:
+        list_only(patient, SUBSCRIPTION)
+    patient.ask("POST", f"{TOPIC}:publish", {"messages": [{"data": "c2VjcmV0"}]})
+
+    assert answer().status_code == (403 if how == "delisted" else 401)
+    leave_nothing(patient)
+
+
+def test_a_second_waiting_pull_is_refused_until_the_first_is_over(patient: Served) -> None:
+    def limit(pulls: int | None) -> None:
+        patient.ask("POST", "/projects/P:modifyQuotas", {"quotas": {"waitingPulls": pulls}})
+
+    def waiting() -> int:
+        shown = patient.ask("GET", "/projects/P:quotas")["quotas"]
+        return int(next(each["used"] for each in shown if each["name"] == "waitingPulls"))
+
+    limit(1)
+    answer = waiting_pull(patient)
+    assert waiting() == 1
+
+    refused = patient.call("POST", f"{SUBSCRIPTION}:pull", {"returnImmediately": "false"})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (429, BEYOND_WAITING)
+    at_once = patient.ask("POST", f"{SUBSCRIPTION}:pull", {"returnImmediately": "true"})
+    assert at_once == {"receivedMessages": []}
+    patient.ask("POST", f"{TOPIC}:publish", PUBLISH)
+    assert len(answer().json()["receivedMessages"]) == 1
+    wait_until(lambda: waiting() == 0)
+    limit(None)
+    leave_nothing(patient)

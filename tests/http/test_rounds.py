@@ -125,24 +125,6 @@ def test_one_of_each_name_is_done_in_a_row() -> None:
     assert [project for project, _ in turns.done[-4:]] == ["X", "Y", "X", "X"]
 
 
-def test_who_shares_a_turn_with_many_names_waits_for_few_of_them() -> None:
-    turns = Turns("A")
-
-    def again(name: Any) -> None:
-        turns.spend("stranger", COST)
-        turns.rounds.put("address", partial(again, name), name)
-
-    for number in range(1000):  # each is there again when it is done
-        name = number if number % 2 else "named"
-        turns.rounds.put("address", partial(again, name), name)
-    turns.rounds.put("address", partial(turns.spend, "late", COST), "named")
-    before = len(turns.done)
-    while ("late", None) not in turns.done:
-        turns.turn()
-
-    assert len(turns.done) - before <= 10_000  # in the order of coming it would be 1,000
-
-
 def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> None:
     turns = Turns("dear")
     for _ in range(10):
@@ -178,35 +160,6 @@ def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tu
     for project in "ABCD":
         names = [name for each, name in turns.done if each == project]
         assert names == [number for number, each in enumerate(coming) if each[0] == project]
-
-
-def test_tasks_are_counted_by_what_they_took() -> None:
-    turns = Turns("A")
-    begun = 0
-
-    def begin() -> None:
-        nonlocal begun
-        begun += 1
-        turns.rounds.begin_task()
-
-    for _ in range(1000):
-        turns.come("A", work=begin)
-    in_turns = []
-    for _ in range(20):
-        before = begun
-        turns.turn()
-        in_turns.append(begun - before)
-        turns.now += (begun - before) * SECONDS / 2  # what the tasks take
-    assert in_turns[0] > 4
-    assert set(in_turns[10:]) <= {1, 2}
-
-
-def test_packets_that_wait_take_so_much_memory_and_no_more() -> None:
-    rounds = Rounds()
-    assert rounds.hold(MOST_BYTES)
-    assert not rounds.hold(1)
-    rounds.let_go(MOST_BYTES)
-    assert rounds.hold(1)
 
 
 # Connections.
@@ -333,6 +286,7 @@ async def test_what_there_is_no_memory_to_hold_is_read_at_once_and_in_order(line
     connection.data_received(get("A", "first"))
     others = MOST_BYTES - len(get("A", "first"))
     assert lines.rounds.hold(others)
+    assert not lines.rounds.hold(1)
     connection.data_received(get("A", "second"))
     lines.rounds.let_go(others)
     await settled(lines)
@@ -350,20 +304,3 @@ async def test_a_client_that_waits_for_its_turn_is_not_out_of_time(lines: Lines)
     await settled(lines)
 
     assert line.written.startswith(b"HTTP/1.1 200")
-
-
-async def test_a_packet_that_cannot_be_read_ends_its_own_connection(
-    lines: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: noted.append(context))
-    line, connection = lines.connect()
-    other_line, other = lines.connect()
-    monkeypatch.setattr(connection, "_feed", lambda _: 1 // 0)
-    connection.data_received(get("A"))
-    other.data_received(get("A"))
-    await settled(lines)
-
-    assert line.is_aborted
-    assert len(noted) == 1
-    assert other_line.written.startswith(b"HTTP/1.1 200")

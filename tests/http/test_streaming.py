@@ -1,25 +1,39 @@
-"""Answers in pieces, over a socket: the forms, back-pressure, and what becomes of one that cannot be finished."""
+"""Ranges of a topic: JSON lines and Arrow, made in turn, and what becomes of an answer that cannot be finished."""
 
 import asyncio
+import base64
 import itertools
 import json
-import socket
+import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, NotAcceptable
-from ams.core.names import TopicId
+from ams.core.messages import Stored, message
+from ams.core.names import Offset, TopicId
+from ams.core.runs import Runs, runs_of
+from ams.http.arrow import SCHEMA, batch, payload
+from ams.http.arrow_stream import COSTLY, stream
 from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, LINES, wanted_form
 from ams.http.routing import in_turn
+from ams.workers import NoWorker, Pool, TaskFailed
+from tests.support.pools import CountedPool, FailingPool, ready_pool
 from tests.support.served import SERVICE_TOKEN, Served
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.texts import DECODED
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 _number = itertools.count(1)
 
@@ -96,36 +110,6 @@ async def test_both_forms_hold_the_same_messages(topic: Topic) -> None:
     assert table.column("data")[0].as_py() == bytes(225)
 
 
-async def test_a_client_that_reads_slowly_holds_a_piece_or_two_of_memory(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pieces are made as they are taken: of a long answer nobody reads, only the first few are read of the log."""
-    await topic.fill(20_000)
-    made, real = 0, topic.log.read
-
-    async def counted(*arguments: Any, **more: Any) -> Any:
-        nonlocal made
-        found = await real(*arguments, **more)
-        made += len(found)
-        return found
-
-    monkeypatch.setattr(topic.log, "read", counted)
-    with socket.socket() as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.setblocking(False)
-        loop = asyncio.get_running_loop()
-        await loop.sock_connect(slow, topic.service.address)
-        request = f"GET {topic.read}?max=20000 HTTP/1.1\r\nhost: x\r\nx-api-key: {SERVICE_TOKEN}\r\n\r\n"
-        await loop.sock_sendall(slow, request.encode())
-        await loop.sock_recv(slow, 1000)
-        await asyncio.sleep(0.3)
-        before_leaving = made
-    await asyncio.sleep(0.3)
-
-    assert 0 < before_leaving < 10_000
-    assert made <= before_leaving + 2000
-
-
 async def test_of_many_readers_one_piece_is_made_between_two_turns_of_everybody_else() -> None:
     made = breaths = most = 0
 
@@ -174,3 +158,125 @@ async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(
                 await topic.http.get(topic.read)
 
     assert len((await topic.http.get(topic.read)).text.splitlines()) == 2000
+
+
+# Arrow
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+BASE64 = st.binary(max_size=50).map(lambda data: base64.b64encode(data).decode())
+SENT = BASE64 | st.text(st.sampled_from('"\\\\{}:,data=ü\n/A')) | st.sampled_from([data for data, _ in DECODED])
+NUMBERS = st.integers(0, 2**62), st.integers(0, 4_102_444_800_000)
+STORED = st.tuples(*NUMBERS, SENT, st.dictionaries(TEXTS, TEXTS, max_size=3), st.just("") | TEXTS)
+PLAIN = st.tuples(*NUMBERS, SENT, st.just({}), st.just(""))
+
+
+def stored(offset: int, time: int, data: str, attributes: dict[str, str], key: str = "") -> Stored:
+    return Stored(Offset(offset), Milliseconds(time), message(data, attributes, key).fragment)
+
+
+@given(st.lists(STORED, min_size=1, max_size=5) | st.lists(PLAIN, min_size=1, max_size=5))
+def test_what_was_published_comes_out_whatever_a_lenient_service_took(
+    sent: list[tuple[int, int, str, dict[str, str], str]],
+) -> None:
+    made = batch([stored(*each) for each in sent])
+
+    made.validate(full=True)
+    assert made.schema == SCHEMA
+    assert [
+        (row["offset"], round(row["publish_time"].timestamp() * 1000), row["data"], dict(row["attributes"]))
+        for row in made.to_pylist()
+    ] == [(offset, time, payload(data), attributes) for offset, time, data, attributes, _ in sent]
+    assert made.column("ordering_key").to_pylist() == [each[4] or None for each in sent]
+
+
+@pytest.mark.parametrize(("data", "expected"), DECODED)
+def test_data_that_is_not_base64_is_its_own_text(data: str, expected: bytes | None) -> None:
+    assert payload(data) == (data.encode() if expected is None else expected)
+
+
+async def streamed(pieces: Sequence[Sequence[Stored]], pool: Pool | None = None) -> list[bytes]:
+    async def one_by_one() -> AsyncIterator[Sequence[Stored]]:
+        for each in pieces:
+            yield each
+
+    return [part async for part in stream(one_by_one(), asyncio.Lock(), pool, "P")]
+
+
+async def test_each_piece_is_a_batch_of_one_stream_and_nothing_is_a_stream_with_a_schema() -> None:
+    one, two = [stored(number, 1_700_000_000_123, "eA==", {}) for number in range(2)]
+    with pa.ipc.open_stream(b"".join(await streamed([[one], [two]]))) as opened:
+        table = opened.read_all()
+    assert table.column("offset").to_pylist() == [0, 1]
+    assert table.column("offset").num_chunks == 2
+    assert table.column("publish_time")[0].as_py() == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+
+    with pa.ipc.open_stream(b"".join(await streamed([]))) as opened:
+        table = opened.read_all()
+    assert (table.schema, table.num_rows) == (SCHEMA, 0)
+
+
+def test_the_schema_is_the_one_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "reading.md").read_text()
+
+    described = re.findall(r"^\| `(\w+)` \| `([^`]+)`(, not null)? \|", page, re.MULTILINE)
+
+    assert described == [(field.name, str(field.type), "" if field.nullable else ", not null") for field in SCHEMA]
+    assert [field.name for field in SCHEMA if field.nullable] == ["ordering_key"]
+
+
+SHORT_TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
+MESSAGES = st.tuples(
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.binary(max_size=9) | SHORT_TEXTS,
+    st.dictionaries(SHORT_TEXTS, SHORT_TEXTS, max_size=2),
+)
+
+
+def runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
+    """Return messages, each so many offsets and milliseconds after the one before."""
+    offsets = accumulate(each[0] for each in messages)
+    times = accumulate(each[1] for each in messages)
+    texts = [each if isinstance(each, str) else each.hex() for _, _, each, _ in messages]
+    sent = [message(text, attributes).fragment for text, (*_, attributes) in zip(texts, messages, strict=True)]
+    made = zip(offsets, times, sent, strict=True)
+    return Runs(runs_of([Stored(Offset(offset), Milliseconds(time), each) for offset, time, each in made]))
+
+
+COSTLY_PIECE = runs(*[(1, 0, bytes(5000), {"n": str(number)}) for number in range(COSTLY + 1)])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(st.lists(MESSAGES, min_size=1, max_size=6), max_size=3))
+def test_a_worker_makes_what_is_made_in_place(
+    runner: asyncio.Runner, pool: CountedPool, pieces: list[list[tuple[int, int, bytes | str, dict[str, str]]]]
+) -> None:
+    runner.run(wait_until_async(pool.is_ready))  # a worker that idles for long ends
+    made, before = [runs(*each) for each in pieces], pool.tasks
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ams.http.arrow_stream._is_costly", lambda _: True)
+        by_worker = runner.run(streamed(made, pool))
+
+    assert pool.tasks == before + 1 + len(made)
+    assert by_worker == runner.run(streamed(made))
+
+
+@pytest.mark.parametrize("error", [NoWorker(), TaskFailed(), None])
+async def test_what_no_worker_makes_is_made_in_place_and_nobody_waits_for_one_to_begin(error: Exception | None) -> None:
+    pool = FailingPool(error) if error else CountedPool()
+
+    assert await streamed([COSTLY_PIECE], pool) == await streamed([COSTLY_PIECE])
+    assert isinstance(pool, FailingPool) or pool.tasks == 0
+    await pool.close()
+
+
+async def test_a_worker_makes_the_pieces_that_take_long() -> None:
+    plain = runs(*[(1, 0, bytes(500), {}) for _ in range(2 * COSTLY)])
+    pool = await ready_pool()
+
+    try:
+        assert await streamed([COSTLY_PIECE, plain], pool) == await streamed([COSTLY_PIECE, plain])
+        assert pool.tasks == 1
+    finally:
+        await pool.close()

@@ -1,20 +1,27 @@
-"""However hot requests are written, cut and put in a row, the lane answers, stores and counts as the way over ASGI."""
+"""However hot requests are written, and whatever changes about rights, the lane answers as the way over ASGI."""
 
+import asyncio
+import contextlib
 import itertools
 import random
+import re
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.fuzz.lane import Conversation, hold, rows
-from tests.support.hot_packets import table
+from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, MESSAGE, NOW, PUBLISH, PULL, said, table
 from tests.support.packets import cuts
 from tests.support.rounds import AllWaits
-from tests.support.two_ways import TwoWays, one_way, two_ways
+from tests.support.two_ways import TwoWays, one_way, request, two_ways
 
 REQUESTS = table()
-FEW_ROWS = 60
 
 
 @pytest.fixture
@@ -26,12 +33,12 @@ async def ways(tmp_path: Path) -> AsyncIterator[TwoWays]:
 @pytest.mark.parametrize("part", range(4))
 async def test_each_request_is_answered_alike_cold_and_warm(ways: TwoWays, part: int) -> None:
     for name in list(REQUESTS)[part::4]:
-        said = REQUESTS[name]
+        packet = REQUESTS[name]
         ways.forget_heads()
-        first = await ways.same([said])
+        first = await ways.same([packet])
         assert first.startswith(b"HTTP/1.1 ") or not first, name
-        await ways.same([said])
-        await ways.same([said, said])
+        await ways.same([packet])
+        await ways.same([packet, packet])
     assert ways.lane.on_lane > 20
     await ways.check_content()
 
@@ -69,10 +76,164 @@ async def test_rows_of_requests_that_wait_for_their_turns_are_answered_alike(tmp
 @pytest.mark.postgres
 async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Path) -> None:
     async with two_ways(tmp_path, is_cluster=True, user_requests_per_second=10**6) as ways:
-        for name, said in REQUESTS.items():
-            answered = await ways.same([said, said])
+        for name, packet in REQUESTS.items():
+            answered = await ways.same([packet, packet])
             assert answered.startswith(b"HTTP/1.1 ") or not answered, name
-        for conversation in itertools.islice(rows(seed=7), FEW_ROWS):
+        for conversation in itertools.islice(rows(seed=7), 60):
             await hold(ways, conversation)
         assert ways.lane.on_lane > 20
         await ways.check_content()
+
+
+# Rights
+
+USERS = ("ann", "bob")
+ROLES = ("publisher", "consumer", "project_admin")
+OF_SCHEMA = b'{"messages":[{"data":"%b"}]}' % ALLOWED
+HOT = [(PUBLISH, MESSAGE), (PUBLISH, OF_SCHEMA), (PULL, NOW), (ACKNOWLEDGE, ID)]
+_MADE = re.compile(rb'"token":"([!-~]+?)"')
+_FURNITURE = (
+    ("POST", "/projects/P", "{}"),
+    ("PUT", "/projects/P/topics/T", ""),
+    ("PUT", "/projects/P/subscriptions/S", '{"topic":"projects/P/topics/T"}'),
+)
+roles = st.sets(st.sampled_from(ROLES), max_size=2)
+users = st.sampled_from(USERS)
+lifetimes = st.integers(60, 120)
+
+
+class Rights(RuleBasedStateMachine):
+    """The same is changed in two services, and asked of both each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._stack = contextlib.AsyncExitStack()
+        self._folder = tempfile.TemporaryDirectory()
+        self._tokens: list[bytes] = []
+        """What stands in requests for tokens that were made, most of which are good no more."""
+        self.ways: TwoWays
+
+    def teardown(self) -> None:
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+        self._folder.cleanup()
+
+    @initialize()
+    def open(self) -> None:
+        self.ways = self._runner.run(self._stack.enter_async_context(two_ways(Path(self._folder.name))))
+        self.make_user("ann", {"publisher", "consumer"})
+        self.list_users({"ann"}, "topics/T")
+        self.list_users({"ann"}, "subscriptions/S")
+
+    def _do(self, method: str, path: str, body: str = "") -> None:
+        """Ask both services as an administrator; when that makes a token, it may be used from now on."""
+
+        async def ask() -> None:
+            asked = request(method, path, body)
+            answers = [(await way.told([asked]))[0] for way in (self.ways.lane, self.ways.asgi)]
+            assert answers[0][:12] == answers[1][:12], (asked, answers)
+            made = [_MADE.search(answer) for answer in answers]
+            if made[0] and made[1] and made[0][1] not in self._tokens:
+                name = b"<token %d>" % len(self._tokens)
+                name = name.ljust(len(made[0][1]), b".")
+                self._tokens.append(name)
+                for way, each in zip((self.ways.lane, self.ways.asgi), made, strict=True):
+                    assert each
+                    way.tokens[name] = each[1]
+
+        self._runner.run(ask())
+
+    @rule(name=users, roles=roles)
+    def make_user(self, name: str, roles: set[str]) -> None:
+        self._do("POST", f"/users/{name}", _roles(roles))
+
+    @rule(name=users, roles=roles)
+    def change_roles(self, name: str, roles: set[str]) -> None:
+        self._do("PUT", f"/users/{name}", _roles(roles))
+
+    @rule(name=users)
+    def delete_user(self, name: str) -> None:
+        self._do("DELETE", f"/users/{name}")
+
+    @rule(name=users)
+    def refresh_token(self, name: str) -> None:
+        self._do("POST", f"/users/{name}:refreshToken")
+
+    @rule(name=users, action=st.sampled_from(["topics:publish", "subscriptions:pull", "*"]), seconds=lifetimes)
+    def make_token(self, name: str, action: str, seconds: int) -> None:
+        rights = "" if action == "*" else f',"rights":[{{"action":"{action}","resource":"projects/P/*"}}]'
+        self._do("POST", f"/users/{name}/tokens/t{seconds % 3}", f'{{"expires_in":{seconds}{rights}}}')
+
+    @rule(name=users, number=st.integers(0, 2))
+    def revoke_token(self, name: str, number: int) -> None:
+        self._do("DELETE", f"/users/{name}/tokens/t{number}")
+
+    @rule(names=st.sets(users), what=st.sampled_from(["topics/T", "subscriptions/S"]))
+    def list_users(self, names: set[str], what: str) -> None:
+        listed = ",".join(f'"{name}"' for name in sorted(names))
+        self._do("POST", f"/projects/P/{what}:modifyAcl", f'{{"authorized_users":[{listed}]}}')
+
+    @rule(number=st.integers(0, 2))
+    def make_again(self, number: int) -> None:
+        """Delete something, and make it again under the same name."""
+        self._do("DELETE", _FURNITURE[number][1])
+        for method, path, body in _FURNITURE[number:]:
+            self._do(method, path, body)
+
+    @rule(what=st.sampled_from(["/projects/P/topics/T", "/projects/P/subscriptions/S"]))
+    def delete(self, what: str) -> None:
+        self._do("DELETE", what)
+
+    @rule(url=st.sampled_from(["", "https://receiver.example/in"]))
+    def change_push(self, url: str) -> None:
+        config = f'{{"pushConfig":{{"pushEndpoint":"{url}"}}}}' if url else '{"pushConfig":{}}'
+        self._do("POST", "/projects/P/subscriptions/S:modifyPushConfig", config)
+
+    @rule(is_attached=st.booleans())
+    def change_schema(self, is_attached: bool) -> None:
+        """Attach a schema to the topic, or take it away; in the same step it may become another one."""
+        required = "name" if is_attached else "other"
+        schema = f'{{"type":"json","schema":{{"type":"object","required":["{required}"]}}}}'
+        self._do("POST", "/projects/P/schemas/X", schema)
+        self._do("PUT", "/projects/P/schemas/X", schema)
+        verb, body = ("attach", '{"schema":"projects/P/schemas/X"}') if is_attached else ("detach", "")
+        self._do("POST", f"/projects/P/topics/T:{verb}Schema", body)
+
+    @rule()
+    def revise_schema(self) -> None:
+        schema = '{"type":"json","schema":{"type":"object","required":["name","age"]}}'
+        self._do("PUT", "/projects/P/schemas/X", schema)
+
+    @rule(seconds=st.integers(1, 70))
+    def let_time_pass(self, seconds: int) -> None:
+        for way in (self.ways.lane, self.ways.asgi):
+            way.clock.advance(seconds * 1000)
+
+    @invariant()
+    def both_let_in_the_same(self) -> None:
+        """With a head that is known from before, if it was let in then, and once more at once."""
+
+        async def ask() -> None:
+            for token in self._tokens[-4:]:
+                for target, body in HOT:
+                    for header in (b"x-api-key: %b\r\n", b"Authorization: Bearer %b\r\n"):
+                        packet = said(target, body, header % token)
+                        await self.ways.same([packet, packet], slowly=True)
+
+        if hasattr(self, "ways"):
+            self._runner.run(ask())
+
+
+def _roles(roles: set[str]) -> str:
+    listed = ",".join(f'"{role}"' for role in sorted(roles))
+    return f'{{"projects":[{{"project":"P","roles":[{listed}]}}]}}'
+
+
+RightsTest: Any = Rights.TestCase
+RightsTest.settings = settings(max_examples=2, stateful_step_count=10, deadline=None)
+
+
+@pytest.mark.long
+class TestManyRights(RightsTest):
+    settings = settings(max_examples=8, stateful_step_count=15, deadline=None)

@@ -1,20 +1,27 @@
-"""Live views over a socket: what they show and when, who may have one, what ends one, and what one may cost."""
+"""Live views: what they show and when, who may have one, what ends one, what one costs, and how events are written."""
 
 import asyncio
 import contextlib
 import itertools
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ams.app.serving import Running
-from ams.core.errors import NotAllowed
+from ams.core.clock import Milliseconds
+from ams.core.errors import NotAllowed, TopicGone
+from ams.core.messages import Stored, message
+from ams.core.names import Offset
+from ams.http.routes.watching import events
 from ams.service import live
+from ams.wire.service import Counts
 from tests.support.events import read_events
 from tests.support.served import Served
 from tests.support.service import running_service
@@ -117,6 +124,8 @@ async def client(service: Served) -> AsyncIterator[Client]:
     async with furnished(service.run, service.token) as client:
         yield client
         await wait_until_async(lambda: client.views == 0)
+        unread = client.run.service.deliverer.unread
+        assert unread.left(client.project) == unread.most
 
 
 async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, monkeypatch) -> None:
@@ -136,56 +145,36 @@ async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, 
     assert stands["oldestUnackedSeconds"] >= 0
 
 
-async def test_an_acknowledgement_is_seen_too(client: Client) -> None:
-    await client.publish(2)
-    async with client.view("subscriptions=s") as view:
-        await view.counts(lambda said: said["subscriptions"]["s"]["lag"] == 2)
-        found = await client.ask("POST", "/projects/$P/subscriptions/s:pull", {"maxMessages": "2"})
+async def test_subscriptions_are_counted_after_an_acknowledgement_on_lease_and_without_their_topic(
+    client: Client,
+) -> None:
+    await client.ask("PUT", "/projects/$P/subscriptions/p", {"topic": "projects/$P/topics/t", "type": "parallel"})
+    await client.publish(3)
+    async with client.view("subscriptions=s,p") as view:
+        await view.counts(lambda said: said["subscriptions"]["s"]["lag"] == 3)
+        await client.ask("POST", "/projects/$P/subscriptions/p:pull", {"maxMessages": "2"})
+        found = await client.ask("POST", "/projects/$P/subscriptions/s:pull", {"maxMessages": "3"})
         ids = [each["ackId"] for each in found["receivedMessages"]]
         await client.ask("POST", "/projects/$P/subscriptions/s:acknowledge", {"ackIds": ids})
 
         after = await view.counts(lambda said: said["subscriptions"]["s"]["lag"] == 0)
-
-    assert after["subscriptions"]["s"] == {"current": 2, "end": 2, "lag": 0}
-
-
-async def test_a_parallel_subscription_shows_what_is_on_lease(client: Client) -> None:
-    await client.ask("PUT", "/projects/$P/subscriptions/p", {"topic": "projects/$P/topics/t", "type": "parallel"})
-    await client.publish(3)
-    await client.ask("POST", "/projects/$P/subscriptions/p:pull", {"maxMessages": "2"})
-
-    async with client.view("subscriptions=p") as view:
-        said = (await view.until("counts"))["subscriptions"]["p"]
-
-    assert (said["lag"], said["outstanding"]) == (3, 2)
+        leased = after["subscriptions"]["p"]
+        assert (leased["lag"], leased["outstanding"]) == (3, 2)
+        await client.ask("DELETE", "/projects/$P/topics/t")
+        await view.counts(lambda said: said["subscriptions"]["s"] == {"current": 0, "end": 0, "lag": 0})
 
 
-async def test_a_subscription_without_its_topic_stands_at_nothing(client: Client) -> None:
-    await client.ask("DELETE", "/projects/$P/topics/t")
-
-    async with client.view("subscriptions=s") as view:
-        assert (await view.until("counts"))["subscriptions"] == {"s": {"current": 0, "end": 0, "lag": 0}}
-
-
-async def test_a_tail_begins_at_the_end_and_shows_messages_as_a_pull_does(client: Client) -> None:
-    await client.publish(5)
-    async with client.view("tail=t") as view:
-        await view.until("counts")
-        await client.publish(attributes={"lang": "en"})
-        said = await view.until("message")
-
-    assert said["offset"] == 5
-    assert said["message"].pop("publishTime").endswith("Z")
-    assert said["message"] == {"messageId": "5", "attributes": {"lang": "en"}, "data": "aGk="}
-
-
-async def test_a_filter_lets_only_its_messages_through(client: Client) -> None:
+async def test_a_tail_begins_at_the_end_and_shows_messages_of_its_filter_as_a_pull_does(client: Client) -> None:
+    await client.publish(5, attributes={"lang": "en"})
     async with client.view('tail=t&filter=attributes.lang%20%3D%20"en"') as view:
         await view.until("counts")
         await client.publish(attributes={"lang": "fr"})
         await client.publish(attributes={"lang": "en"})
+        said = await view.until("message")
 
-        assert (await view.until("message"))["offset"] == 1
+    assert said["offset"] == 6
+    assert said["message"].pop("publishTime").endswith("Z")
+    assert said["message"] == {"messageId": "6", "attributes": {"lang": "en"}, "data": "aGk="}
 
 
 async def test_a_tail_that_comes_too_fast_shows_the_newest_and_counts_the_others(client: Client) -> None:
@@ -303,15 +292,6 @@ async def test_a_stop_ends_views(tmp_path: Path) -> None:
         assert await ended == {"reason": "The service is stopping", "code": 503}
 
 
-async def test_a_client_that_leaves_frees_its_view(client: Client) -> None:
-    async with client.view("topics=t") as view:
-        await view.until("counts")
-        assert client.views == 1
-
-    await wait_until_async(lambda: client.views == 0)
-    assert client.run.service.deliverer.unread.left(client.project) == client.run.service.deliverer.unread.most
-
-
 async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> None:
     monkeypatch.setattr(live, "MOST_VIEWS", 1)
     other = await client.member("other", "project_admin")
@@ -364,13 +344,50 @@ def _counted_reads(log) -> list[int]:
     return read
 
 
-async def test_an_open_view_is_one_request_and_no_event_of_the_audit_log(client: Client) -> None:
-    before = client.run.service.api.answered[2]
-    async with client.view("topics=t&tail=t") as view:
-        await view.until("counts")
-        await client.publish()
-        await view.until("message")
+# How events are written
 
-    assert client.run.service.api.answered[2] == before + 2  # the view, and the publish
-    found = await client.ask("GET", "/audit")
-    assert "projects:watch" not in {each["action"] for each in found["events"]}
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["\n\n", "\r", "\r\n", "data: x", "\u2028", "\nevent: end\ndata: {}\n\n"]
+)
+COUNTS = Counts("2024-03-05T10:20:30.123Z", {}, {})
+
+
+async def written(*seen: Counts | live.Tail | Exception | None) -> bytes:
+    async def view() -> AsyncGenerator[Counts | live.Tail | None]:
+        for each in seen:
+            if isinstance(each, Exception):
+                raise each
+            yield each
+
+    return b"".join([each async for each in events(view())])
+
+
+@given(
+    st.lists(st.tuples(TEXTS, st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3)), max_size=5), st.integers(0, 9)
+)
+async def test_messages_come_out_as_they_went_in_whatever_they_hold(
+    sent: Sequence[tuple[str, dict[str, str]]], skipped: int
+) -> None:
+    stored = [
+        Stored(Offset(7 + number), Milliseconds(1_700_000_000_000), message(data, attributes).fragment)
+        for number, (data, attributes) in enumerate(sent)
+    ]
+
+    found = read_events(await written(live.Tail(stored, skipped)))
+
+    said = [json.loads(data) for name, data in found if name == "skipped"]
+    assert said == ([{"messages": skipped}] if skipped else [])
+    shown = [json.loads(data) for name, data in found if name == "message"]
+    assert len(shown) + len(said) == len(found)
+    assert [each["offset"] for each in shown] == [each.offset for each in stored]
+    assert [each["message"]["messageId"] for each in shown] == [str(each.offset) for each in stored]
+    assert [(each["message"]["data"], each["message"].get("attributes", {})) for each in shown] == list(sent)
+
+
+async def test_what_ends_a_view_is_its_last_event_and_what_refuses_it_is_raised() -> None:
+    found = read_events(await written(COUNTS, TopicGone()))
+
+    assert [name for name, _ in found] == ["counts", "end"]
+    assert json.loads(found[-1][1]) == {"reason": "Topic doesn't exist", "code": 404}
+    with pytest.raises(TopicGone):
+        await written(TopicGone())

@@ -105,26 +105,26 @@ async def test_a_connection_counts_until_it_is_closed() -> None:
             await wait_until_async(lambda: world.listener.open_connections == 0)
 
 
-async def test_an_address_has_as_many_as_it_leaves_free_and_others_are_let_in() -> None:
-    async with listening(ListenerLimits(connections=10)) as world:
-        clients = [await world.connect() for _ in range(10)]
-        assert [await world.answers(each) for each in clients] == [True] * 5 + [False] * 5
-        assert await world.answers(await world.connect(ELSEWHERE))
-        assert world.listener.refused == {"address": 5}
+@pytest.mark.parametrize(
+    ("limits", "sources", "let_in", "refused"),
+    [(ListenerLimits(connections=10), [HERE] * 10 + [ELSEWHERE], [True] * 5 + [False] * 5 + [True], {"address": 5}),
+     (ListenerLimits(connections=10, unshared=LOOPBACK), [HERE] * 11, [True] * 10 + [False], {"connections": 1}),
+     (ListenerLimits(connections=10, only_from=(ipaddress.ip_network(HERE),)), [HERE, ELSEWHERE], [True, False],
+      {"proxy": 1})],
+    ids=["an address has as many as it leaves free", "a proxy has all of them", "only proxies are let in"],
+)  # fmt: skip
+async def test_connections_are_shared_and_many_refusals_are_one_line_of_the_log(
+    limits: ListenerLimits, sources: list[str], let_in: list[bool], refused: dict[str, int]
+) -> None:
+    with capture_logs() as lines:
+        async with listening(limits) as world:
+            clients = [await world.connect(each) for each in sources]
+            assert [await world.answers(each) for each in clients] == let_in
+            assert world.listener.refused == refused
 
-
-async def test_a_proxy_has_all_of_them_and_one_more_is_refused() -> None:
-    async with listening(ListenerLimits(connections=10, unshared=LOOPBACK)) as world:
-        clients = [await world.connect() for _ in range(11)]
-        assert [await world.answers(each) for each in clients] == [True] * 10 + [False]
-        assert world.listener.refused == {"connections": 1}
-
-
-async def test_only_proxies_are_let_in_where_connections_must_come_from_one() -> None:
-    async with listening(ListenerLimits(connections=10, only_from=(ipaddress.ip_network(HERE),))) as world:
-        assert await world.answers(await world.connect())
-        assert not await world.answers(await world.connect(ELSEWHERE))
-        assert world.listener.refused == {"proxy": 1}
+    assert [(each["event"], each["listener"], each["why"]) for each in lines] == [
+        ("connections.refused", "test", why) for why in refused
+    ]
 
 
 async def test_who_is_refused_reads_why_although_a_request_was_sent() -> None:
@@ -201,17 +201,6 @@ async def test_without_a_file_accepting_rests_and_goes_on(monkeypatch: pytest.Mo
         assert sock.asked <= 4  # the failure, the connection, and that there is no other
         world.close()
         listener.close()
-
-
-async def test_many_refusals_are_one_line_of_the_log() -> None:
-    with capture_logs() as lines:
-        async with listening(ListenerLimits(connections=2)) as world:
-            clients = [await world.connect() for _ in range(12)]
-            assert [await world.answers(each) for each in clients] == [True] + [False] * 11
-
-    assert [(each["event"], each["listener"], each["why"], each["address"]) for each in lines] == [
-        ("connections.refused", "test", "address", HERE)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import text
 
 from ams.client import Client, wire
-from ams.client.errors import Conflict
 from ams.push.leases import LEASE_SECONDS
 from ams.push.report import RETRYING, SEND
 from ams.wire.push import Attempt, Failure, WorkerState
@@ -73,7 +72,7 @@ def fresh(push_service: PushService) -> None:
     push_service.end_leases()
 
 
-def test_a_process_is_told_all_it_needs_to_deliver(push_service: PushService) -> None:
+def test_one_process_is_told_all_it_needs_to_deliver_until_that_is_over(push_service: PushService) -> None:
     lease = push_service.heartbeat()
 
     assert (lease.lease_seconds, lease.beat_seconds) == (6, 2)
@@ -84,23 +83,10 @@ def test_a_process_is_told_all_it_needs_to_deliver(push_service: PushService) ->
     assert (target.ack_deadline_seconds, target.secrets) == (20, [])
     assert (target.push_config["mattermostUrl"], target.push_config["verified"]) == (HOOK, True)
 
-
-def test_the_service_token_sends_heartbeats_in_a_name_of_its_own(push_service: PushService) -> None:
-    push_service.heartbeat("h")
-
-    with Client(push_service.service.run.base_url, SERVICE_TOKEN) as nobody:
-        lease = nobody.call(wire.lease_push("h", []))
-
-    assert lease.targets == []  # the other one of this name has it
-
-
-def test_a_subscription_that_is_pulled_from_again_is_told_to_nobody(push_service: PushService) -> None:
-    push_service.heartbeat()
+    with Client(push_service.service.run.base_url, SERVICE_TOKEN) as other:  # of the same name, but not the same user
+        assert other.call(wire.lease_push("h", [])).targets == []
     push_service.admin.call(wire.modify_push_config("P", "S", None))
-
     assert push_service.heartbeat("h", push_service.id).targets == []
-    with pytest.raises(Conflict, match="Subscription is not in push mode"):
-        push_service.status()
     push_service.admin.call(wire.modify_push_config("P", "S", A_HOOK))
 
 

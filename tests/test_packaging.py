@@ -1,6 +1,7 @@
-"""What `pip install argo-messaging` brings, alone and with each extra: what is imported there is declared."""
+"""What `pip install argo-messaging` brings, alone and with each extra; which packages import which; and the pins."""
 
 import ast
+import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterator
@@ -14,7 +15,8 @@ from ams.cli.extras import NEEDED
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
-DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DECLARED = PYPROJECT["project"]
 OURS = ("ams", "pyspark_ams")
 WITHOUT_A_SERVICE = ("", "arrow", "postgres", "spark", "tables")
 OF_THE_SERVICE = {
@@ -127,3 +129,77 @@ def test_an_extra_is_known_by_what_it_brings(extra: str) -> None:
     tops = [canonicalize_name(each.partition(".")[0]) for each in NEEDED[extra]]
 
     assert {CALLED_OTHERWISE.get(each, each) for each in tops} <= packages_of(extra) - packages_of("")
+
+
+AMS = ROOT / "src" / "ams"
+CONTRACTS = PYPROJECT["tool"]["importlinter"]["contracts"]
+PACKAGES = {"ams." + each.parent.name for each in AMS.glob("*/__init__.py")}
+
+
+def test_every_package_has_its_layer_and_nothing_lies_beside_the_packages() -> None:
+    [layers] = [each["layers"] for each in CONTRACTS if each["name"] == "imports run one way"]
+    named = [name.strip() for layer in layers for name in layer.split("|")]
+
+    assert sorted(named) == sorted(PACKAGES)
+    assert {each.name for each in AMS.glob("*.py")} <= {"__init__.py", "__main__.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "allowed"),
+    [("the client depends on the wire only", "client", {"ams.wire"}), ("the wire is structs alone", "wire", set())],
+)
+def test_the_client_may_import_the_wire_only_and_that_nothing_of_ours(
+    name: str, package: str, allowed: set[str]
+) -> None:
+    [contract] = [each for each in CONTRACTS if each["name"] == name]
+
+    assert contract["source_modules"] == [f"ams.{package}"]
+    assert set(contract["forbidden_modules"]) == PACKAGES - {f"ams.{package}"} - allowed
+
+
+def test_nobody_looks_for_a_module_among_those_that_are_loaded() -> None:
+    """There a module stands before it is whole, while another thread loads it; an import waits for that."""
+    assert [each for each in AMS.rglob("*.py") if "sys.modules" in each.read_text()] == []
+
+
+REQUIREMENTS = ROOT / "requirements"
+TESTED = {
+    canonicalize_name(name): version
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)$", (REQUIREMENTS / "constraints.txt").read_text(), re.MULTILINE)
+}
+SERVICE = (REQUIREMENTS / "service.txt").read_text()
+PINS = re.findall(r"^([\w.-]+)==(\S+) (?:; (.+) )?\\\n((?:    --hash=\S+(?: \\)?\n)+)", SERVICE, re.MULTILINE)
+"""Name, version, when it is needed, and the lines of its hashes."""
+
+
+def test_every_pin_of_an_installation_is_what_was_tested() -> None:
+    on_unix = [(name, version) for name, version, needed, _ in PINS if needed != "sys_platform == 'win32'"]
+
+    assert [each for each in on_unix if TESTED.get(canonicalize_name(each[0])) != each[1]] == []
+
+
+def test_every_line_of_the_file_belongs_to_a_pin_with_a_hash() -> None:
+    lines = [line for line in SERVICE.splitlines() if not line.startswith("#")]
+
+    assert len(PINS) > 40
+    assert len(lines) == sum(1 + hashes.count("\n") for *_, hashes in PINS)
+    assert {each for *_, hashes in PINS for each in re.findall(r"--hash=(.*?):", hashes)} == {"sha256"}
+
+
+def test_what_the_service_needs_is_pinned_as_it_allows() -> None:
+    extras = DECLARED["optional-dependencies"]
+    names = ("service", "kafka", "postgres", "push", "pubsub")
+    texts = [*DECLARED["dependencies"], *(each for name in names for each in extras[name])]
+    needed = [each for each in map(Requirement, texts) if each.name != DECLARED["name"]]
+    pinned = {canonicalize_name(name): version for name, version, *_ in PINS}
+
+    assert [each.name for each in needed if canonicalize_name(each.name) not in pinned] == []
+    assert [str(each) for each in needed if not each.specifier.contains(pinned[canonicalize_name(each.name)])] == []
+
+
+def test_the_container_is_made_of_pinned_files_alone() -> None:
+    dockerfile = (ROOT / "deploy" / "compose" / "Dockerfile").read_text().replace("\\\n", "")
+    installs = re.findall(r"pip install ([^&\n]*)", dockerfile)
+
+    assert [("--require-hashes -r" in each) or ("--no-deps" in each) for each in installs] == [True, True]
+    assert "service.txt" in (ROOT / "deploy" / "compose" / "compose.yaml").read_text()

@@ -61,7 +61,7 @@ KAFKA = {"log": "kafka", "kafka_servers": "kafka1.example:9092"}
         *({"segment_bytes": each} for each in ("8GiB", "1kB")),
         *({"pull_wait": each} for each in ("soon", "60s")),
         {"min_free_bytes": "7 elephants"}, {"max_buffered_bytes": "1MB"}, {"max_data_bytes": "50MB"},
-        {"auth_option": "cookie"}, {"auth_option": ""}, {"token_key": "short"}, {"log_facilities": "kafka"},
+        {"token_key": "short"}, {"log_facilities": "kafka"},
         {"drain_seconds": "2m"}, {"cert": "only.pem"}, {"cert": "a", "key": "b", "tls_self_signed": True},
         {"push_server_host": "push.example"}, {"push_server_port": "5555"},
         {"push_server_host": "push.example", "push_server_port": "70000"},
@@ -81,6 +81,13 @@ def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> 
         loaded(flags)
 
     assert "\n" not in stopped.value.message
+
+
+@pytest.mark.parametrize("option", ["cookie", ""])
+def test_an_unknown_auth_option_stops_the_start(option: str) -> None:
+    """17.4 O13: it never silently means the query parameter."""
+    with pytest.raises(Unusable, match="is none of both, header, key"):
+        loaded({"auth_option": option})
 
 
 def test_the_longest_retention_is_what_the_log_has_a_class_for() -> None:

@@ -117,6 +117,15 @@ async def test_statuses_of_success_acknowledge_and_any_other_is_tried_again(
         assert bench.state.failure is None
 
 
+async def test_p12_mattermost_is_sent_one_message_in_each_request_whatever_is_configured() -> None:
+    async with working(3, max_messages=10, **CHAT) as bench:
+        await bench.idle()
+
+        assert bench.upstream.pulls[:3] == [1, 1, 1]
+        assert bench.upstream.acknowledged == [0, 1, 2]
+        assert {sent.url for sent in bench.sender.sent} == {HOOK}
+
+
 async def test_p20_each_delivery_says_how_often_it_was_tried() -> None:
     async with working(2, ScriptedSender(ERROR, SendFailed("reset"))) as bench:
         await bench.idle()

@@ -1,6 +1,6 @@
 """The comparator of every case over HTTP: a service that reads and answers a publish as AMS does, and stores nothing.
 
-Uvicorn with the flags of `ams.http.server`, raw ASGI, msgspec typed structs, base64 checked by pybase64.
+Uvicorn, raw ASGI, msgspec typed structs, base64 checked by pybase64.
 What AMS costs beyond this is AMS: access, names, limits, the log, the disk. `python -m bench.bare` serves on a free
 port of loopback and prints `ready URL`.
 """
@@ -14,7 +14,7 @@ import pybase64
 import uvicorn
 import uvloop
 
-from ams.http.server import BACKLOG, listen
+from ams.web.server import BACKLOG, listen
 
 
 class _Message(msgspec.Struct):

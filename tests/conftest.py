@@ -10,7 +10,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.support import marks, quick_stops, shape
+from tests.support import marks, shape
 
 pytest_plugins = ["tests.support.fixtures"]
 
@@ -45,7 +45,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # settings: with one, Java could not keep an archive of its classes.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     marks.watch_processes()
-    quick_stops.plant()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,7 @@ DECLARED = PYPROJECT["project"]
 OURS = ("ams", "pyspark_ams")
 WITHOUT_A_SERVICE = ("", "arrow", "postgres", "spark", "tables")
 OF_THE_SERVICE = {
-    "alembic", "httptools", "prometheus-client", "pyjwt", "pyopenssl", "sqlalchemy", "starlette", "uvicorn", "uvloop",
+    "alembic", "httptools", "prometheus-client", "pyjwt", "pyopenssl", "sqlalchemy", "starlette", "uvloop",
 }  # fmt: skip
 CALLED_OTHERWISE = {
     "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "jsonpath": "python-jsonpath",

@@ -24,7 +24,7 @@ from tests.support.service import LiveService
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference" / "cli.md").read_text()
-HEAVY = {"httpx", "rich", "sqlalchemy", "uvicorn", "uvloop"}
+HEAVY = {"httpx", "rich", "sqlalchemy", "starlette", "uvloop"}
 
 
 @pytest.mark.parametrize("words", [("--help",), ("serve", "--help")])

@@ -17,7 +17,6 @@ from ams.app import serving
 from ams.app.serving import Running
 from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
 from ams.http import tls
-from ams.http.server import Server
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
 from ams.service import counting, expiring, retention, tokens
@@ -177,29 +176,6 @@ async def test_when_the_log_dies_a_pull_that_waits_ends_and_a_copy_of_the_folder
         async with run.service.embedded.kept() as parts:
             with pytest.raises(LogUnavailable):
                 await parts()
-
-
-async def test_a_server_that_dies_makes_the_service_unready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tick, here = Server.on_tick, asyncio.get_running_loop()
-
-    async def dies_for_clients(server: Server, counter: int) -> bool:
-        # Services of other tests may run in loops of their own.
-        if server.listener.name == "api" and asyncio.get_running_loop() is here:
-            raise Defect
-        return await tick(server, counter)
-
-    said = []
-
-    async def serve_until_it_dies() -> None:
-        async with serving_with(tmp_path) as (run, _):
-            monkeypatch.setattr(Server, "on_tick", dies_for_clients)
-            said.append(await wait_until_async(lambda: unready(run)))
-
-    async with asyncio.timeout(SECONDS):
-        with pytest.raises(Defect):
-            await serve_until_it_dies()
-
-    assert said == [(503, "HTTP server failed (Defect)")]
 
 
 async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_silence(

@@ -249,8 +249,8 @@ async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_m
         monkeypatch.setattr(Topics, "create", never)
         asking = asyncio.ensure_future(way.told([request("PUT", "/projects/P/topics/cut")]))
         await begun.wait()
-        for task in way.state.tasks:
-            task.cancel()
+        for exchange in list(way.port.exchanges):
+            exchange.cancel()
 
         assert (await asking)[0].startswith(b"HTTP/1.1 503")
         newest = (await way.audited())[-1]

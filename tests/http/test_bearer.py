@@ -12,7 +12,7 @@ import pytest
 
 from ams.access.logins import Logins
 from ams.core.clock import ManualClock
-from ams.http.lane import LaneProtocol
+from ams.http.lane import LaneExchange
 from ams.storage.audit.logins import MINUTE
 from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, ExampleIssuer
 from tests.support.served import Served, served
@@ -186,8 +186,8 @@ def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_
 def test_a_login_that_ends_is_let_in_on_the_lane_no_more(
     installation: Installation, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_lane, start = [], LaneProtocol._start
-    monkeypatch.setattr(LaneProtocol, "_start", lambda *asked: on_lane.append(asked) or start(*asked))
+    on_lane, begin = [], LaneExchange._begin_work
+    monkeypatch.setattr(LaneExchange, "_begin_work", lambda exchange: on_lane.append(exchange) or begin(exchange))
     name = f"hot-{len(ending)}"
     issuer = {"url": installation.other.url, "audiences": ["ams"]}
     installation.service.ask("POST", f"/users/{name}", {"projects": [{"project": "P", "roles": ["project_admin"]}]})

@@ -13,15 +13,16 @@ import pytest
 from ams.core.observing import REQUEST
 from ams.http import lane
 from ams.http.auditing import Auditor
-from ams.http.lane import MOST_AT_ONCE, LaneRequest
+from ams.http.lane import LaneExchange
 from ams.http.messages import MessageReader
 from ams.service.counting import Counts
 from ams.service.delivering import Deliverer
 from ams.storage.cursors.sqlite import SqliteCursors
+from ams.web.request_reader import MAX_REQUESTS_ALONE
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, KEY, MESSAGE, NOW, PUBLISH, PULL, STRICT, said
 from tests.support.line import Line
-from tests.support.rounds import at_once
+from tests.support.schedulers import at_once
 from tests.support.two_ways import Way, one_way, request
 from tests.support.waiting import wait_until_async
 
@@ -111,7 +112,7 @@ async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_els
     large = said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 20_000)] * 10))
     wanted = said(PULL, b'{"maxMessages":"20","returnImmediately":"true"}')
     await statuses(way, large, large, wanted)
-    monkeypatch.setattr(LaneRequest, "_send_rest", AsyncMock(side_effect=RuntimeError("a defect")))
+    monkeypatch.setattr(LaneExchange, "_send_rest", AsyncMock(side_effect=RuntimeError("a defect")))
     before = way.on_lane
     line, protocol = way.connect()
     protocol.data_received(way.with_tokens(wanted))
@@ -134,7 +135,6 @@ async def test_fields_that_are_not_read_may_differ_and_so_may_the_key_of_a_publi
     way: Way, target: bytes, body: bytes
 ) -> None:
     await way.told([PUBLISHED, said(PULL, NOW, KEY + b"Authorization: other\r\n")])
-    assert way.made.lane is not None
     heads = way.made.lane.fast._heads
     for field in (*DIFFERING, *[b"Idempotency-Key: %d-%d\r\n"] * (target == PUBLISH)):
         before = way.on_lane
@@ -168,10 +168,10 @@ async def test_every_field_that_hot_routes_read_is_known_to_the_lane(way: Way, t
     scope |= {"client": ("127.0.0.1", 1), "state": {}}
     coming = [{"body": body[:1], "more_body": True}, {"body": body[1:]}]
     receive, send = AsyncMock(side_effect=[{"type": "http.request"} | each for each in coming]), AsyncMock()
-    await way.made.app(scope, receive, send)
+    await way.made.lane.asgi(scope, receive, send)
 
     assert send.call_args_list[0].args[0]["status"] == 200
-    assert {b"x-api-key", b"authorization", b"origin"} <= name.compared <= lane._READ
+    assert {b"x-api-key", b"authorization", b"origin"} <= name.compared <= lane._READ_FIELDS
 
 
 async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(warm_way: Way) -> None:
@@ -222,7 +222,7 @@ async def test_a_pull_that_waits_ends_when_its_client_leaves(warm_way: Way) -> N
     protocol.data_received(warm_way.with_tokens(PULL_LATER))
     await wait_until_async(lambda: warm_way.made.deliverer.waiting == 1)
     protocol.connection_lost(None)
-    await wait_until_async(lambda: not warm_way.state.tasks)
+    await wait_until_async(lambda: not warm_way.port.exchanges)
 
     assert line.written == b""
     assert warm_way.made.deliverer.waiting == 0
@@ -272,8 +272,8 @@ async def test_many_pulls_in_one_packet_give_others_a_turn(warm_way: Way) -> Non
     answers, _ = await answering
 
     assert answers.count(b'"messageId":"1"') == 60
-    assert warm_way.on_lane - before <= MOST_AT_ONCE
-    assert turns > 60 - MOST_AT_ONCE
+    assert warm_way.on_lane - before <= MAX_REQUESTS_ALONE
+    assert turns > 60 - MAX_REQUESTS_ALONE
 
 
 class Noting(Line):
@@ -289,8 +289,8 @@ class Noting(Line):
 
 
 async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> None:
-    many, disk, rounds, answered = 200, HeldDisk(), at_once(), list[str]()
-    async with one_way(tmp_path / "data", lane=True, files=disk, rounds=rounds) as way:
+    many, disk, scheduler, answered = 200, HeldDisk(), at_once(), list[str]()
+    async with one_way(tmp_path / "data", lane=True, files=disk, scheduler=scheduler) as way:
         await way.told([request("POST", "/projects/Q", "{}")])
         await way.told([request("PUT", "/projects/Q/topics/T")])
         packets = {name: request("POST", f"/projects/{name}/topics/T:publish", MESSAGE) for name in "PQ"}
@@ -303,7 +303,7 @@ async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> N
             _, protocol = way.connect(Noting(name, answered))
             protocol.data_received(packets[name])
             protocols.append(protocol)
-        rounds._clock = iter(range(10**6)).__next__  # from now on each look at it finds that a share is over
+        scheduler._clock = iter(range(10**6)).__next__  # from now on each look at it finds that a share is over
         disk.release()
         await wait_until_async(lambda: len(answered) == many + 1)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ams.http.protocol import MAX_PIPELINED
 from ams.service.counting import Counts
+from ams.web.connection import MAX_PIPELINED
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
 from tests.support.line import Line
-from tests.support.rounds import AllWaits, at_once
+from tests.support.schedulers import AllWaits, at_once
 from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, request
 from tests.support.waiting import wait_until_async
 
@@ -42,8 +42,8 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
     failed: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: failed.append(context))
-    lane, rounds = request.param
-    async with one_way(tmp_path / "data", lane=lane, files=disk, rounds=rounds()) as way:
+    lane, scheduler = request.param
+    async with one_way(tmp_path / "data", lane=lane, files=disk, scheduler=scheduler()) as way:
         for each in (PUBLISHED, PULLED, PUBLISHED):
             await way.told([each])
         yield way
@@ -52,19 +52,19 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
     gc.collect()
     assert failed == []
     assert (way.on_lane > 0) == lane
-    assert way.rounds._held_bytes == 0
+    assert way.port.scheduler._held_bytes == 0
 
 
 def stop(way: Way) -> None:
-    """Do what uvicorn does when a stop begins."""
-    for connection in list(way.state.connections):
-        connection.shutdown()
+    """Do what a server does when its stop begins."""
+    for connection in list(way.port.connections):
+        connection.prepare_stop()
 
 
 def end_patience(way: Way) -> None:
-    """Do what uvicorn does when its patience ends."""
-    for task in way.state.tasks:
-        task.cancel(msg="Task cancelled, timeout graceful shutdown exceeded")
+    """Do what a server does when its patience ends."""
+    for exchange in list(way.port.exchanges):
+        exchange.cancel()
 
 
 async def end_of(way: Way) -> int:
@@ -349,7 +349,7 @@ async def deaf(way: Way, scheme: str = "http") -> tuple[Line, Any]:
     for _ in range(4):
         await way.told([large(200 * KIB)])
     line, protocol = way.connect()
-    line.is_deaf, protocol.scheme = True, scheme
+    line.is_deaf, protocol.is_secure = True, scheme == "https"
     protocol.data_received(way.with_tokens(said(PULL, WANTED)))
     await wait_until_async(lambda: way.kept()[1] > 300_000)
     return line, protocol
@@ -375,7 +375,7 @@ async def test_answers_that_are_not_read_take_memory_of_their_project_until_pati
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_an_answer_that_is_read_late_is_whole(limited_way: Way, scheme: str) -> None:
     line, protocol = await deaf(limited_way, scheme)
-    while limited_way.state.tasks:
+    while limited_way.port.exchanges:
         line.read()
         line.is_deaf = True
         await asyncio.sleep(0.001)

@@ -15,8 +15,9 @@ import pytest
 from ams.core.errors import BadRequest, Overloaded, TooLarge
 from ams.core.held import SMALL
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, affordable
-from ams.http.protocol import MAX_PARTS_PER_TURN, SLICE_BYTES, LimitedProtocol
-from ams.http.rounds import MOST_BYTES
+from ams.web.connection import HttpConnection
+from ams.web.fair_scheduler import MAX_HELD_BYTES
+from ams.web.request_reader import MAX_PARTS_PER_TURN, SLICE_BYTES
 from tests.support.line import LineServer
 from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -268,13 +269,13 @@ CHUNKS = CHUNK * (PACKET // len(CHUNK))
 TEXTS = (b"Request body has more framing than data: send larger chunks", b"Request trailer is too large")
 
 
-class Counted(LimitedProtocol):
+class Counted(HttpConnection):
     parts = 0
     """Taken of bodies."""
 
-    def _take_body(self, body: bytes) -> None:
+    def take_body(self, body: bytes) -> None:
         self.parts += 1
-        super()._take_body(body)
+        super().take_body(body)
 
 
 class World:
@@ -283,7 +284,7 @@ class World:
     def __init__(self, *, reads: bool) -> None:
         self.received = 0
         self._reads = reads
-        self.line, self.connection = LineServer(self, base=Counted).connect()
+        self.line, self.connection = LineServer(self, connection=Counted).connect()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         while self._reads:
@@ -341,7 +342,7 @@ async def test_a_body_in_chunks_is_not_read_on_when_its_request_is_answered() ->
 
 
 async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: World) -> None:
-    assert reader.connection.rounds.hold(MOST_BYTES)
+    assert reader.connection.port.scheduler.hold_bytes(MAX_HELD_BYTES)
 
     reader.connection.data_received(HEAD + b"\r\n" + CHUNKS)
 

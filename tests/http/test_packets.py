@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ams.http.protocol import MAX_TRAILER_BYTES
-from ams.http.rounds import Rounds
+from ams.web.fair_scheduler import FairScheduler
+from ams.web.request_reader import MAX_TRAILER_BYTES
 from tests.support.line import LineServer
 from tests.support.packets import chunked, cuts, in_a_row, sized, table
-from tests.support.rounds import AllWaits, at_once
+from tests.support.schedulers import AllWaits, at_once
 from tests.support.waiting import wait_until_async
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
@@ -40,18 +40,18 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": said})
 
 
-rounds: Callable[[], Rounds] = at_once
+scheduler: Callable[[], FairScheduler] = at_once
 
 
 @pytest.fixture(autouse=True, params=[at_once, AllWaits])
 def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each packet be read as it comes, or wait for its turn."""
-    monkeypatch.setitem(globals(), "rounds", request.param)
+    monkeypatch.setitem(globals(), "scheduler", request.param)
 
 
 async def conversation(packets: Iterable[bytes]) -> tuple[bytes, bool]:
     """Return what the service writes, and whether it closes, when these packets come one after the other."""
-    lines = LineServer(echo, rounds())
+    lines = LineServer(echo, scheduler())
     line, connection = lines.connect()
     for packet in packets:
         for _ in range(TURNS):
@@ -70,11 +70,11 @@ async def conversation(packets: Iterable[bytes]) -> tuple[bytes, bool]:
 
 async def settled(lines: LineServer, connection: Any) -> None:
     for _ in range(TURNS):
-        if not (lines.state.tasks or connection._held):
+        if not (lines.port.exchanges or connection._held):
             return
         await asyncio.sleep(0)
     # A request whose rest does not come waits for it.
-    assert connection.cycle is not None and connection.cycle.more_body  # noqa: PT018
+    assert connection.awaits_body
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -140,7 +140,7 @@ async def test_a_trailer_without_end_and_trailers_without_end_are_refused(offer:
 
 @pytest.mark.parametrize("name", [each for each in REQUESTS if "trailer" in each])
 async def test_after_a_request_with_a_trailer_the_next_one_is_answered_or_the_connection_is_closed(name: str) -> None:
-    lines = LineServer(echo, rounds())
+    lines = LineServer(echo, scheduler())
     line, connection = lines.connect()
     connection.data_received(REQUESTS[name])
     await settled(lines, connection)
@@ -173,7 +173,7 @@ async def test_a_second_head_that_begins_behind_a_long_body_is_not_too_large() -
 
 
 async def test_an_empty_line_begins_no_request_and_keeps_no_connection() -> None:
-    line, connection = LineServer(echo, rounds(), request_seconds=0.02).connect()
+    line, connection = LineServer(echo, scheduler(), request_seconds=0.02).connect()
     connection.data_received(b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n")
     await wait_until_async(lambda: bool(line.written))
     connection.data_received(b"\r\n")

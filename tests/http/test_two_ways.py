@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.fuzz.lane import Conversation, hold, rows
 from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, MESSAGE, NOW, PUBLISH, PULL, said, table
 from tests.support.packets import cuts
-from tests.support.rounds import AllWaits
+from tests.support.schedulers import AllWaits
 from tests.support.two_ways import TwoWays, one_way, request, two_ways
 
 REQUESTS = table()
@@ -61,7 +61,7 @@ async def test_rows_of_requests_cut_anywhere_are_answered_alike(ways: TwoWays) -
 
 async def test_rows_of_requests_that_wait_for_their_turns_are_answered_alike(tmp_path: Path) -> None:
     async with (
-        one_way(tmp_path / "lane", lane=True, user_requests_per_second=10**6, rounds=AllWaits()) as lane,
+        one_way(tmp_path / "lane", lane=True, user_requests_per_second=10**6, scheduler=AllWaits()) as lane,
         one_way(tmp_path / "asgi", lane=False, user_requests_per_second=10**6) as asgi,
     ):
         ways = TwoWays(lane, asgi)

@@ -1,15 +1,12 @@
 """The service's end of a connection, as tests want it: what is written is kept, and nothing goes over a network."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
-from uvicorn.server import ServerState
-
-from ams.http.protocol import LimitedProtocol, limited
-from ams.http.rounds import Rounds
-from ams.http.server import server
-from ams.web.listener import ListenerLimits
+from ams.http.errors import refusal
+from ams.web.asgi_exchange import Application, AsgiExchange
+from ams.web.connection import HttpConnection, Port
+from ams.web.fair_scheduler import FairScheduler
 
 
 class Line(asyncio.Transport):
@@ -68,25 +65,29 @@ class Line(asyncio.Transport):
 
 
 class LineServer:
-    """A server of an ASGI application, all connections of which are lines."""
+    """A port of an ASGI application, all connections of which are lines."""
 
     def __init__(
         self,
-        application: Callable[..., Any],
-        rounds: Rounds | None = None,
+        application: Application,
+        scheduler: FairScheduler | None = None,
         *,
         request_seconds: float = 30.0,
-        base: type[LimitedProtocol] = LimitedProtocol,
+        connection: type[HttpConnection] = HttpConnection,
     ) -> None:
-        self._speaks: Any = limited(4096, request_seconds, base=base)
-        self._speaks.rounds = rounds or self._speaks.rounds
-        self._config = server(application, "lines", ListenerLimits(connections=9), http=self._speaks).config
-        self._config.load()
-        self.state = ServerState()
+        self.port = Port(
+            lambda connection, request: AsgiExchange(connection, application, request),
+            refusal,
+            max_header_bytes=4096,
+            head_seconds=request_seconds,
+            body_seconds=request_seconds,
+            scheduler=scheduler or FairScheduler(),
+        )
+        self._connection = connection
 
-    def connect(self) -> "tuple[Line, Any]":
+    def connect(self) -> tuple[Line, Any]:
         """Return both ends of a new connection."""
         line = Line()
-        connection = self._speaks(self._config, self.state, {}, asyncio.get_running_loop())
+        connection = self._connection(self.port, lambda: None)
         connection.connection_made(line)
         return line, connection

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ams.http.asgi import Receive, Send, answer
-from ams.http.server import listen, small_server, until_started
+from ams.http.operations import small_server
+from ams.web.server import listen
 
 TOKEN = "the-token-of-the-worker"
 ONE = re.compile(r"/v1/projects/([\w-]+)/subscriptions/([\w-]+)(?::(\w+))?")
@@ -163,12 +164,9 @@ async def reference_ams(port: int = 0) -> AsyncIterator[ReferenceAms]:
     made = ReferenceAms()
     with contextlib.closing(listen("127.0.0.1", port, "port")) as sock:
         made.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        running = small_server(made, "reference")
-        task = asyncio.create_task(running.serve([sock]))
-        await until_started(running, task)
+        server = small_server(made, "reference")
+        server.start(sock)
         try:
             yield made
         finally:
-            running.should_exit = True
-            running.force_exit = True
-            await task
+            await server.stop(0)

@@ -5,23 +5,23 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from uvicorn.server import ServerState
 
 from ams.app.wiring import service
 from ams.app.wiring.assembly import Service
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
-from ams.http.lane import LaneProtocol, LaneRequest, with_lane
-from ams.http.protocol import LimitedProtocol, limited
-from ams.http.server import server
-from ams.web.listener import ListenerLimits
+from ams.http.errors import refusal
+from ams.http.lane import LaneExchange
+from ams.web.asgi_exchange import AsgiExchange
+from ams.web.connection import Exchange, HttpConnection, Port
+from ams.web.request_reader import RequestHead
 from tests.support import shape
 from tests.support.line import Line
-from tests.support.rounds import at_once
+from tests.support.schedulers import at_once
 from tests.support.waiting import wait_until_async
 
 SERVICE_TOKEN = "the-service-token"
@@ -34,6 +34,17 @@ _OF_BROKERS = re.compile(rb'(?<="publishTime":")[^"]*(?=")|(?<=\r\ncontent-lengt
 """When a message was published, which brokers tell by a clock of their own, and the length of what tells it."""
 
 
+@dataclass(slots=True)
+class CountingPort(Port):
+    """A port that counts the requests of the lane."""
+
+    on_lane: int = 0
+
+    def end_exchange(self, exchange: Exchange) -> None:
+        self.on_lane += isinstance(exchange, LaneExchange) and exchange in self.exchanges
+        Port.end_exchange(self, exchange)
+
+
 class Way:
     """One service, and connections to it."""
 
@@ -43,39 +54,34 @@ class Way:
         self.made = made
         self.is_cluster = is_cluster
         self.clock = clock
-        base = with_lane(made.lane if lane else None)
         settings = made.settings
-        self._speaks: Any = limited(
-            settings.max_header_bytes,
-            limits.get("request_seconds", settings.request_seconds),
-            base=type(base.__name__, (base,), {"_start": self._counted}) if lane else base,
+        self.port = CountingPort(
+            made.lane.open if lane else self._open_over_asgi,
+            refusal,
+            max_header_bytes=settings.max_header_bytes,
+            head_seconds=settings.request_seconds,
+            body_seconds=settings.request_seconds,
+            idle_seconds=settings.keep_alive_seconds,
+            scheduler=limits.get("scheduler") or at_once(),
+            default_headers=[(b"date", b"100%b of a day")],
         )
-        self.rounds = self._speaks.rounds = limits.get("rounds") or at_once()
-        self._config = server(
-            made.app, "lines", ListenerLimits(connections=9), http=self._speaks, keep_alive=settings.keep_alive_seconds
-        ).config
-        self._config.load()
-        self.state = ServerState()
-        self.state.default_headers = [(b"date", b"100%b of a day")]
-        self.on_lane = 0
-        """Requests that were answered on the lane."""
         self.has_half = False
         """Whether the last conversation ended within a request."""
         self.tokens: dict[bytes, bytes] = {}
         """Tokens by what stands for them in requests, which has their length."""
 
     @property
-    def _counted(self) -> Any:
-        def start(protocol: LaneProtocol, admitted: Any) -> LaneRequest:
-            self.on_lane += 1
-            return LaneProtocol._start(protocol, admitted)
+    def on_lane(self) -> int:
+        """Requests that were worked on on the lane."""
+        return self.port.on_lane
 
-        return start
+    def _open_over_asgi(self, connection: HttpConnection, head: RequestHead) -> Exchange:
+        return AsgiExchange(connection, self.made.lane.asgi, head)
 
-    def connect(self, line: Line | None = None) -> "tuple[Line, LimitedProtocol]":
+    def connect(self, line: Line | None = None) -> tuple[Line, HttpConnection]:
         """Return both ends of a new connection."""
         line = line or Line()
-        protocol = self._speaks(self._config, self.state, {}, asyncio.get_running_loop())
+        protocol = HttpConnection(self.port, lambda: None)
         line.protocol = protocol
         protocol.connection_made(line)
         return line, protocol
@@ -110,9 +116,9 @@ class Way:
         for name, token in self.tokens.items():
             written = written.replace(token, name)
         result = written, line.is_closed
-        self.has_half = protocol._in_request and not line.is_closed
+        self.has_half = protocol._reader.is_in_request and not line.is_closed
         protocol.connection_lost(None)
-        await wait_until_async(lambda: not self.state.tasks)
+        await wait_until_async(lambda: not self.port.exchanges)
         return result
 
     def with_tokens(self, said: bytes) -> bytes:
@@ -130,7 +136,7 @@ class Way:
 
     async def settled(self, protocol: Any) -> None:
         """Wait until nothing is under way on this connection but what its client has not sent yet."""
-        await wait_until_async(lambda: protocol._held is None and (not self.state.tasks or _waits_for_rest(protocol)))
+        await wait_until_async(lambda: protocol._held is None and (not self.port.exchanges or protocol.awaits_body))
         await asyncio.sleep(0)
 
     def counted(self) -> tuple[Any, ...]:
@@ -146,7 +152,6 @@ class Way:
 
     def rated(self) -> list[int]:
         """Return what was counted for rates since this was last asked."""
-        assert self.made.lane is not None
         rates = self.made.lane.fast.gate._rates
         if rates is None or rates._users is None:
             return []
@@ -156,15 +161,14 @@ class Way:
 
     def kept(self) -> tuple[int, int, int, int]:
         """Return what has to be nothing when all is answered: memory of bodies and answers, connections and tasks."""
-        assert self.made.lane is not None
         bodies, unread = self.made.lane.fast.bodies, self.made.lane.unread
         shares = bodies._share, unread._share
         assert all(bool(share) == bool(share.used) for share in shares)
         return (
             bodies._share.used + len(bodies._arriving),
             unread._share.used,
-            len(self.state.connections),
-            len(self.state.tasks),
+            len(self.port.connections),
+            len(self.port.exchanges),
         )
 
     async def stored(self) -> list[Any]:
@@ -190,11 +194,6 @@ def _lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in sorted(folder.glob("audit*")) for line in file.read_text().splitlines()]
 
 
-def _waits_for_rest(protocol: Any) -> bool:
-    cycle = protocol.cycle
-    return cycle is not None and protocol._running is cycle and cycle.more_body and not cycle.response_complete
-
-
 class TwoWays:
     """Both services."""
 
@@ -214,7 +213,6 @@ class TwoWays:
 
     def forget_heads(self) -> None:
         """Let the next request with any head be the first one."""
-        assert self.lane.made.lane is not None
         self.lane.made.lane.fast._heads.clear()
 
     async def check_content(self) -> None:
@@ -244,7 +242,7 @@ async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **setting
     On Kafka and PostgreSQL, whose clocks nobody moves, the time that stands still is that of the start.
     """
     is_cluster = is_cluster or shape.is_cluster()
-    limits = {name: settings.pop(name) for name in ("rounds",) if name in settings}
+    limits = {name: settings.pop(name) for name in ("scheduler",) if name in settings}
     files, clock = settings.pop("files", None), ManualClock(SystemClock().wall()) if is_cluster else ManualClock()
     usual: dict[str, Any] = {"push_enabled": False, "service_token": SERVICE_TOKEN, "pull_wait": 0.0}
     usual |= {"min_free_bytes": 0, "reserve_bytes": 0}

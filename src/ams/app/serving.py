@@ -21,13 +21,14 @@ from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http import tls
-from ams.http.lane import with_lane
-from ams.http.protocol import limited
-from ams.http.server import Operations, answering_operations, listen, server, until_started, url_of
+from ams.http.errors import refusal
+from ams.http.operations import Operations, answering_operations
 from ams.outgoing.guard import networks
 from ams.push import report
 from ams.storage.data_check import DataCheck
+from ams.web.connection import Port
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
+from ams.web.server import HttpServer, listen, url_of
 
 logger = structlog.get_logger("ams")
 
@@ -165,7 +166,7 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         settings = replace(settings, port=api.getsockname()[1])  # one that was free, if 0 was asked for
         operations = Operations(state.why_not_ready, metrics_of(state))
-        state.listeners.append(await stack.enter_async_context(answering_operations(aside, operations, supervisor)))
+        state.listeners.append(await stack.enter_async_context(answering_operations(aside, operations)))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         await stack.enter_async_context(_backups(made))
         base_url, pubsub = await stack.enter_async_context(_served(settings, made, api, state))
@@ -204,14 +205,19 @@ async def _served(
     """Serve the API until the block ends; gives its URL, and HOST:PORT of Google's Pub/Sub."""
     supervisor, certificate, connections = state.supervisor, _certificate(settings, made), _connections(settings)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
-    protocol = limited(settings.max_header_bytes, settings.request_seconds, base=with_lane(made.lane))
-    context, idle_seconds = certificate.context if certificate else None, settings.keep_alive_seconds
-    main = server(made.app, "api", limits, http=protocol, context=context, keep_alive=idle_seconds)
-    state.listeners.append(main.listener)
-    task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
+    port = Port(
+        made.lane.open,
+        refusal,
+        max_header_bytes=settings.max_header_bytes,
+        head_seconds=settings.request_seconds,
+        body_seconds=settings.request_seconds,
+        idle_seconds=settings.keep_alive_seconds,
+    )
+    server = HttpServer("api", port, limits, context=certificate.context if certificate else None)
+    state.listeners.append(server.listener)
+    server.start(sock)
     watch = supervisor.task("certificate", certificate.follow(supervisor)) if certificate else None
     try:
-        await until_started(main, task)
         async with _pubsub(settings, made, certificate, connections, supervisor) as pubsub:
             yield url_of("https" if certificate else "http", sock), pubsub
     finally:
@@ -220,11 +226,10 @@ async def _served(
         if made.push.runner:  # before others have what it delivers, and before its waiting pulls are ended
             await made.push.runner.close()
         await made.working.hand_over()
-        main.should_exit = True
         made.deliverer.stop_waiting()
         made.cases.live.stop()
         made.cases.schemas.stop()
-        await task
+        await server.stop()
 
 
 @contextlib.asynccontextmanager

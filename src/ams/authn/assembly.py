@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.errors import refusal
+from ams.authn.http.front import Front
 from ams.authn.http.gate import AmsUsers, Gate
-from ams.authn.http.protocol import Front
 from ams.authn.http.proxies import Relaying
 from ams.authn.http.routing import Asked
 from ams.authn.http.tls import AskingContext
@@ -31,7 +31,6 @@ from ams.core.clock import Clock
 from ams.core.errors import AmsError, BadSettings, Unusable
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
-from ams.http.protocol import GOODBYE_SECONDS
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks, trust
 from ams.storage.audit.logins import FailedLogins
@@ -41,6 +40,7 @@ from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
 from ams.storage.secrets import key_file, new_token, parse_key
+from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import ListenerLimits
 
 SHARE = 0.9

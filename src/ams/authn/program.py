@@ -16,9 +16,10 @@ from ams.authn.settings import AuthnSettings
 from ams.core.clock import Clock, SystemClock
 from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
-from ams.http.server import Operations, answering_operations, listen, until_started, url_of
+from ams.http.operations import Operations, answering_operations
 from ams.storage.data_check import DataCheck
 from ams.web.listener import Listener, connection_counters, connection_gauges
+from ams.web.server import listen, url_of
 
 STOP_SECONDS = 9.5
 """How long a stop may take; then the process is ended, even if something hangs."""
@@ -97,7 +98,7 @@ async def running(
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
         operations = Operations(figures.why_not_ready, metrics_of(figures))
-        figures.listeners.append(await stack.enter_async_context(answering_operations(aside, operations, supervisor)))
+        figures.listeners.append(await stack.enter_async_context(answering_operations(aside, operations)))
         made = await assembled(settings, folder, clock or SystemClock(), supervisor, stack)
         figures.parts = made
         figures.listeners.append(await stack.enter_async_context(_served(made, api, supervisor)))
@@ -112,16 +113,14 @@ async def running(
 @contextlib.asynccontextmanager
 async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
     """Serve the API until the block ends."""
-    main = made.front.server(made.app)
-    task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
+    server = made.front.server(made.app)
+    server.start(sock)
     watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.engines.checks.reload))
     try:
-        await until_started(main, task)
-        yield main.listener
+        yield server.listener
     finally:
         watch.cancel()
-        main.should_exit = True
-        await task
+        await server.stop()
 
 
 async def serve(settings: AuthnSettings) -> None:

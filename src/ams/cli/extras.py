@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib import util
 
 NEEDED: Mapping[str, Sequence[str]] = {
-    "service": ("alembic", "sqlalchemy", "starlette", "structlog", "uvicorn", "uvloop"),
+    "service": ("alembic", "sqlalchemy", "starlette", "structlog", "uvloop"),
     "migrate": ("aiokafka", "pymongo", "sqlalchemy"),
     "push": ("google.protobuf", "grpc", "grpc_health"),
     "tables": ("deltalake", "pyarrow"),

@@ -14,7 +14,7 @@ arrow        messages as Arrow (extra `arrow`)
 arrow_stream ranges as Arrow IPC streams, piece by piece
 openapi      the description of the API, made of the route table and the structs
 asgi         types of ASGI, where a request comes from, values of a query, and an answer sent as a whole
-protocol     the connection: uvicorn's parser of HTTP, with limits
+lane         the fast lane: hot requests whose head is known, answered without ASGI
 tls          TLS that follows a renewed certificate, and a local CA for those who have none yet
-server       sockets, uvicorn, an orderly stop; and the port for health checks and metrics
+operations   the port for health checks and metrics
 """

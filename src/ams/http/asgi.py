@@ -17,8 +17,6 @@ Send = Callable[[Event], Awaitable[None]]
 Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-CONNECTION = "ams.connection"
-"""Member of the state of an ASGI scope: the protocol of the connection."""
 JSON_TYPE = "application/json; charset=utf-8"
 JSON: Header = (b"content-type", JSON_TYPE.encode())
 

@@ -82,10 +82,18 @@ class Traced:
         try:
             await self._app(scope, receive, watched)
         finally:
-            spent = round((time.perf_counter() - began) * 1000, 1)
-            path = shown_path(scope["path"])
-            # Not awaited: a request that is cancelled at a stop is said too.
-            logger.debug("request", method=scope["method"], path=path, status=status or None, milliseconds=spent)
+            log_request(scope["method"], scope["path"], status, began)
+
+
+def log_request(method: str, path: str, status: int, began: float) -> None:
+    """Log one request at debug. Not awaited: a request that is cancelled at a stop is logged too.
+
+    Args:
+        began: When it began, by `time.perf_counter`.
+        status: Of its answer; 0 without one.
+    """
+    spent = round((time.perf_counter() - began) * 1000, 1)
+    logger.debug("request", method=method, path=shown_path(path), status=status or None, milliseconds=spent)
 
 
 SERVICE = "ams"

@@ -24,7 +24,7 @@ from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack_prefix, checked_name
 from ams.core.quotas import WAITING_PULLS, Quotas
 from ams.http import messages
-from ams.http.asgi import CONNECTION, Receive, query_value
+from ams.http.asgi import Receive, query_value
 from ams.http.big_bodies import BIG_BODY
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
@@ -35,6 +35,7 @@ from ams.service.parallel.working import Working
 from ams.service.publishing import Publisher
 from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
+from ams.web.asgi_exchange import CONNECTION
 from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 from ams.workers import Pool

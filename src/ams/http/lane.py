@@ -1,293 +1,273 @@
 """The fast lane: a request whose head is known goes from the connection to its use case and back, without ASGI.
 
-ASGI costs a scope, a cycle, a task, two events and coroutines three deep for each request: more than a publish, a pull
-or an acknowledgement itself. A head that was let in before is known (`ams.http.fast`), so its body is handed to the use
-case in the connection's callback, as soon as it is complete. The use case is the same coroutine as on the way over
-ASGI. It is run up to where it waits for the disk; what it waits for then calls the request back.
+ASGI costs a scope, a task, an event and coroutines three deep for each request: more than a publish, a pull or an
+acknowledgement itself. A head that was let in before is known (`ams.http.fast`), so its body is handed to the use case
+in the connection's callback, as soon as it is complete. The use case is the same coroutine as on the way over ASGI. It
+runs up to where it waits for the disk; its future then calls the request back.
 
 - Only a request that waits for no other is taken, with a known head and a body that comes whole and is not large.
-  Whether what is known of the head holds is asked again when the body is complete.
-- What is refused before anything is stored begins anew over ASGI. So one place words, counts and audits refusals.
-- To uvicorn a request on the lane is a cycle, so that requests behind it wait, and a task, so that a stop waits for it.
+  Whether the knowledge still holds is asked again when the body is complete.
+- A request that is refused before anything is stored begins anew over ASGI. So one place words, counts and audits
+  refusals.
 """
 
 import asyncio
+import time
 import types
 from collections.abc import Coroutine, Generator
 from functools import partial
 from typing import Any, cast
 
-import httptools
 import structlog
 
 from ams.core.errors import AmsError, OwnedElsewhere
 from ams.core.held import SMALL
 from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
-from ams.http.asgi import JSON, Event, Header
-from ams.http.auditing import shown_path
+from ams.http.asgi import JSON, Application, Header, Receive, Send
+from ams.http.auditing import Traced, log_request, shown_path
 from ams.http.big_bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
 from ams.http.limits import Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
-from ams.http.protocol import LimitedProtocol, head_of_answer
 from ams.service.delivering import UnreadAnswers
+from ams.web.answers import answer_head
+from ams.web.asgi_exchange import AsgiExchange
+from ams.web.connection import Exchange, HttpConnection
+from ams.web.request_reader import RequestHead
 
 _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"content-encoding", b"upgrade", b"origin"})
 """Header fields of requests that are not for the lane."""
-_TOLD_APART = _ELSEWHERE | {b"x-api-key", b"authorization", b"connection", b"proxy-connection"}
-"""Header fields that hot requests, and rights to them, depend on: those by which heads are told apart. The parser goes
-by the last two. Others may differ in each request: dates, `traceparent`, `X-Forwarded-For`."""
-_OF_ONE = frozenset({b"content-length", REQUEST_ID, IDEMPOTENCY_KEY})
-"""Those that say what one request has for itself."""
-_READ = _TOLD_APART | _OF_ONE
-MOST_AT_ONCE = 8
-"""Requests out of one packet. What is answered at once lets nobody else have a turn in between."""
+_KEY_FIELDS = _ELSEWHERE | {b"x-api-key", b"authorization", b"connection", b"proxy-connection"}
+"""Header fields that hot requests, and rights to them, depend on: they are the key by which a head is known. The parser
+goes by the last two. Others may differ in each request: dates, `traceparent`, `X-Forwarded-For`."""
+_OWN_FIELDS = frozenset({b"content-length", REQUEST_ID, IDEMPOTENCY_KEY})
+"""Those that each request has for itself."""
+_READ_FIELDS = _KEY_FIELDS | _OWN_FIELDS
 _OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
 
 logger = structlog.get_logger("ams.http")
 
 
 class Lane:
-    """What the connections of a server share."""
+    """Opens the exchanges of a port: on the lane, or over ASGI."""
 
-    def __init__(self, app: App, fast: FastRoutes, unread: UnreadAnswers) -> None:
+    def __init__(self, app: App, fast: FastRoutes, unread: UnreadAnswers, *, is_traced: bool = False) -> None:
+        """`is_traced`: each request is logged at debug."""
         self.app = app
         self.fast = fast
         self.unread = unread
+        self.is_traced = is_traced
+        self.asgi = self._traced(app)
+        """The application for requests that are not on the lane."""
         self._default_headers: list[Header] | None = None
         self._start = b""
 
+    def open(self, connection: HttpConnection, request: RequestHead) -> Exchange:
+        """Take a request on the lane when its head is known; offer its head to be known otherwise."""
+        if request.method != b"POST":
+            return AsgiExchange(connection, self.asgi, request)
+        head, length, request_id, keys = _split(request)
+        admitted = self.fast.known(head)
+        if admitted is not None and _is_for_lane(connection, request, admitted, length):
+            return LaneExchange(self, connection, request, admitted, head, request_id, keys)
+        is_offered = length and request.keep_alive and not _ELSEWHERE.intersection([name for name, _ in head[1:]])
+        return AsgiExchange(connection, self.asgi, request, {OFFERED: head} if is_offered else None)
+
+    def open_failure(
+        self, connection: HttpConnection, request: RequestHead, error: BaseException, request_id: bytes
+    ) -> AsgiExchange:
+        """Return an exchange that answers an error, which came when something may have been stored."""
+
+        async def fail(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+            REQUEST.set(request_id)
+            await self.app.fail(error, scope, send, request_id)
+
+        return AsgiExchange(connection, self._traced(fail), request)
+
     def start_of_200(self, default_headers: list[Header], keep_alive: bool) -> bytes:
         """Return the head of an answer, to be given the request's id and the length of the body."""
-        if default_headers is not self._default_headers:  # uvicorn makes a new list when the second changes
+        if default_headers is not self._default_headers:  # a new list when the date changes
             self._default_headers = default_headers
-            self._start = head_of_answer(200, default_headers)[:-2].replace(b"%", b"%%") + _OK_FIELDS
+            self._start = answer_head(200, default_headers)[:-2].replace(b"%", b"%%") + _OK_FIELDS
         return self._start if keep_alive else self._start[:-2] + b"connection: close\r\n\r\n"
 
+    def _traced(self, app: Application) -> Application:
+        return Traced(app) if self.is_traced else app
 
-class LaneProtocol(LimitedProtocol):
-    """One client connection with the fast lane. The lane is set on a subclass by `with_lane`."""
 
-    lane: Lane
-    cycle: Any
-    """Of uvicorn, or the request on the lane in its place, as `tasks` and `_running`."""
-    tasks: Any
-    _running: Any
-    _admitted: Admitted | None = None
-    """Of the request whose body arrives, while that is on the lane."""
-    _known_head: Head = ()
-    _request_id = b""
-    """As its client gave it; empty: it gets one when its body is complete."""
-    _keys: list[Header]
-    """Its fields of an idempotency key."""
-    _pieces: list[bytes]
-    _received = 0
-    _arriving: Arriving | None = None
-    """Its body, when that is counted."""
+def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:
+    """Return the key by which a head is known, and what each request has for itself.
 
-    def _begin(self) -> None:
-        """Take the request on the lane when its head is known; offer its head to be known otherwise."""
-        parser = self.parser
-        if parser.get_method() != b"POST":
-            super()._begin()
-            return
-        head, length, request_id, keys = self._head()
-        admitted = self.lane.fast.known(head)
-        if admitted is not None and self._is_for_lane(admitted, length):
-            self._admitted, self._request_id, self._known_head, self._keys = admitted, request_id, head, keys
-            self._pieces, self._received = [], 0
-            return
-        super()._begin()
-        if length and parser.should_keep_alive() and not _ELSEWHERE.intersection([name for name, _ in head[1:]]):
-            cast("Any", self.scope)["state"][OFFERED] = head
-
-    def _is_for_lane(self, admitted: Admitted, length: int) -> bool:
-        """Whether a request with a known head may be taken: nothing waits before it, and its client reads."""
-        if not 0 < length <= admitted.most or length > BIG_BODY or self._heads_begun > MOST_AT_ONCE:
-            return False
-        is_free = self.cycle is None or self.cycle.response_complete
-        return is_free and not self.flow.write_paused and self.parser.get_http_version() == "1.1"
-
-    def _head(self) -> tuple[Head, int, bytes, list[Header]]:
-        """Return what requests with the same rights share, and what each has for itself.
-
-        That is the length of the body (0: not said), the id given, and fields of an idempotency key.
-        """
-        shared: list[Any] = [self.url]
-        keys: list[Header] = []
-        length, request_id = 0, b""
-        for field in self.headers:
-            name = field[0]
-            if name not in _READ:
-                continue
-            if name == b"content-length":
-                length = int(field[1])  # digits, given once: the parser checked that
-            elif name == REQUEST_ID:
-                request_id = request_id or good_id(field[1])
-            elif name == IDEMPOTENCY_KEY:
-                keys.append(field)
-            else:
-                shared.append(field)
-        return tuple(shared), length, request_id, keys
-
-    def _has_begun(self) -> bool:
-        return self._admitted is None
-
-    def _take_body(self, body: bytes) -> None:
-        """Gather the body of a request on the lane."""
-        if self._admitted is None:
-            super()._take_body(body)
-            return
-        self._pieces.append(body)
-        self._received += len(body)
-        if self._received > SMALL:
-            self._count(self._admitted)
-
-    def _count(self, admitted: Admitted) -> None:
-        """Count the body; when there is too little memory, let the way over ASGI see to it."""
-        if self._arriving is None:
-            self._arriving = Arriving(admitted.holders, self._leave)
-        try:
-            self.lane.fast.bodies.grow(self._arriving, self._received)
-        except AmsError:
-            self._leave()
-
-    def _take_message(self) -> None:
-        """Hand a body to the use case."""
-        admitted = self._admitted
-        if admitted is None:
-            super()._take_message()
-            return
-        self._request_id = self._request_id or self.lane.app.new_id()
-        named = REQUEST.set(self._request_id)  # for what is logged; what is waited for, and tasks, take it from here
-        fast, is_counted = self.lane.fast, False
-        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        try:
-            if not fast.is_still(admitted):
-                raise NotOnLane
-            fast.gate.count_request(admitted.caller)
-            is_counted = True
-            fast.gate.count_connection(self, admitted.caller)
-            work = admitted.act(body, idempotency_key(self._keys))
-            waits_for = work.send(None)
-        except StopIteration as done:
-            self._start(admitted).answer(done.value)
-        except Exception:  # it is raised again on the way over ASGI, which words it
-            self._leave(is_counted=is_counted)
-            super()._take_message()
+    That is the length of the body (0: not given), the id given, and fields of an idempotency key.
+    """
+    shared: list[Any] = [request.target]
+    keys: list[Header] = []
+    length, request_id = 0, b""
+    for field in request.headers:
+        name = field[0]
+        if name not in _READ_FIELDS:
+            continue
+        if name == b"content-length":
+            length = int(field[1])  # digits, given once: the parser checked that
+        elif name == REQUEST_ID:
+            request_id = request_id or good_id(field[1])
+        elif name == IDEMPOTENCY_KEY:
+            keys.append(field)
         else:
-            self._start(admitted).wait(work, waits_for, body)
-        finally:
-            REQUEST.reset(named)
-
-    def _start(self, admitted: Admitted) -> "LaneRequest":
-        request = LaneRequest(self, admitted, self._request_id, self._arriving)
-        if self._arriving is not None:
-            self.lane.fast.bodies.keep(self._arriving)
-        self._project = cast("str", admitted.holders[0])
-        self._admitted = self._arriving = None
-        self._pieces = []
-        self.cycle = self._running = request
-        self.tasks.add(request)
-        return request
-
-    def _leave(self, *, is_counted: bool = False) -> None:
-        """Let the request that arrives go on over ASGI, from its beginning."""
-        pieces = self._drop()
-        if self._request_id:
-            self.headers.append((REQUEST_ID, self._request_id))  # the one that was logged already
-        super()._begin()
-        state = cast("Any", self.scope)["state"]
-        state[OFFERED] = self._known_head
-        if is_counted:
-            state[COUNTED] = True
-        for piece in pieces:
-            super()._take_body(piece)
-
-    def _drop(self) -> list[bytes]:
-        """Forget the request that arrives, and return what came of its body."""
-        pieces, self._pieces = self._pieces, []
-        self._admitted = None
-        if self._arriving is not None:
-            self.lane.fast.bodies.release(self._arriving)
-            self._arriving = None
-        return pieces
-
-    def _refuse(self, error: Exception) -> None:
-        """Answer the request that arrives with an error, and close."""
-        super()._refuse(error)
-        if self._admitted is not None:
-            self._drop()
-
-    def shutdown(self) -> None:
-        """Close when the request that arrives is answered."""
-        self._read_held()
-        if self._admitted is not None:
-            self._leave()
-        super().shutdown()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; what it asked to be stored is stored all the same."""
-        if self._admitted is not None:
-            self._drop()
-        super().connection_lost(exc)
+            shared.append(field)
+    return tuple(shared), length, request_id, keys
 
 
-class _NoEvent:
-    """In the place of the event by which uvicorn wakes an application that reads its request."""
-
-    def set(self) -> None:
-        """Do nothing."""
-
-
-_NO_EVENT = _NoEvent()
+def _is_for_lane(connection: HttpConnection, request: RequestHead, admitted: Admitted, length: int) -> bool:
+    """Whether a request with a known head may be taken: nothing waits before it, and its client reads."""
+    if not 0 < length <= admitted.most or length > BIG_BODY or not request.is_alone:
+        return False
+    return connection.is_free and not connection.is_write_paused and request.version == "1.1"
 
 
-class LaneRequest:
-    """A request on the lane whose body is complete; in the place of uvicorn's cycle, and of its task.
+class LaneExchange:
+    """A request on the lane.
 
-    Its work is done at once (`answer`), or waits once for the disk (`wait`, then `_go_on`). What waits for more goes on
-    in a task (`_rest`), which for a pull without messages begins anew over ASGI (`_over_asgi`). An answer that its
-    client does not read at once is sent by a task (`_send_rest`), as are errors (`_fail`). Each ends in `_complete`.
+    Its body is gathered, and handed to the use case when it is complete. The work is done at once (`_answer`), or waits
+    once for the disk (`_wait`, then `_go_on`). Work that waits for more goes on in a task (`_rest`), and an answer that
+    its client does not read at once is sent by a task (`_send_rest`). Errors, and pulls that wait for messages, are
+    handed over to an `AsgiExchange`.
     """
 
     __slots__ = (
         "_admitted",
         "_arriving",
-        "_begun",
+        "_began",
         "_connection",
+        "_head",
         "_id",
+        "_is_body_complete",
+        "_is_counted",
+        "_is_left",
+        "_keys",
+        "_lane",
+        "_pieces",
+        "_received",
+        "_request",
         "_task",
         "_work",
-        "disconnected",
-        "has_input_ended",
+        "has_answer_begun",
+        "is_answered",
         "keep_alive",
-        "message_event",
-        "response_complete",
-        "response_started",
-    )  # fmt: skip
-    more_body = False
+    )
 
     def __init__(
-        self, connection: LaneProtocol, admitted: Admitted, request_id: bytes, arriving: Arriving | None
+        self,
+        lane: Lane,
+        connection: HttpConnection,
+        request: RequestHead,
+        admitted: Admitted,
+        head: Head,
+        request_id: bytes,
+        keys: list[Header],
     ) -> None:
-        self._connection = connection
-        self._admitted = admitted
-        self._id = request_id
-        self._arriving = arriving
-        self._work: Coroutine[Any, Any, bytes] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._begun: Event = {}
-        """The head of an answer that is given as ASGI does."""
-        self.message_event: Any = _NO_EVENT
-        self.disconnected = self.response_started = self.response_complete = self.has_input_ended = False
         self.keep_alive = True
+        self.has_answer_begun = self.is_answered = False
+        self._lane = lane
+        self._connection = connection
+        self._request = request
+        self._admitted = admitted
+        self._head = head
+        self._id = request_id
+        """As its client gave it; empty: it gets one when its body is complete."""
+        self._keys = keys
+        self._pieces: list[bytes] = []
+        self._received = 0
+        self._arriving: Arriving | None = None
+        """Its body, when that is counted."""
+        self._is_body_complete = self._is_counted = self._is_left = False
+        self._work: Coroutine[Any, Any, bytes] | None = None
+        """The use case, while it waits for the disk."""
+        self._task: asyncio.Task[None] | None = None
+        self._began = time.perf_counter() if lane.is_traced else 0.0
 
-    def wait(self, work: Coroutine[Any, Any, bytes], waits_for: Any, body: bytes) -> None:
-        """Go on with the work when what it waits for is there; `body` is what it was made of."""
+    # From the connection
+
+    def begin(self) -> None:
+        """Wait for the body: nothing is done before that is complete."""
+
+    def take_body(self, body: bytes) -> None:
+        """Gather the body, and count it; when there is too little memory, the way over ASGI sees to it."""
+        self._pieces.append(body)
+        self._received += len(body)
+        if self._received <= SMALL:
+            return
+        if self._arriving is None:
+            self._arriving = Arriving(self._admitted.holders, self._leave_lane)
+        try:
+            self._lane.fast.bodies.grow(self._arriving, self._received)
+        except AmsError:
+            self._leave_lane()
+
+    def end_body(self) -> None:
+        """Hand the body to the use case."""
+        self._is_body_complete = True
+        self._id = self._id or self._lane.app.new_id()
+        fast, admitted = self._lane.fast, self._admitted
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        named = REQUEST.set(self._id)  # for log lines; futures and tasks take it from here
+        try:
+            if not fast.is_still(admitted):
+                raise NotOnLane
+            fast.gate.count_request(admitted.caller)
+            self._is_counted = True
+            fast.gate.count_connection(self._connection, admitted.caller)
+            work = admitted.act(body, idempotency_key(self._keys))
+            waits_for = work.send(None)
+        except StopIteration as done:
+            self._begin_work()
+            self._answer(done.value)
+        except Exception:  # it is raised again on the way over ASGI, which words it
+            self._leave_lane()
+        else:
+            self._begin_work()
+            self._wait(work, waits_for, body)
+        finally:
+            REQUEST.reset(named)
+
+    def end_input(self) -> None:
+        """Go on: the client may still read."""
+
+    def leave(self) -> None:
+        """Take note that the client has left; the work goes on, as it stores something."""
+        self._is_left = True
+        if not self._is_body_complete:
+            self._release_body()
+
+    def prepare_stop(self) -> None:
+        """Close the connection after the answer."""
+        self.keep_alive = False
+        if not self._is_body_complete:
+            self._leave_lane()
+
+    def cancel(self) -> None:
+        """Answer that the service is stopping, unless the answer has begun."""
+        work, self._work = self._work, None
+        if self._task is not None:
+            self._task.cancel()
+        elif work is not None:
+            work.close()
+            self._fail(asyncio.CancelledError())
+
+    # Work
+
+    def _begin_work(self) -> None:
+        self._connection.port.exchanges.add(self)
+        self._connection.note_project(cast("str", self._admitted.holders[0]))
+        if self._arriving is not None:
+            self._lane.fast.bodies.keep(self._arriving)
+        self._pieces = []
+
+    def _wait(self, work: Coroutine[Any, Any, bytes], waits_for: Any, body: bytes) -> None:
+        """Go on with the work when its future is done; `body` was its input."""
         if not self._admitted.waits_once or not getattr(waits_for, "_asyncio_future_blocking", False):
-            self._begin_task(self._rest(work, waits_for, self._scope(), body))
+            self._begin_task(self._rest(work, waits_for, body))
             return
         self._work = work
         waits_for._asyncio_future_blocking = False  # as a task does
@@ -295,11 +275,11 @@ class LaneRequest:
 
     def _go_on(self, waited_for: Any) -> None:
         if self._work is not None:
-            rounds = self._connection.rounds
-            if rounds.free > 0:
-                rounds.free -= 1
-            elif rounds.is_over(self._connection.loop):
-                rounds.put(self._admitted.holders[0], partial(self._go_on_now, waited_for))
+            scheduler = self._connection.port.scheduler
+            if scheduler.free > 0:
+                scheduler.free -= 1
+            elif scheduler.must_wait(self._connection.loop):
+                scheduler.put(self._admitted.holders[0], partial(self._go_on_now, waited_for))
                 return
         self._go_on_now(waited_for)
 
@@ -312,156 +292,117 @@ class LaneRequest:
         try:
             waits_for = work.send(None)
         except StopIteration as done:
-            self.answer(done.value)
+            self._answer(done.value)
         except (Exception, asyncio.CancelledError) as error:
-            self._begin_task(self._fail(error))
+            self._fail(error)
         else:
-            self._begin_task(self._rest(work, waits_for))
+            self._begin_task(self._rest(work, waits_for, b""))
 
-    async def _rest(
-        self, work: Coroutine[Any, Any, bytes], waits_for: Any, scope: dict[str, Any] | None = None, body: bytes = b""
-    ) -> None:
-        """Go on in a task with work that was run up to a wait; a pull has the `scope` and the `body` of its request."""
+    async def _rest(self, work: Coroutine[Any, Any, bytes], waits_for: Any, body: bytes) -> None:
+        """Go on in a task with work that was run up to a wait; a pull may need its `body` to begin anew."""
         try:
             answer = await _resumed(work, waits_for)
         except (NotOnLane, OwnedElsewhere):
-            assert scope is not None
-            await self._over_asgi(scope, body)
+            self._pieces = [body]
+            self._leave_lane()
         except (Exception, asyncio.CancelledError) as error:
-            await self._fail(error)
+            self._fail(error)
         else:
-            self.answer(answer)
-
-    def _scope(self) -> dict[str, Any]:
-        """Return what ASGI says of the request, while its head is the last one that the connection has read."""
-        connection = self._connection
-        query = httptools.parse_url(connection.url).query or b""
-        return {
-            "type": "http",
-            "method": "POST",
-            "path": self._admitted.path,
-            "query_string": query,
-            "headers": [*connection.headers, (REQUEST_ID, self._id)],
-            "client": connection.client,
-            "state": {COUNTED: True},
-        }
-
-    async def _over_asgi(self, scope: dict[str, Any], body: bytes) -> None:
-        """Begin anew, over ASGI, with a pull that waited for the disk, found nothing, and waits for a message now."""
-        coming: list[Event] = [{"type": "http.request", "body": body, "more_body": False}]
-        self.message_event = left = asyncio.Event()
-
-        async def receive() -> Event:
-            if coming:
-                return coming.pop()
-            while not (self.disconnected or self.has_input_ended):
-                await left.wait()
-            return {"type": "http.disconnect"}
-
-        try:
-            await self._connection.lane.app(scope, receive, self._send)
-        except asyncio.CancelledError:  # its answer was not read until the service stopped
-            self._connection.transport.close()
-            raise
-        finally:
-            self._complete()
+            self._answer(answer)
 
     def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._connection.loop.create_task(work)
-        self._task.add_done_callback(self._task_ended)
+        self._task.add_done_callback(self._end_task)
 
-    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+    def _end_task(self, task: "asyncio.Task[None]") -> None:
         """Give up a request whose task ended without an answer: by a defect, or cancelled before its first step."""
         defect = None if task.cancelled() else task.exception()
         if defect is not None:
             path = shown_path(self._admitted.path)
             logger.error("request.failed", method="POST", path=path, error=type(defect).__name__, exc_info=defect)
-        if task is self._task and not self.response_complete:
-            self._connection.transport.close()
-            self._complete()
+        if task is self._task and not self.is_answered and self in self._connection.port.exchanges:
+            self.keep_alive = False
+            self._end_answer()
 
-    def cancel(self, msg: Any = None) -> None:
-        """End a request that a stop does not wait for any longer."""
-        if self._task is not None:
-            self._task.cancel(msg)
-            return
-        work, self._work = self._work, None
-        if work is not None:
-            work.close()
-            self._begin_task(self._fail(asyncio.CancelledError()))
+    # Answers
 
-    def answer(self, body: bytes) -> None:
+    def _answer(self, body: bytes) -> None:
         """Answer 200."""
-        connection, size = self._connection, len(body)
-        lane = connection.lane
+        connection, lane, size = self._connection, self._lane, len(body)
         lane.app.answered[2] += 1
-        if self.disconnected:
+        if lane.is_traced:
+            log_request("POST", self._admitted.path, 200, self._began)
+        if self._is_left:
             self._end()
             return
-        start = lane.start_of_200(connection.server_state.default_headers, self.keep_alive) % (self._id, size)
-        self.response_started = True
-        if size <= SMALL:
-            connection.transport.write(start + body)
-        elif connection.write_first(start, body) < size or connection.flow.write_paused:
-            self._begin_task(self._send_rest(body))
+        head = lane.start_of_200(connection.port.default_headers, self.keep_alive) % (self._id, size)
+        self.has_answer_begun = True
+        at = connection.write_first(head, body)
+        if at < size or (size > SMALL and connection.is_write_paused):
+            self._begin_task(self._send_rest(body, at))
             return
-        self._complete()
+        self._end_answer()
 
-    async def _send_rest(self, body: bytes) -> None:
-        connection = self._connection
+    async def _send_rest(self, body: bytes, at: int) -> None:
         project = cast("str", self._admitted.holders[0])
         try:
-            with connection.lane.unread.held(project, len(body)):
-                await connection.write_rest(body, self)
+            with self._lane.unread.held(project, len(body)):
+                await self._connection.write_rest(body, at)
         except asyncio.CancelledError:  # it was not read until the service stopped
-            connection.transport.close()
+            self.keep_alive = False
             raise
         finally:
-            self._complete()
+            self._end_answer()
 
-    async def _fail(self, error: BaseException) -> None:
-        scope = {"method": "POST", "path": self._admitted.path, "client": self._connection.client}
-        REQUEST.set(self._id)
-        try:
-            await self._connection.lane.app.fail(error, scope, self._send, self._id)
-        finally:
-            self._complete()
-
-    async def _send(self, event: Event) -> None:
-        """Take an ASGI event: the head of an answer, or all of its body."""
-        if event["type"] == "http.response.start":
-            self._begun = event
-            return
-        if self.disconnected:
-            return
-        connection, body = self._connection, event["body"]
-        fields = [*connection.server_state.default_headers, *self._begun["headers"]]
-        if not self.keep_alive:
-            fields.append((b"connection", b"close"))
-        self.response_started = True
-        first = connection.write_first(head_of_answer(self._begun["status"], fields), body)
-        if first < len(body) or connection.flow.write_paused:
-            await connection.write_rest(body, self)
-
-    def _complete(self) -> None:
-        connection = self._connection
-        self.response_complete = True
-        if not self.keep_alive and not self.disconnected:
-            connection.transport.close()
+    def _end_answer(self) -> None:
+        self.is_answered = True
         self._end()
-        if not self.disconnected:
-            connection.on_response_complete()
+        if not self._is_left:
+            self._connection.end_answer(self)
 
     def _end(self) -> None:
-        self.response_complete = True
-        connection = self._connection
-        connection.tasks.discard(self)
+        self._release_body()
+        self._connection.port.end_exchange(self)
+
+    # Ways off the lane
+
+    def _leave_lane(self) -> None:
+        """Let the request begin anew over ASGI."""
+        if self._is_left:
+            self._end()
+            return
+        request = self._request
+        if self._id:
+            request = request._replace(headers=[*request.headers, (REQUEST_ID, self._id)])  # it was logged already
+        state: dict[str, Any] = {COUNTED: True} if self._is_counted else {}
+        if self._task is None:
+            state[OFFERED] = self._head
+        successor = AsgiExchange(self._connection, self._lane.asgi, request, state)
+        pieces, self._pieces = self._pieces, []
+        self._hand_over(successor)
+        for piece in pieces:
+            successor.take_body(piece)
+        if self._is_body_complete:
+            successor.end_body()
+
+    def _fail(self, error: BaseException) -> None:
+        """Answer an error; it is logged and counted also when the client has left."""
+        failure = self._lane.open_failure(self._connection, self._request, error, self._id)
+        if self._is_left:
+            failure.leave()
+            failure.begin()
+            self._end()
+        else:
+            self._hand_over(failure)
+
+    def _hand_over(self, successor: AsgiExchange) -> None:
+        self._connection.hand_over(successor, self.keep_alive)
+        self._end()
+
+    def _release_body(self) -> None:
         if self._arriving is not None:
-            connection.lane.fast.bodies.release(self._arriving)
+            self._lane.fast.bodies.release(self._arriving)
             self._arriving = None
-        # The connection knows its last request. Left in a circle, both and the buffers of TLS would stay until garbage
-        # is looked for, which is once in a thousand connections.
-        del self._connection
 
 
 @types.coroutine
@@ -477,8 +418,3 @@ def _resumed(work: Coroutine[Any, Any, bytes], waits_for: Any) -> Generator[Any,
                 waits_for = work.send(given)
     except StopIteration as done:
         return cast("bytes", done.value)
-
-
-def with_lane(lane: Lane | None) -> type[LimitedProtocol]:
-    """Return the class of connections with this lane; without one, of those that have none."""
-    return LimitedProtocol if lane is None else type(LaneProtocol.__name__, (LaneProtocol,), {"lane": lane})

@@ -17,10 +17,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
-from ams.http.server import listen, small_server, until_started, url_of
+from ams.http.operations import small_server
 from ams.migrate.comparing import Kind, Read, different, read_of
 from ams.migrate.haproxy_log import request_of
 from ams.migrate.side import AT_ONCE, MOST_BYTES, Side, TooLarge
+from ams.web.server import listen, url_of
 
 WAITING = 100
 """Requests that may wait; of copies, those that come then are passed over."""
@@ -274,11 +275,9 @@ async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterato
         finally:
             stopping.cancel()
 
-    serving = small_server(take, "shadow")
-    task = asyncio.ensure_future(serving.serve([sock]))
+    server = small_server(take, "shadow")
+    server.start(sock)
     try:
-        await until_started(serving, task)
         yield url_of("http", sock), taken()
     finally:
-        serving.should_exit = True
-        await task
+        await server.stop()

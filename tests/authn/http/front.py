@@ -1,6 +1,5 @@
 """A server of TLS that asks for certificates, with an application that says who asked."""
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -13,14 +12,14 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.http.protocol import Front
+from ams.authn.http.front import Front
 from ams.authn.http.proxies import Relaying
 from ams.authn.http.tls import AskingContext
 from ams.authn.values import PEER, Peer, Presented
 from ams.http.asgi import JSON, Application, Receive, Send, answer
-from ams.http.server import listen, until_started
 from ams.storage.audit.logins import FailedLogins
 from ams.web.listener import Listener, ListenerLimits
+from ams.web.server import listen
 from tests.support.certificates import Pair
 from tests.support.loop_thread import on_loop_thread
 
@@ -140,9 +139,7 @@ def served(
 @contextlib.asynccontextmanager
 async def _serving(front: Front, app: Application) -> AsyncIterator[tuple[Listener, int]]:
     with contextlib.closing(listen("127.0.0.1", 0, "port")) as sock:
-        main = front.server(app)
-        task = asyncio.create_task(main.serve([sock]))
-        await until_started(main, task)
-        yield main.listener, sock.getsockname()[1]
-        main.should_exit = True
-        await task
+        server = front.server(app)
+        server.start(sock)
+        yield server.listener, sock.getsockname()[1]
+        await server.stop()

@@ -18,10 +18,11 @@ from ams.client import AsyncClient
 from ams.core.clock import SystemClock
 from ams.core.observing import metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
-from ams.http.server import Operations, answering_operations, listen, url_of
+from ams.http.operations import Operations, answering_operations
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
+from ams.web.server import listen, url_of
 
 DRAIN_SECONDS = 10.0
 """For deliveries in flight, at a stop (push contract 15, P8)."""
@@ -54,7 +55,7 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
     figures = PushFigures(condition, supervisor)
     guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
     async with contextlib.AsyncExitStack() as stack:
-        operations = await stack.enter_async_context(_operations(settings, figures, supervisor))
+        operations = await stack.enter_async_context(_operations(settings, figures))
         client = await stack.enter_async_context(
             AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
         )
@@ -78,11 +79,11 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
 
 
 @contextlib.asynccontextmanager
-async def _operations(settings: PushSettings, figures: PushFigures, supervisor: Supervisor) -> AsyncIterator[str]:
+async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
     """Answer on the operations port until the block ends; gives its URL."""
     with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
         operations = Operations(figures.why_not_ready, metrics_of(figures))
-        async with answering_operations(sock, operations, supervisor) as listener:
+        async with answering_operations(sock, operations) as listener:
             figures.listeners.append(listener)
             yield url_of("http", sock)
 

@@ -18,7 +18,7 @@ from ams.core.names import SubscriptionId
 from ams.core.quotas import STREAMS, WAITING_PULLS
 from ams.core.settings import Settings
 from ams.http.app import App
-from ams.http.auditing import SERVICE, Auditor, Traced, is_change
+from ams.http.auditing import SERVICE, Auditor, is_change
 from ams.http.console import Console
 from ams.http.fast import FastRoutes, Gate
 from ams.http.lane import Lane
@@ -130,10 +130,8 @@ class Service:
     streams: QuotaSlots
     """Of Google's clients."""
     api: App
-    app: App | Traced
-    """The API as it is served."""
-    lane: Lane | None
-    """How hot requests are answered past `app`; None where `app` has to see every request."""
+    lane: Lane
+    """Opens the exchanges of the API's port."""
     pubsub_calls: Counter[str] = field(default_factory=Counter)
     """Calls of Google's clients that ended, by code."""
 
@@ -240,13 +238,11 @@ def assemble(
     pages = Console(logins_of_console).routes() if settings.console else []
     api = App(gate, bodies, unread, fast, table, auditor, nodes.forwarder, pages)
     watched = Watched(working, log, engines.clock, by_name=settings.metrics_labels)
-    is_traced = settings.log_level == "debug"
-    app = Traced(api) if is_traced else api
-    lane = None if is_traced else Lane(api, fast, unread)
+    lane = Lane(api, fast, unread, is_traced=settings.log_level == "debug")
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, cases,
         gate, bodies, auditor, counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched,
-        stored, streams, api, app, lane,
+        stored, streams, api, lane,
     )  # fmt: skip
 
 

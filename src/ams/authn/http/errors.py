@@ -5,7 +5,6 @@ from typing import NamedTuple
 import msgspec
 
 from ams.core import errors
-from ams.http.errors import Refusal as Unasked
 from ams.http.errors import Status
 
 STATUS: dict[type[errors.AmsError], Status] = {
@@ -65,12 +64,6 @@ def refusal(error: Exception) -> Refusal:
         return _refusal(INTERNAL, "Internal Error: the service failed")
     status = next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
     return _refusal(status, _message(status, error), *_retry_after(error))
-
-
-def unasked(error: Exception) -> Unasked:
-    """Turn an exception into its envelope where the connection answers, not the application."""
-    refused = refusal(error)
-    return Unasked(refused.code, refused.body)
 
 
 def _message(status: Status, error: errors.AmsError) -> str:

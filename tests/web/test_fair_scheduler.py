@@ -1,4 +1,4 @@
-"""Rounds: nobody waits for more than a share of a neighbour's requests, and nothing is lost or done twice."""
+"""Fair scheduler: nobody waits for more than a share of a neighbour's requests, and nothing is lost or done twice."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,22 +10,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.http.protocol import PORTION
-from ams.http.rounds import AT_ONCE_SECONDS, BETWEEN, FEW, MOST_BYTES, SECONDS, SHARE, Rounds
+from ams.web.connection import PORTION_BYTES
+from ams.web.fair_scheduler import (
+    BUSY_TURN_SECONDS,
+    FREE_REQUESTS,
+    MAX_HELD_BYTES,
+    QUIET_TURN_SECONDS,
+    REQUESTS_PER_LOOK,
+    SHARE_SECONDS,
+    FairScheduler,
+)
 from tests.support.line import LineServer
-from tests.support.rounds import AllWaits
+from tests.support.schedulers import AllWaits
 
-COST = SHARE / 10
+COST = SHARE_SECONDS / 10
 """Of a request, in seconds of the clock here."""
 
 
 class Turns:
-    """Rounds in a loop of which a test makes the turns, by a clock that only work moves."""
+    """A scheduler in a loop whose turns a test makes, by a clock that only work moves."""
 
     def __init__(self, busy: str = "") -> None:
         """Begin, with so many requests of a project that the next ones wait."""
         self.now = 0.0
-        self.rounds = Rounds(lambda: self.now)
+        self.scheduler = FairScheduler(lambda: self.now)
         self.done: list[Any] = []
         self.failed = 0
         self._due: list[Callable[[], object]] = []
@@ -45,10 +53,10 @@ class Turns:
             if work is not None:
                 work()
 
-        if self.rounds.free > 0:
-            self.rounds.free -= 1
-        elif self.rounds.is_over(self):  # type: ignore[arg-type]  # what is used of a loop
-            self.rounds.put(project, do)
+        if self.scheduler.free > 0:
+            self.scheduler.free -= 1
+        elif self.scheduler.must_wait(self):  # type: ignore[arg-type]  # what is used of a loop
+            self.scheduler.put(project, do)
             return False
         do()
         return True
@@ -75,18 +83,22 @@ class Turns:
 
 def test_few_requests_are_done_as_they_come_and_call_for_nothing() -> None:
     turns = Turns()
-    assert all(turns.come("A") for _ in range(FEW))
+    assert all(turns.come("A") for _ in range(FREE_REQUESTS))
     assert turns.turn() is False
 
 
 def test_what_comes_when_a_turn_has_taken_long_waits_for_the_next_ones() -> None:
     turns = Turns("A")
     at_once = len(turns.done)
-    assert AT_ONCE_SECONDS / COST <= at_once <= AT_ONCE_SECONDS / COST + FEW + 2 * BETWEEN
+    assert QUIET_TURN_SECONDS / COST <= at_once <= QUIET_TURN_SECONDS / COST + FREE_REQUESTS + 2 * REQUESTS_PER_LOOK
 
     assert not any(turns.come("A") for _ in range(100))
     turns.turn()
-    assert SECONDS / COST <= len(turns.done) - at_once <= SECONDS / COST + SECONDS / SHARE
+    assert (
+        BUSY_TURN_SECONDS / COST
+        <= len(turns.done) - at_once
+        <= BUSY_TURN_SECONDS / COST + BUSY_TURN_SECONDS / SHARE_SECONDS
+    )
     turns.finish()
     assert len(turns.done) == at_once + 101
     assert turns.come("A")
@@ -100,13 +112,13 @@ def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() ->
     turns.come("B", "late")
     turns.turn()
 
-    assert ("B", "late") in turns.done[before : before + round(SHARE / COST) + 2]
+    assert ("B", "late") in turns.done[before : before + round(SHARE_SECONDS / COST) + 2]
 
 
 def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
     turns = Turns("A")
     for number in range(1000):
-        turns.rounds.put("stranger", partial(turns.spend, "stranger", COST), number)
+        turns.scheduler.put("stranger", partial(turns.spend, "stranger", COST), number)
     for number in range(100):
         turns.come("A", number)
     before = len(turns.done)
@@ -119,7 +131,7 @@ def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
 def test_one_of_each_name_is_done_in_a_row() -> None:
     turns = Turns("A")
     for name in "XXXY":
-        turns.rounds.put("stranger", partial(turns.spend, name, COST), name)
+        turns.scheduler.put("stranger", partial(turns.spend, name, COST), name)
     turns.finish()
 
     assert [project for project, _ in turns.done[-4:]] == ["X", "Y", "X", "X"]
@@ -128,7 +140,7 @@ def test_one_of_each_name_is_done_in_a_row() -> None:
 def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> None:
     turns = Turns("dear")
     for _ in range(10):
-        turns.come("dear", cost=3 * SECONDS)
+        turns.come("dear", cost=3 * BUSY_TURN_SECONDS)
         for _ in range(10):
             turns.come("cheap")
     begun = len(turns.done)
@@ -138,7 +150,10 @@ def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> Non
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ABCD"), st.floats(0, 2 * SECONDS), st.booleans(), st.booleans()), max_size=200)
+    st.lists(
+        st.tuples(st.sampled_from("ABCD"), st.floats(0, 2 * BUSY_TURN_SECONDS), st.booleans(), st.booleans()),
+        max_size=200,
+    )
 )
 def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tuple[str, float, bool, bool]]) -> None:
     turns = Turns()
@@ -181,12 +196,12 @@ class Lines(LineServer):
 
     def __init__(self) -> None:
         asked.clear()
-        self.rounds = AllWaits()
-        super().__init__(application, self.rounds)
+        self.scheduler = AllWaits()
+        super().__init__(application, self.scheduler)
 
     def late(self) -> None:
         """Let each look at the clock find that a share is over."""
-        self.rounds._clock = iter(range(10**6)).__next__
+        self.scheduler._clock = iter(range(10**6)).__next__
 
 
 @pytest.fixture
@@ -201,7 +216,7 @@ def get(project: str, name: str = "T", *, method: str = "GET", fields: str = "")
 async def settled(lines: Lines) -> None:
     for _ in range(50):
         await asyncio.sleep(0)
-    assert not lines.state.tasks
+    assert not lines.port.exchanges
 
 
 async def test_the_first_request_of_a_connection_waits_for_its_own_project_only(lines: Lines) -> None:
@@ -241,7 +256,7 @@ async def test_strangers_take_no_turn_of_the_project_they_name(lines: Lines, fir
         each.connection_lost(None)
 
 
-@pytest.mark.parametrize("ending", ["shutdown", "eof_received"])
+@pytest.mark.parametrize("ending", ["prepare_stop", "eof_received"])
 async def test_what_came_before_a_stop_or_the_end_of_a_client_is_answered(lines: Lines, ending: str) -> None:
     line, connection = lines.connect()
     connection.data_received(get("A"))
@@ -257,9 +272,9 @@ async def test_what_came_before_a_stop_or_the_end_of_a_client_is_answered(lines:
 async def test_a_client_that_leaves_while_it_waits_is_forgotten(lines: Lines) -> None:
     _, connection = lines.connect()
     connection.data_received(get("A"))
-    assert lines.rounds._held_bytes == len(get("A"))
+    assert lines.scheduler._held_bytes == len(get("A"))
     connection.connection_lost(None)
-    assert lines.rounds._held_bytes == 0
+    assert lines.scheduler._held_bytes == 0
     await settled(lines)
 
     assert asked == []
@@ -267,14 +282,14 @@ async def test_a_client_that_leaves_while_it_waits_is_forgotten(lines: Lines) ->
 
 async def test_no_more_is_read_of_a_client_that_waits_than_a_portion(lines: Lines) -> None:
     line, connection = lines.connect()
-    said = get("A")[:-2] + b"Content-Length: %d\r\n\r\n" % (2 * PORTION)
+    said = get("A")[:-2] + b"Content-Length: %d\r\n\r\n" % (2 * PORTION_BYTES)
     connection.data_received(said)
-    connection.data_received(b" " * PORTION)
+    connection.data_received(b" " * PORTION_BYTES)
     assert line.is_paused
     for _ in range(5):
         await asyncio.sleep(0)
-    assert lines.rounds._held_bytes == 0
-    connection.data_received(b" " * PORTION)
+    assert lines.scheduler._held_bytes == 0
+    connection.data_received(b" " * PORTION_BYTES)
     await settled(lines)
 
     assert not line.is_paused
@@ -284,11 +299,11 @@ async def test_no_more_is_read_of_a_client_that_waits_than_a_portion(lines: Line
 async def test_what_there_is_no_memory_to_hold_is_read_at_once_and_in_order(lines: Lines) -> None:
     line, connection = lines.connect()
     connection.data_received(get("A", "first"))
-    others = MOST_BYTES - len(get("A", "first"))
-    assert lines.rounds.hold(others)
-    assert not lines.rounds.hold(1)
+    others = MAX_HELD_BYTES - len(get("A", "first"))
+    assert lines.scheduler.hold_bytes(others)
+    assert not lines.scheduler.hold_bytes(1)
     connection.data_received(get("A", "second"))
-    lines.rounds.let_go(others)
+    lines.scheduler.release_bytes(others)
     await settled(lines)
 
     assert asked == ["/v1/projects/A/topics/first", "/v1/projects/A/topics/second"]
@@ -298,8 +313,8 @@ async def test_what_there_is_no_memory_to_hold_is_read_at_once_and_in_order(line
 async def test_a_client_that_waits_for_its_turn_is_not_out_of_time(lines: Lines) -> None:
     line, connection = lines.connect()
     connection.data_received(get("A"))
-    connection._give_up()
-    connection.timeout_keep_alive_handler()
+    connection._end_arrival()
+    connection._close_idle()
     assert not line.is_closed
     await settled(lines)
 

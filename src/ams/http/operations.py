@@ -1,0 +1,68 @@
+"""The operations port: health checks of balancers and operators, and metrics for Prometheus, on the loopback."""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from ams.http.asgi import Application, Receive, Send, answer
+from ams.http.errors import refusal
+from ams.web.asgi_exchange import AsgiExchange
+from ams.web.connection import Port
+from ams.web.listener import Listener, ListenerLimits
+from ams.web.server import HttpServer
+
+MAX_CONNECTIONS = 128
+"""Of a port for operators. One address has half of them at most."""
+_MAX_HEADER_BYTES = 16 * 2**10
+_SECONDS = 10.0
+_TEXT = "text/plain; charset=utf-8"
+
+
+class Operations:
+    """A tiny ASGI application: /healthz, /readyz, /metrics."""
+
+    def __init__(self, why_not_ready: Callable[[], str | None], metrics: CollectorRegistry) -> None:
+        self._why_not_ready = why_not_ready
+        self._metrics = metrics
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        status, kind, body = self._answer(scope["path"])
+        await answer(send, status, body, [(b"content-type", kind.encode())])
+
+    def _answer(self, path: str) -> tuple[int, str, bytes]:
+        if path == "/healthz":
+            return 200, _TEXT, b"ok\n"
+        if path == "/readyz":
+            reason = self._why_not_ready()
+            return (200, _TEXT, b"ok\n") if reason is None else (503, _TEXT, f"{reason}\n".encode())
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics)
+        return 404, _TEXT, b"404: try /healthz, /readyz or /metrics\n"
+
+
+def small_server(app: Application, name: str) -> HttpServer:
+    """Return a server for few clients that ask little; `name` is that of its port in logs and metrics."""
+    port = Port(
+        lambda connection, request: AsgiExchange(connection, app, request),
+        refusal,
+        max_header_bytes=_MAX_HEADER_BYTES,
+        head_seconds=_SECONDS,
+        body_seconds=_SECONDS,
+    )
+    return HttpServer(name, port, ListenerLimits(connections=MAX_CONNECTIONS))
+
+
+@contextlib.asynccontextmanager
+async def answering_operations(sock: socket.socket, operations: Operations) -> AsyncIterator[Listener]:
+    """Answer on the operations port until the block ends."""
+    server = small_server(operations, "operations")
+    server.start(sock)
+    try:
+        yield server.listener
+    finally:
+        await server.stop()

@@ -1,0 +1,48 @@
+"""Answers as bytes: status lines, heads, and the answer after which a connection is closed."""
+
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+Header = tuple[bytes, bytes]
+
+_STATUS_LINES = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
+_JSON: Header = (b"content-type", b"application/json; charset=utf-8")
+CLOSE: Header = (b"connection", b"close")
+
+
+class Refusal(Protocol):
+    """An error as it goes out; its body is JSON."""
+
+    @property
+    def code(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def body(self) -> bytes:
+        """The envelope of the error."""
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Header fields beside type and length."""
+
+
+def answer_head(status: int, fields: Iterable[Header]) -> bytes:
+    """Write the head of an answer, with the empty line behind it."""
+    parts = [status_line(status)]
+    for name, value in fields:
+        parts += (name, b": ", value, b"\r\n")
+    parts.append(b"\r\n")
+    return b"".join(parts)
+
+
+def status_line(status: int) -> bytes:
+    """Write the first line of an answer; a status without a name has none."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+def closing_answer(refusal: Refusal) -> bytes:
+    """Write an answer after which the connection is closed."""
+    body = refusal.body
+    fields = [_JSON, (b"content-length", b"%d" % len(body)), CLOSE, *refusal.headers]
+    return answer_head(refusal.code, fields) + body

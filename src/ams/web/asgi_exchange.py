@@ -1,0 +1,287 @@
+"""ASGI exchange: answers one request by an ASGI application, in a task of its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+import structlog
+
+from ams.core.errors import BadRequest
+from ams.web.answers import CLOSE, Header, answer_head
+from ams.web.connection import PORTION_BYTES, HttpConnection
+from ams.web.request_reader import RequestHead
+
+CONNECTION = "ams.connection"
+"""Member of the state of an ASGI scope: the connection of the request."""
+MAX_UNREAD_BODY_BYTES = 64 * 1024
+"""Of a body that the application has not taken; then nothing more is received."""
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_WITHOUT_BODY = (204, 304)
+
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+
+logger = structlog.get_logger("ams.web")
+
+
+class AsgiExchange:
+    """One request, answered over ASGI.
+
+    The head of an answer waits for the first part of its body, so that both are one write. A body is written in
+    portions, each when the client has read the one before.
+    """
+
+    def __init__(
+        self,
+        connection: HttpConnection,
+        app: Application,
+        request: RequestHead,
+        state: Mapping[str, Any] | None = None,
+        extensions: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`state` and `extensions` are added to the state and the scope that the application is given.
+
+        Raises:
+            BadRequest: The target of the request has no path.
+        """
+        self.keep_alive = request.keep_alive
+        self.has_answer_begun = self.is_answered = False
+        self.scope = _scope(connection, request)
+        self.scope["state"] |= state or {}
+        self.scope.update(extensions or {})
+        self._connection = connection
+        self._app = app
+        self._request = request
+        self._expects_continue = request.expects_continue
+        self._task: asyncio.Task[None] | None = None
+        self._is_left = False
+        """Whether the client reads nothing more."""
+        self._has_input_ended = False
+        """Whether it sends nothing more."""
+        self._changed = asyncio.Event()
+        self._body = bytearray()
+        self._is_body_complete = self._is_body_taken = False
+        self._start: Event | None = None
+        """The head of the answer, until there is a body."""
+        self._status = 0
+        self._is_chunked = False
+        self._body_left: int | None = None
+        """Bytes to come of the answer's body, if it said how many."""
+
+    # From the connection
+
+    def begin(self) -> None:
+        """Begin a task for the application."""
+        port = self._connection.port
+        port.scheduler.count_task()
+        port.exchanges.add(self)
+        work: Any = self._app(self.scope, self.receive, self.send)
+        self._task = self._connection.loop.create_task(work)
+        self._task.add_done_callback(self._end_task)
+
+    def take_body(self, body: bytes) -> None:
+        """Keep a part of the body for the application; of an answered request it is dropped."""
+        if self.is_answered:
+            return
+        self._body += body
+        if len(self._body) > MAX_UNREAD_BODY_BYTES:
+            self._connection.pause_reading()
+        self._changed.set()
+
+    def end_body(self) -> None:
+        """Take note that the body is complete."""
+        self._is_body_complete = True
+        self._changed.set()
+
+    def end_input(self) -> None:
+        """Take note that the client sends nothing more."""
+        self._has_input_ended = True
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Take note that the client has left."""
+        self._is_left = True
+        self._changed.set()
+
+    def prepare_stop(self) -> None:
+        """Close the connection after the answer."""
+        self.keep_alive = False
+
+    def cancel(self) -> None:
+        """Cancel the task."""
+        if self._task is not None:
+            self._task.cancel()
+
+    # From the application
+
+    async def receive(self) -> Event:
+        """Return an ASGI event; after the body, that the client left if it sends nothing more."""
+        connection = self._connection
+        if self._expects_continue and not connection.transport.is_closing():
+            self._expects_continue = False
+            connection.transport.write(_CONTINUE)
+        if not (self._is_left or self.is_answered or self._has_input_ended):
+            connection.resume_reading()
+            await self._changed.wait()
+            self._changed.clear()
+        if self._has_input_ended and self._is_body_taken and not self._is_left:
+            self._is_left = True
+            connection.close()
+        if self._is_left or self.is_answered:
+            return {"type": "http.disconnect"}
+        body, self._body = bytes(self._body), bytearray()
+        self._is_body_taken = self._is_body_complete
+        return {"type": "http.request", "body": body, "more_body": not self._is_body_complete}
+
+    async def send(self, event: Event) -> None:
+        """Take an ASGI event. Returns when little of the answer is left to be read.
+
+        Raises:
+            RuntimeError: The application breaks the rules of ASGI, or the length it gave.
+        """
+        if event["type"] == "http.response.start":
+            if self._start is not None or self.has_answer_begun:
+                raise RuntimeError("an answer has one head")
+            self._start, self._status = event, event["status"]
+            return
+        if self.is_answered or not (self._start or self.has_answer_begun):
+            raise RuntimeError("a body belongs between the head of an answer and its end")
+        body, is_last = event.get("body", b""), not event.get("more_body", False)
+        if not await self._drain():
+            return
+        if not self.has_answer_begun:
+            body, at = self._write_head(body, is_last), PORTION_BYTES
+        else:
+            at = 0
+        for start in range(at, len(body), PORTION_BYTES):
+            if not await self._drain():
+                return
+            self._write_body(body[start : start + PORTION_BYTES])
+        if is_last:
+            await self._end_answer()
+
+    def _write_head(self, body: bytes, is_last: bool) -> bytes:
+        """Write the head and the first portion of the body; return the body, which is empty after HEAD."""
+        assert self._start is not None
+        fields = [*self._connection.port.default_headers, *self._start["headers"]]
+        self._start = None
+        fields += self._frame(fields, len(body) if is_last else None)
+        head = answer_head(self._status, fields)
+        if head.count(b"\n") != len(fields) + 2:
+            raise RuntimeError("a header field has a line break")
+        if self._request.method == b"HEAD":
+            body, self._body_left, self._is_chunked = b"", None, False
+        self.has_answer_begun = True
+        self._expects_continue = False
+        first = body[:PORTION_BYTES]
+        if self._is_chunked:
+            self._connection.transport.write(head + _chunk(first))
+        else:
+            self._count(len(first))
+            self._connection.transport.write(head + first)
+        return body
+
+    def _frame(self, fields: list[Header], size: int | None) -> list[Header]:
+        """Return the fields that say where the answer ends, and whether the connection does."""
+        added: list[Header] = []
+        names = dict(fields)
+        if b"content-length" in names:
+            self._body_left = int(names[b"content-length"])
+        elif self._status in _WITHOUT_BODY:
+            self._body_left = 0
+        elif size is not None:
+            self._body_left = size
+            added.append((b"content-length", b"%d" % size))
+        elif self._request.version == "1.1":
+            self._is_chunked = True
+            added.append((b"transfer-encoding", b"chunked"))
+        else:
+            self.keep_alive = False  # the answer ends with the connection
+        if self._request.is_chunked and not self._is_body_complete:
+            self.keep_alive = False
+            self._connection.leave_body()  # the rest of it would cost work
+        if b"close" in names.get(b"connection", b"").lower():
+            self.keep_alive = False
+        elif not self.keep_alive:
+            added.append(CLOSE)
+        return added
+
+    def _write_body(self, portion: bytes) -> None:
+        if self._request.method == b"HEAD":
+            return
+        if self._is_chunked:
+            self._connection.transport.write(_chunk(portion))
+        else:
+            self._count(len(portion))
+            self._connection.transport.write(portion)
+
+    def _count(self, size: int) -> None:
+        if self._body_left is not None:
+            self._body_left -= size
+            if self._body_left < 0:
+                raise RuntimeError("an answer is longer than its content-length")
+
+    async def _drain(self) -> bool:
+        """Return when the client has read most of what was written: whether it reads on."""
+        await self._connection.drain()
+        return not self._is_left
+
+    async def _end_answer(self) -> None:
+        connection = self._connection
+        if self._is_chunked:
+            connection.transport.write(b"0\r\n\r\n")
+        elif self._body_left:
+            raise RuntimeError("an answer is shorter than its content-length")
+        if not await self._drain():
+            return
+        self.is_answered = True
+        self._changed.set()
+        if self._status < 400 and self._request.method != b"OPTIONS":  # which is answered to everybody
+            connection.note_project_of(self.scope["raw_path"])
+        connection.end_answer(self)
+
+    def _end_task(self, task: "asyncio.Task[None]") -> None:
+        """Give the request up if its task ended without an answer: by a defect, or cancelled before its first step."""
+        connection = self._connection
+        defect = None if task.cancelled() else task.exception()
+        if defect is not None:
+            logger.error("request.failed", error=type(defect).__name__, exc_info=defect)
+        if not (self.is_answered or self._is_left):
+            if self.has_answer_begun or task.cancelled():
+                connection.close()
+            else:
+                connection.answer_defect(defect if isinstance(defect, Exception) else RuntimeError("no answer"))
+            connection.end_answer(self)
+        connection.port.end_exchange(self)
+
+
+def _chunk(data: bytes) -> bytes:
+    """Write a chunk; an empty one would end the body."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
+def _scope(connection: HttpConnection, request: RequestHead) -> dict[str, Any]:
+    try:
+        url = httptools.parse_url(request.target)
+        path = url.path.decode("ascii")
+    except (httptools.HttpParserError, UnicodeDecodeError, AttributeError):  # not a URL, or without a path
+        raise BadRequest("Invalid HTTP request") from None
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": request.version,
+        "server": connection.server,
+        "client": connection.client,
+        "scheme": "https" if connection.is_secure else "http",
+        "root_path": "",
+        "method": request.method.decode("ascii"),
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": url.path,
+        "query_string": url.query or b"",
+        "headers": request.headers,
+        "state": {CONNECTION: connection},
+    }

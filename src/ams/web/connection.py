@@ -1,0 +1,573 @@
+"""HTTP connection: one client's requests and their answers, in order, within limits.
+
+Bytes go to a `RequestReader`. Each request it finds becomes an `Exchange`, which answers it: over ASGI, or by a handler
+of hot requests. Requests that arrive before the answers to those before them wait. A request that is refused before it
+reaches an exchange is answered here, and ends the connection. How many connections there may be is the listener's.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ams.core.errors import AmsError, BadRequest, Overloaded
+from ams.web.answers import Header, Refusal, closing_answer
+from ams.web.fair_scheduler import FairScheduler
+from ams.web.request_reader import RequestHead, RequestReader
+
+GOODBYE_SECONDS = 0.5
+"""How long a peer has to close its side at a stop."""
+LINGER_SECONDS = 2.0
+"""How long a client whose request was refused may go on sending it."""
+PORTION_BYTES = 64 * 1024
+"""Of an answer, written at once; about what a connection holds that its client has not read."""
+PLAIN_PORTION_BYTES = 4 * PORTION_BYTES
+"""The same without TLS: such a transport tells at once when the client does not read."""
+_JOINED_BYTES = 16 * 1024
+"""Bodies up to this size are copied behind their heads, for one write."""
+MAX_PIPELINED = 100
+"""Requests of a connection that wait for the answers before."""
+_PROJECT = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
+
+
+class Exchange(Protocol):
+    """One request and its answer."""
+
+    keep_alive: bool
+    """Whether the connection stays open after the answer; its head says so otherwise."""
+    has_answer_begun: bool
+    is_answered: bool
+
+    def begin(self) -> None:
+        """Begin to work on the request: every request before it is answered."""
+
+    def take_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+
+    def end_body(self) -> None:
+        """Take note that the body is complete."""
+
+    def end_input(self) -> None:
+        """Take note that the client sends nothing more; it may still read."""
+
+    def leave(self) -> None:
+        """Take note that the client reads nothing more: the connection is lost, or ends with another answer."""
+
+    def prepare_stop(self) -> None:
+        """Close the connection after the answer, as the server stops."""
+
+    def cancel(self) -> None:
+        """End the work: a stop waits no longer."""
+
+
+@dataclass(slots=True)
+class Port:
+    """Whatever the connections of one port share.
+
+    Attributes:
+        open_exchange: Makes the exchange of a request. An `AmsError` refuses the request and closes the connection.
+        refusal: Words an error that a connection answers itself.
+        max_header_bytes: Of a request line and its header fields.
+        head_seconds: For a head, from its first byte on; for a new connection, from accept.
+        body_seconds: For a body.
+        idle_seconds: From an answer to the next request.
+        connections: Those that are open.
+        exchanges: Those whose work has begun and not ended, also after their connections are lost.
+        default_headers: Of every answer; a new list whenever they change.
+    """
+
+    open_exchange: Callable[["HttpConnection", RequestHead], Exchange]
+    refusal: Callable[[Exception], Refusal]
+    max_header_bytes: int = 64 * 1024
+    head_seconds: float = 30.0
+    body_seconds: float = 30.0
+    idle_seconds: float = 5.0
+    scheduler: FairScheduler = field(default_factory=FairScheduler)
+    connections: set["HttpConnection"] = field(default_factory=set)
+    exchanges: set[Exchange] = field(default_factory=set)
+    default_headers: list[Header] = field(default_factory=list)
+    when_empty: Callable[[], None] = lambda: None
+    """Called when no connection is open and no exchange at work any more."""
+
+    def end_exchange(self, exchange: Exchange) -> None:
+        """Count an exchange no more."""
+        self.exchanges.discard(exchange)
+        self._look_whether_empty()
+
+    def end_connection(self, connection: "HttpConnection") -> None:
+        """Count a connection no more."""
+        self.connections.discard(connection)
+        self._look_whether_empty()
+
+    def _look_whether_empty(self) -> None:
+        if not self.connections and not self.exchanges:
+            self.when_empty()
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection. Every method runs on the event loop."""
+
+    slot: Any = None
+    """Its place among the connections of a project, which is given back when the connection is lost."""
+    is_lost = False
+    """Whether nothing more is counted for it: a request may be let in after its client has left."""
+
+    def __init__(self, port: Port, when_lost: Callable[[], None]) -> None:
+        self.port = port
+        self.loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport = None  # type: ignore[assignment]  # until `connection_made`
+        self.client: tuple[str, int] | None = None
+        self.server: tuple[str, int] | None = None
+        self.is_secure = False
+        self.is_write_paused = False
+        """Whether the client has not read so much that nothing more should be written."""
+        self._when_lost = when_lost
+        self._reader = RequestReader(self, port.max_header_bytes)
+        self._arriving: Exchange | None = None
+        """Whose body is not complete."""
+        self._current: Exchange | None = None
+        """Being answered."""
+        self._waiting: deque[Exchange] = deque()
+        """Behind that."""
+        self._last_answer: Refusal | None = None
+        """The answer that ends the connection, once the requests before are answered."""
+        self._project = ""
+        """To which a request of this connection was last let in."""
+        self._held: list[bytes] | None = None
+        """Packets that wait for their turn, not looked at yet."""
+        self._held_bytes = 0
+        self._has_rest = False
+        """Whether the first of them is the rest of a packet that would have taken long."""
+        self._is_read_paused = False
+        self._drained: asyncio.Future[None] | None = None
+        self._arrival_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
+        self._unread_timer: asyncio.TimerHandle | None = None
+
+    # From the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
+        """Take the connection, and give its first request its time."""
+        self.transport = transport
+        self.server, self.client = _address(transport, "sockname"), _address(transport, "peername")
+        self.is_secure = bool(transport.get_extra_info("sslcontext"))
+        transport.set_write_buffer_limits(high=PORTION_BYTES)
+        self.port.connections.add(self)
+        self._start_arrival_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection; whatever its requests store is stored all the same."""
+        self._when_lost()
+        self.is_lost = True
+        if self.slot is not None:
+            self.slot.give_back()
+        self._drop_held()
+        for timer in (self._arrival_timer, self._idle_timer, self._unread_timer):
+            if timer is not None:
+                timer.cancel()
+        self._reader.forget()
+        exchanges = [self._current, *self._waiting]
+        self._current = self._arriving = None
+        self._waiting.clear()
+        for exchange in exchanges:
+            if exchange is not None:
+                exchange.leave()
+        self._wake_writers()
+        self.port.end_connection(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a packet, or hold it until it is its project's turn."""
+        if self._reader.is_stopped:
+            return
+        scheduler = self.port.scheduler
+        if scheduler.free > 0 and self._held is None:
+            scheduler.free -= 1
+        elif (self._held or scheduler.must_wait(self.loop)) and scheduler.hold_bytes(len(data)):
+            self._hold(data)
+            return
+        elif self._has_rest:
+            self._refuse_slow()
+            return
+        else:
+            self._read_held()
+        self._read(data)
+
+    def eof_received(self) -> bool:
+        """Answer what was asked, and close then: the client sends nothing more, and may still read.
+
+        Returns whether the connection stays open for that. A request that waits for a message, or streams, ends: a
+        client that is gone looks the same. With TLS the connection is closed at once: the event loop knows no half.
+        """
+        self._read_held()
+        if self.is_secure or self._reader.is_in_request or self._reader.is_stopped or self._current is None:
+            return False
+        exchanges = [self._current, *self._waiting]
+        for exchange in exchanges:
+            exchange.end_input()
+        exchanges[-1].keep_alive = False
+        return True
+
+    def pause_writing(self) -> None:
+        """Give the client time to read a portion of its answer, or drop it: what it does not read takes memory."""
+        self.is_write_paused = True
+        self._unread_timer = self.loop.call_later(self.port.head_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Write on: the client reads."""
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+        self._wake_writers()
+
+    # From the reader
+
+    def begin_request(self, head: RequestHead) -> None:
+        """Hand a request over, or put it behind those that are not answered."""
+        if self.transport.is_closing():
+            raise BadRequest("The connection is closed")
+        if len(self._waiting) >= MAX_PIPELINED:
+            raise Overloaded("Too many requests before the answers to those before")
+        self._stop_arrival_timer()
+        exchange = self._arriving = self.port.open_exchange(self, head)
+        if self._current is None:
+            self._current = exchange
+            exchange.begin()
+        else:
+            self.pause_reading()
+            self._waiting.append(exchange)
+
+    def take_body(self, body: bytes) -> None:
+        """Pass on a part of a body."""
+        if self._arriving is not None:
+            self._arriving.take_body(body)
+
+    def end_request(self, *, is_last: bool) -> None:
+        """Pass on the end of a body; after the last request the connection is closed, and its answer says so."""
+        exchange, self._arriving = self._arriving, None
+        self._stop_arrival_timer()
+        if exchange is None:
+            return
+        if is_last:
+            exchange.keep_alive = False
+        exchange.end_body()
+        if is_last and exchange.is_answered:
+            self.close()
+
+    # For exchanges
+
+    @property
+    def is_free(self) -> bool:
+        """Whether every request is answered that was taken."""
+        return self._current is None and not self._waiting
+
+    @property
+    def awaits_body(self) -> bool:
+        """Whether the request that is being answered has not arrived completely."""
+        return self._arriving is not None and self._arriving is self._current
+
+    def note_project(self, project: str) -> None:
+        """Take note that a request was let in to a project: from now on packets take that project's turns."""
+        self._project = project
+
+    def note_project_of(self, path: bytes) -> None:
+        """Take note of the project in the path of a request that was let in."""
+        found = _PROJECT.match(path)
+        if found:
+            self._project = found[1].decode("latin-1")
+
+    def hand_over(self, successor: Exchange, keep_alive: bool) -> None:
+        """Let another exchange go on with the current request."""
+        if self._arriving is self._current:
+            self._arriving = successor
+        self._current = successor
+        successor.keep_alive = successor.keep_alive and keep_alive
+        successor.begin()
+
+    def end_answer(self, exchange: Exchange) -> None:
+        """Be ready for the next request when one is answered, or close."""
+        if exchange is not self._current:  # the connection was lost
+            return
+        self._current = None
+        if not exchange.keep_alive:
+            self.close()
+        if self.transport.is_closing():
+            self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
+        elif self._reader.is_stopped and self._last_answer is None:
+            self._linger(self.port.head_seconds)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self.resume_reading()
+        if self._waiting:
+            self._current = self._waiting.popleft()
+            self._current.begin()
+            return
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.port.idle_seconds, self._close_idle)
+        if self._last_answer is not None:
+            self._write_last_answer(self._last_answer)
+
+    def leave_body(self) -> None:
+        """Read no more: the answer is made without the rest of the body, and says that the connection closes."""
+        self._reader.stop()
+        self._stop_arrival_timer()
+        self._drop_held()
+
+    def write_first(self, head: bytes, body: bytes) -> int:
+        """Write the head of an answer and the first portion of its body; return how many bytes of the body.
+
+        Portions make TLS tell that a client does not read: it takes any amount at once.
+        """
+        if len(body) <= _JOINED_BYTES:
+            self.transport.write(head + body)
+            return len(body)
+        portion = self._portion_bytes
+        self.transport.write(head)
+        self.transport.write(body if len(body) <= portion else body[:portion])
+        return portion
+
+    async def write_rest(self, body: bytes, at: int) -> None:
+        """Write a body from an offset on, each portion when the client has read the one before.
+
+        Returns when little is left to be read, or when the connection is lost.
+        """
+        portion = self._portion_bytes
+        for start in range(at, len(body), portion):
+            await self.drain()
+            if self.is_lost:
+                return
+            self.transport.write(body[start : start + portion])
+        await self.drain()
+
+    async def drain(self) -> None:
+        """Return when something may be written, or when the connection is lost."""
+        while self.is_write_paused:
+            if self._drained is None:
+                self._drained = self.loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def answer_defect(self, error: Exception) -> None:
+        """Answer a request that has no answer, for want of an application that works, and close."""
+        self._reader.stop()
+        if not self.transport.is_closing():
+            self.transport.write(closing_answer(self.port.refusal(error)))
+            self.close()
+
+    def close(self) -> None:
+        """Close when the client has read what is left, or drop that when it does not; nothing if that was done."""
+        self._reader.stop()
+        if self.transport.is_closing():
+            return
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.port.head_seconds, self.transport.abort)
+
+    def pause_reading(self) -> None:
+        """Receive nothing, until `resume_reading`."""
+        if not self._is_read_paused:
+            self._is_read_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Receive again."""
+        if self._is_read_paused:
+            self._is_read_paused = False
+            self.transport.resume_reading()
+
+    # For the server
+
+    def prepare_stop(self) -> None:
+        """Close when everything is answered that has arrived; a peer that does not say goodbye is not waited for."""
+        self._read_held()
+        if self._current is None:
+            self.close()
+        else:
+            (self._waiting[-1] if self._waiting else self._current).prepare_stop()
+        self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
+
+    # Packets and turns
+
+    def _hold(self, data: bytes) -> None:
+        if self._held is None:
+            self._held = []
+            client, project = self._find_turn(data)
+            self.port.scheduler.put(client, self._read_held, project)
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > PORTION_BYTES:
+            self.pause_reading()
+
+    def _hold_rest(self, rest: bytes) -> None:
+        """Hold the rest of a packet until this connection's next turn; nothing more is received before it."""
+        scheduler = self.port.scheduler
+        if not scheduler.hold_bytes(len(rest)):
+            self._refuse_slow()
+            return
+        scheduler.must_wait(self.loop)  # so that there is a next turn
+        self._hold(rest)
+        self._has_rest = True
+        self.pause_reading()
+
+    def _refuse_slow(self) -> None:
+        """Refuse a request that takes long to read, as too much of others waits already."""
+        self._drop_held()
+        self._refuse(Overloaded("Too many large requests at once"))
+
+    def _read_held(self) -> None:
+        """Read what waits for its turn, if that is not done yet and the connection not lost."""
+        if self._held is None:
+            return
+        if self._has_rest or self._held_bytes > PORTION_BYTES:
+            self.resume_reading()
+        held = iter(self._drop_held())
+        try:
+            for data in held:
+                self._read(data)
+                if self._has_rest:
+                    break
+        except Exception:
+            self.transport.abort()  # as for a packet that is read as it comes
+            raise
+        for data in held:  # behind the rest of that before
+            if self._held is None or not self.port.scheduler.hold_bytes(len(data)):
+                self._refuse_slow()
+                return
+            self._hold(data)
+
+    def _drop_held(self) -> Sequence[bytes]:
+        """Return what waits for its turn; it does so no more."""
+        held, size = self._held or (), self._held_bytes
+        self._held, self._held_bytes, self._has_rest = None, 0, False
+        self.port.scheduler.release_bytes(size)
+        return held
+
+    def _find_turn(self, data: bytes) -> tuple[Hashable, Hashable]:
+        """Return the holder of the turn that a packet takes, and the name under which it waits for that turn.
+
+        The holder is the project in the path, if this connection was let in to it before. Anybody can write a path, so
+        all others take turns of the client's address. It decides nothing else: the parser has not seen the packet.
+        """
+        found = _PROJECT.match(self._reader.target if self._reader.is_in_request else data)
+        project = found[1].decode("latin-1") if found else None
+        if project is not None and project == self._project:
+            return project, None
+        return self.client and (self.client[0],), project
+
+    def _read(self, data: bytes) -> None:
+        reader = self._reader
+        was_in_request = reader.is_in_request
+        try:
+            rest = reader.feed(data)
+        except AmsError as error:
+            self._refuse(error)
+            return
+        if reader.is_stopped:
+            return
+        if rest:
+            self._hold_rest(rest)
+        if self._arrival_timer is not None:
+            return
+        if reader.is_in_request:
+            self._start_arrival_timer(self.port.head_seconds if reader.is_in_head else self.port.body_seconds)
+        elif not (was_in_request or reader.packet_heads) and self.is_free:  # an empty line, which begins no request
+            self._start_arrival_timer()
+
+    # Timers and ends
+
+    def _start_arrival_timer(self, seconds: float | None = None) -> None:
+        self._arrival_timer = self.loop.call_later(
+            self.port.head_seconds if seconds is None else seconds, self._end_arrival
+        )
+
+    def _stop_arrival_timer(self) -> None:
+        if self._arrival_timer is not None:
+            self._arrival_timer.cancel()
+            self._arrival_timer = None
+
+    def _end_arrival(self) -> None:
+        """End a connection whose request is not complete in time; one that is answered already is only closed."""
+        self._arrival_timer = None
+        if self.transport.is_closing():
+            return
+        if self._is_read_paused or self._held:  # by us, while a request before is answered, or others have their turn
+            self._start_arrival_timer()
+        elif self._reader.is_in_request:
+            self._refuse(BadRequest("Request took too long to arrive"))
+        else:
+            self.close()
+
+    def _close_idle(self) -> None:
+        """Close a connection on which nothing has come since the last answer; wait on when that is not long ago."""
+        self._idle_timer = None
+        if self._reader.is_in_request or self._held or not self.is_free:  # its answer begins the wait again
+            return
+        left = self._idle_since + self.port.idle_seconds - self.loop.time()
+        if left > 0:
+            self._idle_timer = self.loop.call_later(left, self._close_idle)
+        else:
+            self.close()
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer the request that arrives with an error and close, after the answers to those before it."""
+        if self._last_answer is not None or self.transport.is_closing():
+            return
+        self._reader.stop()
+        self._stop_arrival_timer()
+        self._last_answer = self.port.refusal(error)
+        arriving, self._arriving = self._arriving, None
+        if arriving is None:
+            if self.is_free:
+                self._write_last_answer(self._last_answer)
+        elif arriving is not self._current and not arriving.is_answered:
+            self._waiting.pop()  # it waited for those before; its body will not come
+        elif arriving.has_answer_begun:
+            self.close()
+        else:
+            self._current = None
+            arriving.leave()
+            self._write_last_answer(self._last_answer)
+
+    def _write_last_answer(self, last: Refusal) -> None:
+        self.transport.write(closing_answer(last))
+        if self._reader.is_in_request:
+            self._linger(LINGER_SECONDS)
+        else:
+            self.close()
+
+    def _linger(self, seconds: float) -> None:
+        """Close; first let the client send what it still has.
+
+        That is read and dropped: closed with it unread, TCP would take the answers back. TLS drops it by itself.
+        """
+        self._reader.stop()
+        if not self.transport.can_write_eof():
+            self.close()
+            return
+        self.transport.write_eof()
+        self.resume_reading()
+        self.loop.call_later(seconds, self.close)
+
+    def _abort_if_closing(self) -> None:
+        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _wake_writers(self) -> None:
+        self.is_write_paused = False
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    @property
+    def _portion_bytes(self) -> int:
+        return PORTION_BYTES if self.is_secure else PLAIN_PORTION_BYTES
+
+
+def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
+    """Return the host and port of one end of a connection."""
+    found: Any = transport.get_extra_info(name)
+    return (found[0], found[1]) if found else None

@@ -1,0 +1,120 @@
+"""HTTP server: one port, from the first connection to an orderly stop."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+import sys
+from email.utils import formatdate
+
+from ams.core.errors import Overloaded, Unusable
+from ams.web.answers import closing_answer
+from ams.web.connection import GOODBYE_SECONDS, PORTION_BYTES, HttpConnection, Port
+from ams.web.listener import Listener, ListenerLimits
+
+BACKLOG = 4096
+"""Connections the system holds for us while we are busy."""
+STOP_SECONDS = 8
+"""How long requests in flight are given at a stop; the whole stop stays under ten seconds."""
+DATE_SECONDS = 1.0
+_NOT_SENT_LOWAT = 25
+"""The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
+
+
+class HttpServer:
+    """Serves the connections of one port, from `start` to `stop`. Used from one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        port: Port,
+        limits: ListenerLimits,
+        *,
+        context: ssl.SSLContext | None = None,
+        connection: type[HttpConnection] = HttpConnection,
+    ) -> None:
+        """`name` is that of the port in logs and metrics; `connection` makes its connections."""
+        self.port = port
+        refusal = closing_answer(port.refusal(Overloaded("Too many connections")))
+        self.listener = Listener(name, limits, context=context, refusal=refusal)
+        self._connection = connection
+        self._date_timer: asyncio.TimerHandle | None = None
+        self._is_empty = asyncio.Event()
+        port.when_empty = self._is_empty.set
+
+    def start(self, sock: socket.socket) -> None:
+        """Accept connections of a listening socket, which stays the caller's."""
+        self._write_date()
+        self.listener.start(sock, lambda when_lost: self._connection(self.port, when_lost))
+
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Accept no more, answer what has arrived, and close.
+
+        Requests that take longer than `seconds` are cancelled, and answer so.
+        """
+        self.listener.close()
+        await self.listener.wait_closed()
+        for connection in list(self.port.connections):
+            connection.prepare_stop()
+        if not await self._is_emptied(seconds):
+            for exchange in list(self.port.exchanges):
+                exchange.cancel()
+            await self._is_emptied(GOODBYE_SECONDS)
+        for connection in list(self.port.connections):
+            connection.transport.abort()
+        if self._date_timer is not None:
+            self._date_timer.cancel()
+
+    async def _is_emptied(self, seconds: float) -> bool:
+        """Return whether every connection is closed, and every request done, within some seconds."""
+        self._is_empty.clear()
+        if not (self.port.connections or self.port.exchanges):
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_empty.wait()
+        return self._is_empty.is_set()
+
+    def _write_date(self) -> None:
+        self.port.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._date_timer = asyncio.get_running_loop().call_later(DATE_SECONDS, self._write_date)
+
+
+def listen(host: str, port: int, what: str) -> socket.socket:
+    """Return a listening socket; `what` names the setting of its port.
+
+    Raises:
+        Unusable: It cannot listen there, with one line and the way out.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        _limit_unsent_bytes(sock)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Unusable(f"{what} {port} on {host} is in use; stop what uses it or choose another port") from error
+        raise Unusable(f"cannot listen on {host} port {port} ({what}): {error}") from error
+    return sock
+
+
+def _limit_unsent_bytes(sock: socket.socket) -> None:
+    """Let the system hold little that is not sent: it takes megabytes, and reports late that a client reads.
+
+    Connections inherit this from the socket that listens.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a system that only looks like it
+            sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION_BYTES)
+
+
+def url_of(scheme: str, sock: socket.socket) -> str:
+    """Return the URL of a listening socket; a self-made certificate names localhost."""
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{'localhost' if shown in ('127.0.0.1', '[::1]') and scheme == 'https' else shown}:{port}"

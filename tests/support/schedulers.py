@@ -1,0 +1,33 @@
+"""Fair schedulers that do not go by the time, so that tests do not either."""
+
+import asyncio
+
+from ams.web.fair_scheduler import FairScheduler
+
+
+def at_once() -> FairScheduler:
+    """Return one for which no iteration of the event loop is ever over, so that nothing waits."""
+    return FairScheduler(lambda: 0.0)
+
+
+class AllWaits(FairScheduler):
+    """One with which everything waits for its turn."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+
+    @property
+    def free(self) -> int:
+        """Nothing is done at once."""
+        return 0
+
+    @free.setter
+    def free(self, _: int) -> None:
+        pass
+
+    def must_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Let this wait too."""
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._go_on, loop)
+        return True

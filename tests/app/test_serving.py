@@ -22,6 +22,8 @@ from ams.authn.settings import AuthnSettings
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http import operations
+from ams.service.delivering import Deliverer
+from ams.service.push.runner import PushRunner
 from ams.storage import data_check
 from tests.app.client import Client
 from tests.support.served import served
@@ -68,6 +70,27 @@ async def make_topic(run: Running, token: str) -> None:
         await client.post("/projects/P", json={})
         await client.put("/projects/P/topics/T")
         await client.post("/projects/P/topics/T:publish", json={"messages": [{"data": "aGk="}]})
+
+
+async def test_deliveries_end_before_pulls_stop_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers wait in pulls too: told not to, they would ask without pause until they end."""
+    ended: list[str] = []
+    close, stop_waiting = PushRunner.close, Deliverer.stop_waiting
+
+    async def closing(runner: PushRunner) -> None:
+        await close(runner)
+        ended.append("deliveries")
+
+    def stopping(deliverer: Deliverer) -> None:
+        ended.append("waits")
+        stop_waiting(deliverer)
+
+    monkeypatch.setattr(PushRunner, "close", closing)
+    monkeypatch.setattr(Deliverer, "stop_waiting", stopping)
+    async with running_service(tmp_path / "data", push_enabled=True, push_worker_token="w" * 64):
+        assert ended == []
+
+    assert ended[:2] == ["deliveries", "waits"]
 
 
 async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready(

@@ -1,8 +1,10 @@
 """Which requests take the lane, what it keeps of them, and how they wait; test_two_ways.py: it answers as over ASGI."""
 
 import asyncio
+import gc
 import json
 import re
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,23 @@ async def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Pa
         assert way.on_lane == 2
         assert not line.is_closed
         protocol.connection_lost(None)
+
+
+async def test_a_connection_that_ended_leaves_nothing_for_the_collector(way: Way) -> None:
+    """Over TLS each holds a quarter of a megabyte of buffers."""
+    await statuses(way, *[PUBLISHED] * 3)
+    gc.disable()
+    try:
+        line, protocol = way.connect()
+        ended = weakref.ref(protocol)
+        protocol.data_received(way.with_tokens(PUBLISHED))
+        await wait_until_async(lambda: line.written.startswith(b"HTTP/1.1 200"))
+        protocol.connection_lost(None)
+        line.protocol = protocol = None  # type: ignore[assignment]
+        await wait_until_async(lambda: ended() is None)
+    finally:
+        gc.enable()
+    assert way.on_lane == 3
 
 
 async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_else(

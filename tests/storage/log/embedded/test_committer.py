@@ -12,12 +12,12 @@ from ams.storage.log.embedded import check
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.record import Kind, decode_header
 from ams.storage.log.embedded.recovery import recover
-from ams.storage.log.embedded.segment import CLASSES, Writer
+from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Writer, seed_of
 from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.topic import Tail, TopicState
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
 
 
@@ -139,6 +139,24 @@ def test_a_defect_fails_its_group_and_not_the_committer():
 
     assert [work for outcome in told.outcomes for work in outcome.failed] == [broken]
     assert groups == [[good]]
+
+
+async def test_commits_are_numbered_without_repetition_over_restarts(engine: Embedded):
+    for _ in range(3):
+        async with engine.opened() as log:
+            topic = await new_topic(log)
+            await log.append(topic, texts("a"))
+            await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(5)))
+
+    (path,) = engine.disk.paths(".log")
+    content, position, commits = engine.disk.content(path), HEAD_BYTES, []
+    while position < len(content):
+        header = decode_header(content, seed_of(1), position)
+        assert header is not None
+        commits.append(header.commit)
+        position += header.size
+    assert len(commits) >= 9
+    assert commits == sorted(set(commits))
 
 
 def test_small_appends_go_before_large_ones_and_wait_for_one_of_them_at_most():

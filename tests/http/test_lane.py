@@ -249,6 +249,18 @@ async def test_a_pull_that_waits_ends_when_its_client_leaves(warm_way: Way) -> N
 
 
 @pytest.mark.usefixtures("far_positions")
+async def test_a_pull_whose_client_ends_its_side_while_the_database_is_asked_does_not_wait(warm_way: Way) -> None:
+    line, protocol = warm_way.connect()
+    protocol.data_received(warm_way.with_tokens(PULL_LATER))
+    assert protocol.eof_received()
+    await wait_until_async(lambda: not warm_way.port.exchanges)
+
+    assert line.written == b""
+    assert line.is_closed
+    protocol.connection_lost(None)
+
+
+@pytest.mark.usefixtures("far_positions")
 async def test_requests_behind_a_pull_that_waits_are_answered_after_it(warm_way: Way) -> None:
     answers, _ = await warm_way.told([PULL_LATER + PUBLISHED + said(PULL, NOW)])
 

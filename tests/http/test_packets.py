@@ -10,7 +10,7 @@ import pytest
 
 from ams.web.fair_scheduler import FairScheduler
 from ams.web.request_reader import MAX_TRAILER_BYTES
-from tests.support.line import LineServer
+from tests.support.line import LineServer, awaits_body
 from tests.support.packets import chunked, cuts, in_a_row, sized, table
 from tests.support.schedulers import AllWaits, at_once
 from tests.support.waiting import wait_until_async
@@ -74,7 +74,7 @@ async def settled(lines: LineServer, connection: Any) -> None:
             return
         await asyncio.sleep(0)
     # A request whose rest does not come waits for it.
-    assert connection.awaits_body
+    assert awaits_body(connection)
 
 
 @pytest.mark.parametrize("name", ALONE)

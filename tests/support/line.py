@@ -64,6 +64,11 @@ class Line(asyncio.Transport):
         return self.unread
 
 
+def awaits_body(connection: HttpConnection) -> bool:
+    """Whether the request that is being answered has not arrived completely."""
+    return connection._arriving is not None and connection._arriving is connection._current
+
+
 class LineServer:
     """A port of an ASGI application, all connections of which are lines."""
 

@@ -20,7 +20,7 @@ from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Exchange, HttpConnection, Port
 from ams.web.request_reader import RequestHead
 from tests.support import shape
-from tests.support.line import Line
+from tests.support.line import Line, awaits_body
 from tests.support.schedulers import at_once
 from tests.support.waiting import wait_until_async
 
@@ -136,7 +136,7 @@ class Way:
 
     async def settled(self, protocol: Any) -> None:
         """Wait until nothing is under way on this connection but what its client has not sent yet."""
-        await wait_until_async(lambda: protocol._held is None and (not self.port.exchanges or protocol.awaits_body))
+        await wait_until_async(lambda: protocol._held is None and (not self.port.exchanges or awaits_body(protocol)))
         await asyncio.sleep(0)
 
     def counted(self) -> tuple[Any, ...]:

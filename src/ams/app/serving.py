@@ -223,13 +223,15 @@ async def _served(
     finally:
         if watch:
             watch.cancel()
-        if made.push.runner:  # before others have what it delivers, and before its waiting pulls are ended
-            await made.push.runner.close()
-        await made.working.hand_over()
-        made.deliverer.stop_waiting()
-        made.cases.live.stop()
-        made.cases.schemas.stop()
-        await server.stop()
+        try:
+            if made.push.runner:  # before others have what it delivers, and before its waiting pulls are ended
+                await made.push.runner.close()
+            await made.working.hand_over()
+        finally:
+            made.deliverer.stop_waiting()
+            made.cases.live.stop()
+            made.cases.schemas.stop()
+            await server.stop()
 
 
 @contextlib.asynccontextmanager

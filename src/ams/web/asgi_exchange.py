@@ -105,6 +105,7 @@ class AsgiExchange:
     def leave(self) -> None:
         """Take note that the client has left."""
         self._is_left = True
+        self._expects_continue = False
         self._changed.set()
 
     def prepare_stop(self) -> None:
@@ -171,8 +172,9 @@ class AsgiExchange:
         self._start = None
         fields += self._frame(fields, len(body) if is_last else None)
         head = answer_head(self._status, fields)
-        if head.count(b"\n") != len(fields) + 2:
-            raise RuntimeError("a header field has a line break")
+        lines = len(fields) + 2
+        if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+            raise RuntimeError("a header field has a byte that may not be in one")
         if self._request.method == b"HEAD":
             body, self._body_left, self._is_chunked = b"", None, False
         self.has_answer_begun = True
@@ -189,10 +191,10 @@ class AsgiExchange:
         """Return the fields that say where the answer ends, and whether the connection does."""
         added: list[Header] = []
         names = dict(fields)
-        if b"content-length" in names:
-            self._body_left = int(names[b"content-length"])
-        elif self._status in _WITHOUT_BODY:
+        if self._status in _WITHOUT_BODY:
             self._body_left = 0
+        elif b"content-length" in names:
+            self._body_left = int(names[b"content-length"])
         elif size is not None:
             self._body_left = size
             added.append((b"content-length", b"%d" % size))
@@ -201,12 +203,12 @@ class AsgiExchange:
             added.append((b"transfer-encoding", b"chunked"))
         else:
             self.keep_alive = False  # the answer ends with the connection
-        if self._request.is_chunked and not self._is_body_complete:
-            self.keep_alive = False
+        leaves_body = size is not None and self._request.is_chunked and not self._is_body_complete
+        if leaves_body:
             self._connection.leave_body()  # the rest of it would cost work
         if b"close" in names.get(b"connection", b"").lower():
             self.keep_alive = False
-        elif not self.keep_alive:
+        elif leaves_body or not self.keep_alive:
             added.append(CLOSE)
         return added
 

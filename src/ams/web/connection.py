@@ -141,11 +141,14 @@ class HttpConnection(asyncio.Protocol):
         self._has_rest = False
         """Whether the first of them is the rest of a packet that would have taken long."""
         self._is_read_paused = False
+        self._has_input_ended = False
+        """Whether the client sends nothing more, and may still read."""
         self._drained: asyncio.Future[None] | None = None
         self._arrival_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._end_timers: list[asyncio.TimerHandle] = []
 
     # From the transport
 
@@ -165,7 +168,7 @@ class HttpConnection(asyncio.Protocol):
         if self.slot is not None:
             self.slot.give_back()
         self._drop_held()
-        for timer in (self._arrival_timer, self._idle_timer, self._unread_timer):
+        for timer in (self._arrival_timer, self._idle_timer, self._unread_timer, *self._end_timers):
             if timer is not None:
                 timer.cancel()
         self._reader.forget()
@@ -191,8 +194,9 @@ class HttpConnection(asyncio.Protocol):
         elif self._has_rest:
             self._refuse_slow()
             return
-        else:
-            self._read_held()
+        elif not self._read_held():
+            self._hold_behind_rest(data)
+            return
         self._read(data)
 
     def eof_received(self) -> bool:
@@ -203,7 +207,9 @@ class HttpConnection(asyncio.Protocol):
         """
         self._read_held()
         if self.is_secure or self._reader.is_in_request or self._reader.is_stopped or self._current is None:
+            self.close()
             return False
+        self._has_input_ended = True
         exchanges = [self._current, *self._waiting]
         for exchange in exchanges:
             exchange.end_input()
@@ -263,11 +269,6 @@ class HttpConnection(asyncio.Protocol):
         """Whether every request is answered that was taken."""
         return self._current is None and not self._waiting
 
-    @property
-    def awaits_body(self) -> bool:
-        """Whether the request that is being answered has not arrived completely."""
-        return self._arriving is not None and self._arriving is self._current
-
     def note_project(self, project: str) -> None:
         """Take note that a request was let in to a project: from now on packets take that project's turns."""
         self._project = project
@@ -285,6 +286,8 @@ class HttpConnection(asyncio.Protocol):
         self._current = successor
         successor.keep_alive = successor.keep_alive and keep_alive
         successor.begin()
+        if self._has_input_ended:
+            successor.end_input()
 
     def end_answer(self, exchange: Exchange) -> None:
         """Be ready for the next request when one is answered, or close."""
@@ -294,7 +297,7 @@ class HttpConnection(asyncio.Protocol):
         if not exchange.keep_alive:
             self.close()
         if self.transport.is_closing():
-            self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
+            self._end_later(GOODBYE_SECONDS, self._abort_if_closing)
         elif self._reader.is_stopped and self._last_answer is None:
             self._linger(self.port.head_seconds)
         else:
@@ -365,7 +368,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self.transport.close()
         if self.transport.get_write_buffer_size():
-            self.loop.call_later(self.port.head_seconds, self.transport.abort)
+            self._end_later(self.port.head_seconds, self.transport.abort)
 
     def pause_reading(self) -> None:
         """Receive nothing, until `resume_reading`."""
@@ -388,7 +391,7 @@ class HttpConnection(asyncio.Protocol):
             self.close()
         else:
             (self._waiting[-1] if self._waiting else self._current).prepare_stop()
-        self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
+        self._end_later(GOODBYE_SECONDS, self._abort_if_closing)
 
     # Packets and turns
 
@@ -418,10 +421,10 @@ class HttpConnection(asyncio.Protocol):
         self._drop_held()
         self._refuse(Overloaded("Too many large requests at once"))
 
-    def _read_held(self) -> None:
-        """Read what waits for its turn, if that is not done yet and the connection not lost."""
+    def _read_held(self) -> bool:
+        """Read what waits for its turn. Returns whether nothing is left of it for the next turn."""
         if self._held is None:
-            return
+            return True
         if self._has_rest or self._held_bytes > PORTION_BYTES:
             self.resume_reading()
         held = iter(self._drop_held())
@@ -433,11 +436,16 @@ class HttpConnection(asyncio.Protocol):
         except Exception:
             self.transport.abort()  # as for a packet that is read as it comes
             raise
-        for data in held:  # behind the rest of that before
-            if self._held is None or not self.port.scheduler.hold_bytes(len(data)):
-                self._refuse_slow()
-                return
+        for data in held:
+            self._hold_behind_rest(data)
+        return self._held is None
+
+    def _hold_behind_rest(self, data: bytes) -> None:
+        """Hold a packet behind the rest of the one before, so that bytes are read in order; or refuse what arrives."""
+        if self._held is not None and self.port.scheduler.hold_bytes(len(data)):
             self._hold(data)
+        else:
+            self._refuse_slow()
 
     def _drop_held(self) -> Sequence[bytes]:
         """Return what waits for its turn; it does so no more."""
@@ -472,17 +480,15 @@ class HttpConnection(asyncio.Protocol):
             self._hold_rest(rest)
         if self._arrival_timer is not None:
             return
-        if reader.is_in_request:
-            self._start_arrival_timer(self.port.head_seconds if reader.is_in_head else self.port.body_seconds)
-        elif not (was_in_request or reader.packet_heads) and self.is_free:  # an empty line, which begins no request
+        if reader.is_in_request or (not (was_in_request or reader.packet_heads) and self.is_free):
             self._start_arrival_timer()
 
     # Timers and ends
 
-    def _start_arrival_timer(self, seconds: float | None = None) -> None:
-        self._arrival_timer = self.loop.call_later(
-            self.port.head_seconds if seconds is None else seconds, self._end_arrival
-        )
+    def _start_arrival_timer(self) -> None:
+        is_in_body = self._reader.is_in_request and not self._reader.is_in_head
+        seconds = self.port.body_seconds if is_in_body else self.port.head_seconds
+        self._arrival_timer = self.loop.call_later(seconds, self._end_arrival)
 
     def _stop_arrival_timer(self) -> None:
         if self._arrival_timer is not None:
@@ -504,8 +510,10 @@ class HttpConnection(asyncio.Protocol):
     def _close_idle(self) -> None:
         """Close a connection on which nothing has come since the last answer; wait on when that is not long ago."""
         self._idle_timer = None
-        if self._reader.is_in_request or self._held or not self.is_free:  # its answer begins the wait again
+        if not self.is_free:  # its answer begins the wait again
             return
+        if self._reader.is_in_request or self._held:  # it may be the rest of a request that is answered
+            self._idle_since = self.loop.time()
         left = self._idle_since + self.port.idle_seconds - self.loop.time()
         if left > 0:
             self._idle_timer = self.loop.call_later(left, self._close_idle)
@@ -550,7 +558,10 @@ class HttpConnection(asyncio.Protocol):
             return
         self.transport.write_eof()
         self.resume_reading()
-        self.loop.call_later(seconds, self.close)
+        self._end_later(seconds, self.close)
+
+    def _end_later(self, seconds: float, end: Callable[[], None]) -> None:
+        self._end_timers.append(self.loop.call_later(seconds, end))
 
     def _abort_if_closing(self) -> None:
         if self.transport.is_closing() and not self.transport.get_write_buffer_size():

@@ -30,9 +30,6 @@ _PARTS_PER_REQUEST = 16
 """A request counts as so many parts."""
 _CHECKED_FIELDS = frozenset({b"host", b"expect", b"transfer-encoding", b"content-length"})
 _VERSIONS = frozenset({"1.0", "1.1"})
-_OTHER_PROTOCOLS = re.compile(rb"RTSP/|ICE/")
-"""Versions of protocols that the parser reads as well, without telling them apart."""
-_LONGEST_VERSION = 5
 
 
 class RequestHead(NamedTuple):
@@ -94,8 +91,6 @@ class RequestReader:
         """Received of the head in earlier slices."""
         self._head_start = b""
         """Those slices."""
-        self._lines = b""
-        """Of the head, from this slice, while lines are fed one by one."""
         self._slice = b""
         self._slice_heads = 0
         """Heads that began in this slice."""
@@ -121,6 +116,7 @@ class RequestReader:
     def forget(self) -> None:
         """Stop, and break the circle of references with the parser and the receiver."""
         self.is_stopped = True
+        self._error = None  # whose traceback knows the frames of callbacks
         del self._parser, self._receiver
 
     def feed(self, data: bytes) -> bytes:
@@ -150,11 +146,7 @@ class RequestReader:
             return
         was_in_request, was_in_head = self.is_in_request, self.is_in_head
         self._slice, self._slice_heads, self._slice_body_bytes = data, 0, 0
-        is_all_body = was_in_request and not was_in_head and len(data) <= self._body_left
-        if not is_all_body and _OTHER_PROTOCOLS.search(self._head_start[-_LONGEST_VERSION:] + data):
-            self._feed_lines(data)
-        else:
-            self._feed_parser(data)
+        self._feed_parser(data)
         self._slice = b""
         if self.is_stopped or not self.is_in_request:
             return
@@ -166,17 +158,6 @@ class RequestReader:
             self._head_start += data
         elif was_in_request and not (was_in_head or self._slice_heads):
             self._count_framing(len(data))
-
-    def _feed_lines(self, data: bytes) -> None:
-        """Feed lines one by one, to know the line of each request."""
-        *lines, rest = data.split(b"\n")
-        for line in (*(each + b"\n" for each in lines), rest):
-            if self.is_stopped:
-                break
-            self._lines = self._lines + line if self.is_in_head else line
-            self._parts += 1
-            self._feed_parser(line)
-        self._lines = b""
 
     def _count_framing(self, size: int) -> None:
         """Count a slice that belongs to one body: whatever is not data of it is framing."""
@@ -268,9 +249,9 @@ class RequestReader:
         """Check the head, and hand it over."""
         parser = self._parser
         version, method = parser.get_http_version(), parser.get_method()
-        if version not in _VERSIONS or ((self._lines or self._head_start) and self._is_other_protocol(method)):
+        if version not in _VERSIONS or self._is_other_protocol(method):
             raise self._refused(BadRequest("Only HTTP/1.0 and HTTP/1.1 are served here"))
-        self._head_start = self._lines = b""
+        self._head_start = b""
         if self._head_bytes + len(self._slice) > self._max_header_bytes < self._parsed_head_bytes():
             raise self._refused(_too_large())
         if b"?" in self.target:
@@ -286,7 +267,7 @@ class RequestReader:
             self._headers,
             version,
             self._reads_on and version != "1.0",
-            self._expects_continue,
+            self._expects_continue and version != "1.0",  # RFC 9110, 10.1.1
             self._is_chunked,
             self.packet_heads <= MAX_REQUESTS_ALONE,
         )
@@ -320,8 +301,14 @@ class RequestReader:
         return len(self.target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _is_other_protocol(self, method: bytes) -> bool:
-        text, line = self._head_start + (self._lines or self._slice), method + b" " + self.target
-        return line + b" RTSP/" in text or line + b" ICE/" in text
+        """Whether the request is of RTSP or ICE, which the parser reads as well without telling them apart.
+
+        Another request with the same method and target in this slice is refused with it.
+        """
+        text = self._head_start + self._slice if self._head_start else self._slice
+        if b"RTSP/" not in text and b"ICE/" not in text:
+            return False
+        return bool(re.search(re.escape(method) + b" +" + re.escape(self.target) + b" +(?:RTSP|ICE)/", text))
 
     def _check_query(self, query: bytes) -> None:
         if len(query) > MAX_QUERY_BYTES:

@@ -8,6 +8,8 @@ import ssl
 import sys
 from email.utils import formatdate
 
+import structlog
+
 from ams.core.errors import Overloaded, Unusable
 from ams.web.answers import closing_answer
 from ams.web.connection import GOODBYE_SECONDS, PORTION_BYTES, HttpConnection, Port
@@ -20,6 +22,8 @@ STOP_SECONDS = 8
 DATE_SECONDS = 1.0
 _NOT_SENT_LOWAT = 25
 """The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
+
+logger = structlog.get_logger("ams.web")
 
 
 class HttpServer:
@@ -56,7 +60,11 @@ class HttpServer:
         self.listener.close()
         await self.listener.wait_closed()
         for connection in list(self.port.connections):
-            connection.prepare_stop()
+            try:
+                connection.prepare_stop()
+            except Exception:  # a defect in reading one packet must not keep the others open
+                logger.exception("connection.failed", listener=self.listener.name)
+                connection.transport.abort()
         if not await self._is_emptied(seconds):
             for exchange in list(self.port.exchanges):
                 exchange.cancel()

@@ -1,0 +1,189 @@
+"""A connection keeps order, ends in time, and leaves nothing behind; what requests are: tests/http/test_packets.py."""
+
+import asyncio
+import gc
+import re
+import weakref
+from collections import OrderedDict, deque
+from typing import Any
+
+import pytest
+
+from ams.web.connection import HttpConnection
+from ams.web.fair_scheduler import MAX_HELD_BYTES, FairScheduler
+from tests.support.line import Line, LineServer
+from tests.support.waiting import wait_until_async
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def answer_path(scope: Any, receive: Any, send: Any) -> None:
+    body = scope["path"].encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_with_body(scope: Any, receive: Any, send: Any) -> None:
+    """Begin an answer, and end it with the request's body."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"first", "more_body": True})
+    event = await receive()
+    while event["type"] == "http.request" and event["more_body"]:
+        event = await receive()
+    await send({"type": "http.response.body", "body": b"last"})
+
+
+class HalfLine(Line):
+    """A line whose sides are closed one by one."""
+
+    has_eof = False
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.has_eof = True
+
+    def write(self, data: Any) -> None:
+        assert not self.has_eof
+        super().write(data)
+
+
+def connect(server: LineServer, line: Line) -> Any:
+    connection = HttpConnection(server.port, lambda: None)
+    connection.connection_made(line)
+    return connection
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nPad: {'p' * 80}\r\n\r\n".encode()
+
+
+async def test_packets_behind_a_rest_are_read_in_order_when_there_is_no_memory_to_hold_more() -> None:
+    scheduler = FairScheduler(lambda: 0.0)
+    line, connection = LineServer(answer_path, scheduler).connect()
+    scheduler.free = 0
+    scheduler._waiting["others"] = OrderedDict({None: deque([lambda: None])})
+    many = b"".join(get(f"/{number:02}") for number in range(60))
+    assert scheduler.hold_bytes(MAX_HELD_BYTES - len(many) - 50)
+    connection.data_received(many)
+    connection.data_received(get("/99"))
+    await wait_until_async(lambda: connection._read_held() and line.written.endswith(b"/99"))
+
+    assert re.findall(rb"\r\n\r\n/(\d\d)", line.written) == [b"%02d" % number for number in (*range(60), 99)]
+
+
+async def test_a_connection_whose_body_comes_after_its_answer_is_closed_when_it_says_nothing_more() -> None:
+    server = LineServer(answer_path)
+    server.port.idle_seconds = 0.01
+    line, connection = server.connect()
+    connection.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
+    await wait_until_async(lambda: line.written)
+    connection._close_idle()
+    connection.data_received(b"b")
+
+    await wait_until_async(lambda: line.is_closed)
+
+
+async def test_a_client_whose_body_in_chunks_is_not_read_may_send_it_on_and_read_the_answer() -> None:
+    line = HalfLine()
+    connection = connect(LineServer(answer_path), line)
+    connection.data_received(CHUNKED + b"1\r\na\r\n")
+    await wait_until_async(lambda: line.has_eof)
+    connection.data_received(b"1\r\na\r\n")
+
+    assert b"\r\nconnection: close\r\n" in line.written
+    assert not line.is_closed
+    connection.connection_lost(None)
+
+
+async def test_an_answer_that_streams_while_a_body_in_chunks_comes_has_all_of_it() -> None:
+    server = LineServer(answer_with_body)
+    line, connection = server.connect()
+    connection.data_received(CHUNKED + b"1\r\na\r\n")
+    await wait_until_async(lambda: b"first" in line.written)
+    connection.data_received(b"1\r\nb\r\n0\r\n\r\n")
+    await wait_until_async(lambda: not server.port.exchanges)
+
+    assert line.written.endswith(b"5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n")
+    assert not line.is_closed
+
+
+async def test_a_client_that_ends_its_side_and_reads_nothing_is_given_up() -> None:
+    server = LineServer(answer_path, request_seconds=0.01)
+    line, connection = server.connect()
+    line.is_deaf = True
+    connection.data_received(get("/"))
+    await wait_until_async(lambda: line.unread)
+    assert not connection.eof_received()
+
+    await wait_until_async(lambda: line.is_aborted)
+
+
+async def test_nobody_is_told_to_continue_behind_the_answer() -> None:
+    line = HalfLine()
+    server = LineServer(answer_with_body)
+    connection = connect(server, line)
+    connection.data_received(CHUNKED.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n") + b"zz\r\n")
+    await wait_until_async(lambda: not server.port.exchanges)
+
+    assert line.written.startswith(b"HTTP/1.1 400")
+    connection.connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    "said", [b"GET / HTTP/1.1\r\n\r\n", get("/") * 130, get("/?" + "&" * 200), b"GET none HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+async def test_a_connection_that_is_refused_leaves_nothing_for_the_collector(said: bytes) -> None:
+    server = LineServer(answer_path)
+    gc.disable()
+    try:
+        _, connection = server.connect()
+        connection.data_received(said)
+        await wait_until_async(lambda: not server.port.exchanges)
+        connection.connection_lost(None)
+        ended = weakref.ref(connection)
+        del connection
+        await wait_until_async(lambda: ended() is None)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("line", [b"GET  /x RTSP/1.0", b"GET /x  RTSP/1.0", b"GET /x RTSP/1.0", b"SOURCE /x ICE/1.0"])
+async def test_other_protocols_of_the_parser_are_refused(line: bytes) -> None:
+    said = line + b"\r\nHost: x\r\n\r\n"
+    for cut in range(1, len(said)):
+        client, connection = LineServer(answer_path).connect()
+        connection.data_received(said[:cut])
+        connection.data_received(said[cut:])
+        assert client.written.startswith(b"HTTP/1.1 400"), cut
+
+
+@pytest.mark.parametrize("value", [b"a\rb", b"a\nb", b"a\r\nb: c", b"a\0"])
+async def test_a_field_of_an_answer_has_one_line(value: bytes) -> None:
+    async def split(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", value)]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    line, connection = LineServer(split).connect()
+    connection.data_received(get("/"))
+    await wait_until_async(lambda: line.is_closed)
+
+    assert line.written.startswith(b"HTTP/1.1 500")
+    assert b"a" + value[1:2] not in line.written
+
+
+async def test_a_head_or_a_304_has_a_length_and_no_body() -> None:
+    async def unchanged(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 304, "headers": [(b"content-length", b"5")]})
+        await send({"type": "http.response.body"})
+
+    for application, said in ((unchanged, get("/")), (answer_path, get("/").replace(b"GET", b"HEAD"))):
+        line, connection = LineServer(application).connect()
+        connection.data_received(said)
+        await asyncio.sleep(0)
+        await wait_until_async(lambda line=line: line.written)
+
+        assert line.written.endswith(b"\r\n\r\n")
+        assert b"content-length: " in line.written
+        assert not line.is_closed

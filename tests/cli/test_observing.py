@@ -226,6 +226,13 @@ def test_a_bench_measures_so_many_messages_and_deletes_what_it_made(ams: Ams, pr
     assert left(ams) == []
 
 
+def test_a_bench_of_a_topic_that_there_is_not_ends(ams: Ams, project: str) -> None:
+    ran = ams("bench", "publish", "--messages", "20", "--topic", "none")
+
+    assert ran.returncode == 1
+    assert "no request was answered: Topic doesn't exist" in ran.stderr
+
+
 def test_a_bench_that_is_ended_gives_what_it_measured_so_far_and_leaves_nothing(
     ams: Ams, project: str, begin: Begin
 ) -> None:

@@ -32,6 +32,8 @@ app = Group(
 )
 
 LOOK_SECONDS = 1.0
+MAX_ERRORS = 20
+"""Errors before the first answer, after which a number of messages is not waited for."""
 
 Seconds = Annotated[float, option("How long to measure.", min=0.1)]
 Messages = Annotated[int | None, option("End after so many messages, however long it takes.", min=1)]
@@ -92,6 +94,8 @@ class Tally:
         with self.lock:
             self.errors += 1
             self.last_error = error.message
+            if self.most is not None and not self.took and self.errors >= MAX_ERRORS:
+                self.stopped.set()  # it would never have as many messages
         self.stopped.wait(0.1)
 
     def result(self, what: str) -> Result:

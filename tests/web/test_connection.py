@@ -1,6 +1,5 @@
 """A connection keeps order, ends in time, and leaves nothing behind; what requests are: tests/http/test_packets.py."""
 
-import asyncio
 import gc
 import re
 import weakref
@@ -11,6 +10,8 @@ import pytest
 
 from ams.web.connection import HttpConnection
 from ams.web.fair_scheduler import MAX_HELD_BYTES, FairScheduler
+from ams.web.listener import ListenerLimits
+from ams.web.server import HttpServer
 from tests.support.line import Line, LineServer
 from tests.support.waiting import wait_until_async
 
@@ -109,6 +110,29 @@ async def test_an_answer_that_streams_while_a_body_in_chunks_comes_has_all_of_it
     assert not line.is_closed
 
 
+async def test_an_answer_to_http_1_0_that_streams_ends_with_the_connection() -> None:
+    line, connection = LineServer(answer_with_body).connect()
+    connection.data_received(b"GET / HTTP/1.0\r\n\r\n")
+    await wait_until_async(lambda: line.is_closed)
+
+    assert line.written.endswith(b"connection: close\r\n\r\nfirstlast")
+
+
+async def test_a_connection_that_cannot_be_stopped_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = LineServer(answer_path).port
+    server = HttpServer("lines", port, ListenerLimits(connections=2))
+    lines = [Line(), Line()]
+    connections = [HttpConnection(port, lambda: None) for _ in lines]
+    for line, connection in zip(lines, connections, strict=True):
+        connection.connection_made(line)
+    monkeypatch.setattr(connections[0], "_read_held", lambda: 1 // 0)
+    await server.stop(0)
+
+    assert [line.is_closed for line in lines] == [True, True]
+    for connection in connections:
+        connection.connection_lost(None)
+
+
 async def test_a_client_that_ends_its_side_and_reads_nothing_is_given_up() -> None:
     server = LineServer(answer_path, request_seconds=0.01)
     line, connection = server.connect()
@@ -181,7 +205,6 @@ async def test_a_head_or_a_304_has_a_length_and_no_body() -> None:
     for application, said in ((unchanged, get("/")), (answer_path, get("/").replace(b"GET", b"HEAD"))):
         line, connection = LineServer(application).connect()
         connection.data_received(said)
-        await asyncio.sleep(0)
         await wait_until_async(lambda line=line: line.written)
 
         assert line.written.endswith(b"\r\n\r\n")

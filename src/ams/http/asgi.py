@@ -5,20 +5,19 @@ of ours is the client's; what stands before that can be forged.
 """
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
 from ams.outgoing.guard import Network
+from ams.web import answers, asgi_exchange
 
-Event = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Event]]
-Send = Callable[[Event], Awaitable[None]]
-Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
-Header = tuple[bytes, bytes]
-
-JSON_TYPE = "application/json; charset=utf-8"
-JSON: Header = (b"content-type", JSON_TYPE.encode())
+Event = asgi_exchange.Event
+Receive = asgi_exchange.Receive
+Send = asgi_exchange.Send
+Application = asgi_exchange.Application
+Header = answers.Header
+JSON_TYPE, JSON = answers.JSON_TYPE, answers.JSON
 
 
 async def answer(send: Send, status: int, body: bytes, headers: list[Header]) -> None:

@@ -7,7 +7,8 @@ from typing import Protocol
 Header = tuple[bytes, bytes]
 
 _STATUS_LINES = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
-_JSON: Header = (b"content-type", b"application/json; charset=utf-8")
+JSON_TYPE = "application/json; charset=utf-8"
+JSON: Header = (b"content-type", JSON_TYPE.encode())
 CLOSE: Header = (b"connection", b"close")
 
 
@@ -44,5 +45,5 @@ def status_line(status: int) -> bytes:
 def closing_answer(refusal: Refusal) -> bytes:
     """Write an answer after which the connection is closed."""
     body = refusal.body
-    fields = [_JSON, (b"content-length", b"%d" % len(body)), CLOSE, *refusal.headers]
+    fields = [JSON, (b"content-length", b"%d" % len(body)), CLOSE, *refusal.headers]
     return answer_head(refusal.code, fields) + body

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator
 
@@ -41,6 +42,11 @@ class Printing(structlog.PrintLogger):
 def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(logger_factory=lambda *_: Printing())
     shape.choose(config.getoption("shape"))
+    # Processes that a test interrupts inherit what is ignored here: a shell ignores Ctrl-C for background commands,
+    # and nohup ignores a hangup. They do not inherit a handler.
+    for each in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(each) is signal.SIG_IGN:
+            signal.signal(each, lambda *_: None)
     # Each Java lives for seconds, so what the best compiler would make of its code comes too late. Not in a file of
     # settings: with one, Java could not keep an archive of its classes.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -11,7 +11,7 @@ import sys
 import termios
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -148,6 +148,15 @@ ASKED_BACK = "ams: start the old service again, then press Enter\n"
 ASKED = "ams: stop the old service on all nodes, then press Enter\n"
 
 
+def read_up_to(line: str, stream: IO[str]) -> str:
+    """Return the lines before one; a process that ends without it is an error."""
+    before = ""
+    while (read := stream.readline()) != line:
+        assert read, before
+        before += read
+    return before
+
+
 def started(words: list[str], environment: dict[str, str], **options: Any) -> "subprocess.Popen[str]":
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen([*PROCESS, *words], env=environment, text=True, **streams, **options)
@@ -199,7 +208,7 @@ def test_ctrl_c_while_the_new_service_is_down_undoes_all(site: Site, tmp_path: P
     words, environment = site.words("--restore", f"touch {restored}", "--stop-new", "exit 3")
     with started(words, environment) as running:
         assert running.stderr is not None
-        "".join(iter(running.stderr.readline, "ams: trying every token\n"))
+        read_up_to("ams: trying every token\n", running.stderr)
         before = site.proxy.looks
         wait_until(lambda: site.proxy.looks > before, process=running)
         running.send_signal(signal.SIGINT)
@@ -232,10 +241,10 @@ def test_who_is_asked_to_stop_the_old_service_may_press_enter_or_ctrl_c(site: Si
         terminal = {"stdin": theirs, "preexec_fn": lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)}
         with started(words, environment, start_new_session=True, **terminal) as running:
             assert running.stderr is not None
-            said = "".join(iter(lambda: running.stderr.readline(), ASKED))
+            said = read_up_to(ASKED, running.stderr)
             os.write(ours, pressed[:1])
             if pressed[1:]:
-                said += "".join(iter(lambda: running.stderr.readline(), ASKED_BACK))
+                said += read_up_to(ASKED_BACK, running.stderr)
                 os.write(ours, pressed[1:])
             said += running.communicate(timeout=120)[1]
         os.close(ours)

@@ -12,15 +12,7 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 
-COLLECTIONS = (
-    "projects",
-    "users",
-    "topics",
-    "subscriptions",
-    "schemas",
-    "user_registrations",
-    "daily_topic_msg_count",
-)
+COLLECTIONS = ("projects", "users", "topics", "subscriptions", "schemas", "user_registrations", "daily_topic_msg_count")
 SECONDS = 10
 """Until a server that does not answer is given up, unless its URI says otherwise."""
 

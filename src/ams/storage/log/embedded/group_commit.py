@@ -304,10 +304,7 @@ def _counted(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Se
 
 
 def loads(
-    topic: TopicState,
-    batch: Sequence[Stored],
-    count_from: Offset,
-    new_answer: Callable[[], "asyncio.Future[Appended]"],
+    topic: TopicState, batch: Sequence[Stored], count_from: Offset, new_answer: Callable[[], "asyncio.Future[Appended]"]
 ) -> Iterator[Append]:
     """Yield appends with the messages of a batch, of which those from `count_from` on are counted.
 

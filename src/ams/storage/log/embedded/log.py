@@ -47,13 +47,7 @@ class EmbeddedLog:
     """Keeps the promise of `ams.storage.log.base.Log` in a folder. Used from one event loop; made by `open`."""
 
     def __init__(
-        self,
-        restored: Restored,
-        folder: str,
-        files: Disk,
-        clock: Clock,
-        options: LogOptions,
-        supervisor: Supervisor,
+        self, restored: Restored, folder: str, files: Disk, clock: Clock, options: LogOptions, supervisor: Supervisor
     ) -> None:
         """Take over what recovery left; `open` is the way to make one."""
         self.recovered: Recovery = restored.report

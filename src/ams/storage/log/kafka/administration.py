@@ -109,11 +109,7 @@ class AlterStruct(RequestStruct):
                 ("resource_name", String("utf-8")),
                 (
                     "configs",
-                    Array(
-                        ("config_name", String("utf-8")),
-                        ("operation", Int8),
-                        ("config_value", String("utf-8")),
-                    ),
+                    Array(("config_name", String("utf-8")), ("operation", Int8), ("config_value", String("utf-8"))),
                 ),
             ),
         ),

@@ -148,13 +148,7 @@ class Connection:
         return response
 
     async def ask(
-        self,
-        partition: Partition,
-        request: Any,
-        answer: Callable[[Any], Answer],
-        *,
-        until: float,
-        lane: Lane = ASK,
+        self, partition: Partition, request: Any, answer: Callable[[Any], Answer], *, until: float, lane: Lane = ASK
     ) -> Answer:
         """Send a request to the leader of a topic until `answer` makes something of the response.
 

@@ -52,10 +52,7 @@ class Loader:
         self._sender = sender
 
     async def load(
-        self,
-        partition: Partition,
-        batches: AsyncIterable[Sequence[Stored]],
-        loaded: Callable[[Sequence[Stored]], None],
+        self, partition: Partition, batches: AsyncIterable[Sequence[Stored]], loaded: Callable[[Sequence[Stored]], None]
     ) -> None:
         """Store messages as they were (`Log.load`); `loaded` is called with those that are stored."""
         oldest, end = await self._reader.bounds(partition)

@@ -90,11 +90,7 @@ def _weaknesses(options: KafkaOptions, listed: Listed, configs: Configs) -> Iter
         yield f"min.insync.replicas is {configs['min.insync.replicas']}, not {options.min_isr}"
     if int(configs["max.message.bytes"]) < options.max_batch_bytes:
         yield f"max.message.bytes is {configs['max.message.bytes']}, not {options.max_batch_bytes}"
-    fixed = {
-        TIMES: BROKER,
-        "cleanup.policy": "delete",
-        "unclean.leader.election.enable": "false",
-    }
+    fixed = {TIMES: BROKER, "cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
     for name, value in fixed.items():
         if configs[name] != value:
             yield f"{name} is {configs[name]}, not {value}"

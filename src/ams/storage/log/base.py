@@ -97,7 +97,6 @@ class Log(Protocol):
         `label` is what people call the topic, for a log that others look into. Creating a topic that exists changes
         nothing. An identity is used once: a dropped one is never created again.
         """
-        ...
 
     async def load(
         self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
@@ -107,18 +106,15 @@ class Log(Protocol):
         The bytes of those from `count_from` on are counted; those of the others are in the topic's origin.
 
         Only for a topic that is neither published to nor read. Offsets grow from the topic's end on; those left out are
-        holes, and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. When it ends early,
-        the messages up to some batch stay: the rest can be loaded by another call.
+        holes, and stay so. Times never go backwards; else `InvalidInput`. When it ends early, the messages up to some
+        batch stay: the rest can be loaded by another call.
         """
-        ...
 
     async def loaded(self) -> None:
-        """Say that much was loaded: what was need not be read by the next start."""
-        ...
+        """Note that much was loaded: the next start need not read it record by record."""
 
     async def drop(self, topic: TopicId) -> None:
         """Remove a topic; its space is freed later; its waiters wake. Dropping an unknown topic is no error."""
-        ...
 
     def held(self, topic: TopicId) -> AbstractAsyncContextManager[None]:
         """Let nothing be appended to a topic by this process until the block ends.
@@ -127,93 +123,74 @@ class Log(Protocol):
         wait, and go on after it, or raise `NotFound` when the topic was dropped in it. One block at a time for a topic;
         an unknown topic is no error.
         """
-        ...
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
         """Change how long a topic's messages are kept, durably; None = the log's default.
 
         A shorter age holds for all messages at once, a longer one for those appended from now on.
         """
-        ...
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         """Return the age limit a topic was given, None when it goes by the log's default."""
-        ...
 
     async def topics(self) -> frozenset[TopicId]:
         """Return every topic the log holds."""
-        ...
 
     async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
         """Store at least one message at the end of the topic, all or none; return when they are durable.
 
         `key` (1 to 255 characters, else `InvalidInput`) makes the append idempotent within the topic.
         """
-        ...
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier `append` of these messages with this key; None when the key is new.
 
-        For callers that must decide about an append before making it. Raises `KeyReused` for a key seen with other
-        content.
+        Raises `KeyReused` for a key seen with other content.
         """
-        ...
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on; a start below the oldest kept reads from the oldest.
 
         At most `max_messages`, and at most `max_bytes` of fragments but always at least one message; empty at the end.
         """
-        ...
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end."""
-        ...
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
         """Return the bounds of every topic: for many this costs far less than `bounds` of each."""
-        ...
 
     async def totals(self, topic: TopicId) -> Totals:
         """Return the totals of all that was published to the topic. They never shrink, and are durable."""
-        ...
 
     async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
         """Return how many bytes the kept messages of these topics take, about; topics that are gone are left out."""
-        ...
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset whose publish time is `time` or later; None when there is none."""
-        ...
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
         """Return True as soon as the topic's end is above `after`, False after `timeout` seconds.
 
         Ends early (False) when the topic is dropped or the log closes. Costs nothing while idle.
         """
-        ...
 
     @property
     def refusal(self) -> str | None:
         """Why appends are refused now, to all topics; None while they are not."""
-        ...
 
     @property
     def away(self) -> str | None:
         """Why nothing can be asked of the log now; None while it can, as always when it is in this process."""
-        ...
 
     async def weak(self) -> Mapping[TopicId, str]:
         """Return the topics whose messages are kept less safely than promised, so that they are refused, and why."""
-        ...
 
     async def name_of(self, topic: TopicId) -> str:
         """Return what a topic is called where the log keeps it, for operators; raise `TopicGone`."""
-        ...
 
     async def close(self) -> None:
         """Finish what was accepted, wake all waiters, and let go of files and connections."""
-        ...
 
 
 def check_key(key: str) -> None:

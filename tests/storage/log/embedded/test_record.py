@@ -21,14 +21,14 @@ from ams.storage.log.embedded.record import (
     Request,
     Stamp,
     checksum,
+    control_body,
     data_bytes_and_notes,
     decode_header,
     encode,
     encode_messages,
     encode_note,
+    read_control,
     requests_of,
-    retention_body,
-    retention_of,
     run_of,
 )
 from ams.storage.log.embedded.scan import check_record
@@ -189,7 +189,7 @@ def test_a_checksum_in_slices_is_the_checksum_of_the_whole(data, seed):
 
 @given(st.none() | st.integers(1, 2**62))
 def test_a_retention_is_read_as_it_was_written(retention):
-    assert retention_of(retention_body(retention)) == retention
+    assert read_control(control_body(Kind.RETENTION, retention, 0)) == (retention, 0)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))

@@ -36,7 +36,6 @@ class LookUp(Protocol):
 
     def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
         """Return what `ask` returns."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -48,14 +47,11 @@ class Segment:
     path: str
     index_path: str
     length: int
-    entries: SegmentEntries | None = None
-    """Its index, while it is in memory."""
-    head: IndexHead | None = None
-    """The head of its index file, once there is one."""
+    entries: SegmentEntries | None = None  # its index, while it is in memory
+    head: IndexHead | None = None  # of its index file, once there is one
     filter: KeyFilter | None = None
     """Of the keys in its index file; None while it has none, and when the filter in it is damaged."""
-    closed: bool = False
-    """Whether it will not grow any more."""
+    closed: bool = False  # it will not grow any more
 
     def may_hold(self, hashed: bytes) -> bool:
         """Whether the key with this hash may be in it; False is certain."""
@@ -105,9 +101,8 @@ class SegmentCatalog:
         """Remove a segment whose file is deleted."""
         self.by_class[segment.kind.code].remove(segment)
         del self.by_sequence[segment.sequence]
-        self.pages.drop(segment.sequence)
+        self.forget_index(segment)
         self.pages.open.forget(segment.path)
-        self.pages.open.forget(segment.index_path)
 
     def forget_index(self, segment: Segment) -> None:
         """Let go of what was read from a segment's index file: it is another one now, or none."""
@@ -157,7 +152,7 @@ class SegmentCatalog:
         if segment.sequence not in self.by_sequence:  # it went meanwhile
             return None
         if segment.entries is not None:
-            return _unpacked(segment.entries.keys.get(hashed))
+            return unpacked(segment.entries.keys.get(hashed))
         if segment.filter is None:
             raise IndexDamaged(segment, "key filter checksum")
         directory = self.directory(segment)
@@ -166,7 +161,7 @@ class SegmentCatalog:
         if place is None:
             return None
         data = self._bytes(segment, place.position, place.size)
-        return _unpacked(_checked(segment, lambda: key_in(data, hashed)))
+        return unpacked(_checked(segment, lambda: key_in(data, hashed)))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 when it has none there."""
@@ -181,19 +176,14 @@ class SegmentCatalog:
         found: Directory | None = self.pages.kept((segment.sequence, "directory"))
         if found is not None:
             return found
-        head = segment.head
+        head = segment.head  # that of the event loop: the index may be made anew while `load` runs on a thread
         assert head is not None
-        raise NotLoaded(
-            (segment.sequence, "directory"), lambda: self._load_directory(segment, head), lambda it: it.weight
-        )
 
-    def _load_directory(self, segment: Segment, head: IndexHead) -> Directory:
-        """Read a segment's directory, blocking; raises `IndexDamaged`.
+        def load() -> Directory:
+            data = self._read(segment, head.directory_bytes, HEAD_BYTES)
+            return _checked(segment, lambda: Directory(head, data))
 
-        `head` is that of the event loop: the index may be made anew while this runs on a thread.
-        """
-        data = self._read(segment, head.directory_bytes, HEAD_BYTES)
-        return _checked(segment, lambda: Directory(head, data))
+        raise NotLoaded((segment.sequence, "directory"), load, lambda directory: directory.weight)
 
     def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Look where it most likely is: in the open segment of the topic's class, or where the last read was."""
@@ -290,7 +280,6 @@ class SegmentCatalog:
         return entries
 
     def _bytes(self, segment: Segment, position: int, size: int) -> bytes:
-        """Return a few bytes of an index file."""
         key = (segment.sequence, "bytes", position)
         data: bytes | None = self.pages.kept(key)
         if data is None:
@@ -316,10 +305,6 @@ def _checked(segment: Segment, work: Callable[[], T]) -> T:
         if is_shortage(error):
             raise LogUnavailable from error
         raise IndexDamaged(segment, error.strerror or "unreadable") from error
-
-
-def _unpacked(result: bytes | None) -> KeyedResult | None:
-    return None if result is None else unpacked(result)
 
 
 def _first_since(entries: Entries | None, time: Milliseconds) -> Offset | None:

@@ -2,7 +2,7 @@
 
 Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
 so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync; only an
-append that is much larger than a group is written in slices, with groups in between (`ams.storage.log.embedded.large`).
+append that is much larger than a group is written in slices, with groups in between (`LargeAppend`).
 The event loop is notified of a group once. Little is done per message, and messages are written from where they are:
 the thread shares the interpreter with the event loop, and every time it lets go of it getting it back may take long.
 
@@ -28,22 +28,28 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, opened
 from ams.storage.free_space import FreeSpace
-from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Control, Outcome, Packed, Work, pack
-from ams.storage.log.embedded.large import LargeAppend, is_sliced, most_bytes, room_for
+from ams.storage.log.embedded.group_commit import (
+    Append,
+    Appends,
+    Chore,
+    Control,
+    LargeAppend,
+    Outcome,
+    Packed,
+    Work,
+    is_sliced,
+    max_bytes,
+    pack,
+    room_for,
+)
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, create_body, encode, retention_body
-from ams.storage.log.embedded.segment import Open, RetentionClass, Writer, class_of, seed_of
-from ams.storage.log.embedded.spares import Spares
+from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, control_body, encode
+from ams.storage.log.embedded.segment import Open, RetentionClass, Spares, Writer, class_of, seed_of
 from ams.storage.log.embedded.topic import TopicState
 
 logger = structlog.get_logger("ams.log")
 
-_NO_TOPIC = TopicId(bytes(16))
-_NOWHERE = Offset(0)
-_MOST_OF_CONTROL = 2 * HEADER_BYTES
-"""Bytes of its record, at most."""
-
-
+_MAX_CONTROL_BYTES = 2 * HEADER_BYTES
 _TRUST_MS = 50
 """How long a measured amount of free space is used, less what we write meanwhile."""
 _EMPTY = 1024 * 1024
@@ -86,10 +92,14 @@ class Space(FreeSpace):
             if self._held or not self._reserve_bytes:
                 return
             try:
-                if self._files.exists(self._reserve) and self._reserve_size() == self._reserve_bytes:
-                    self._held = True  # an earlier run left it
-                elif self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
-                    self._allocate()
+                if self._files.exists(self._reserve):  # an earlier run left it
+                    with opened(self._files, self._reserve) as handle:
+                        self._held = self._files.size(handle) == self._reserve_bytes
+                if not self._held and self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
+                    self._files.unlink(self._reserve)
+                    with opened(self._files, self._reserve, create=True) as handle:
+                        self._files.allocate(handle, self._reserve_bytes)
+                    self._held = True
             except OSError as error:
                 logger.warning("log.no_reserve", reason=error.strerror)
                 self._discard()
@@ -116,16 +126,6 @@ class Space(FreeSpace):
         if free <= self._empty and self.release_reserve():
             free = self._files.free_bytes(self._folder)
         return free
-
-    def _reserve_size(self) -> int:
-        with opened(self._files, self._reserve) as handle:
-            return self._files.size(handle)
-
-    def _allocate(self) -> None:
-        self._files.unlink(self._reserve)
-        with opened(self._files, self._reserve, create=True) as handle:
-            self._files.allocate(handle, self._reserve_bytes)
-        self._held = True
 
     def _discard(self) -> None:
         try:
@@ -160,10 +160,8 @@ class Committer:
         self._large_is_due = False
         """Whether the last group let an append larger than a group wait."""
         self._chores: list[Chore] = []
-        self._taken: Appends | list[Control] = {}
-        """The group that is being stored."""
-        self._large: LargeAppend | None = None
-        """The append that is being written in slices."""
+        self._taken: Appends | list[Control] = {}  # the group that is being stored
+        self._large: LargeAppend | None = None  # the append that is being written in slices
         self._stopping = False
         self._ended = False
         self._sync_due: Milliseconds | None = None
@@ -215,10 +213,10 @@ class Committer:
         return taken, waiting, self._chores
 
     def _receive(self) -> None:
-        """Take in all that was submitted; wait for something when there is nothing to do."""
         try:
             if not self._waiting and not self._stopping and not self._large:
-                self._accept(self._inbox.get(timeout=self._patience()))
+                patience = None if self._sync_due is None else max(self._sync_due - self._clock.monotonic(), 0) / 1000
+                self._accept(self._inbox.get(timeout=patience))
             while True:
                 self._accept(self._inbox.get_nowait())
         except queue.Empty:
@@ -271,19 +269,17 @@ class Committer:
         return group if group or self._large else self._take()
 
     def _all_fit(self) -> bool:
-        """Whether all that waits is one group, as it is as a rule: then nobody has to take turns."""
-        size, most = 0, self._options.group_bytes
+        size = 0
         for works in self._waiting.values():
             for work in works:
                 if isinstance(work, Control):
                     return False
                 size += work.size
-                if size > most:
+                if size > self._options.group_bytes:
                     return False
         return True
 
     def _other_controls(self, first: TopicState) -> Iterator[Control]:
-        """Take the controls that are next in the turns of other topics."""
         for topic, works in list(self._waiting.items()):
             work = works[0]
             if topic is not first and isinstance(work, Control):
@@ -359,7 +355,6 @@ class Committer:
         return outcome
 
     def _stored(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: Outcome) -> None:
-        """Note that the last commit is in the open segment."""
         segment = _open(writer)
         for share in packed.shares:
             share.topic.tail = share.tail
@@ -389,9 +384,9 @@ class Committer:
     def _is_in_the_way(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
         """Whether a group would go to a large append's segment and not fit into its gap, or end the segment."""
         if isinstance(group, list):
-            sizes = [_MOST_OF_CONTROL for control in group if self._kind_after(control) == large.writer.kind]
+            sizes = [_MAX_CONTROL_BYTES for control in group if self._kind_after(control) == large.writer.kind]
         else:
-            sizes = [most_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
+            sizes = [max_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
         return bool(sizes) and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), now))
 
     def _finish_large(self, large: LargeAppend) -> None:
@@ -415,7 +410,6 @@ class Committer:
         self._conclude([outcome])
 
     def _let_go(self, large: LargeAppend) -> None:
-        """Let what waits for a large append go on."""
         self._large = None
         if large.later:
             self._waiting[large.append.topic] = large.later
@@ -424,15 +418,17 @@ class Committer:
         by_class: dict[int, list[Control]] = {}
         for control in controls:
             by_class.setdefault(self._kind_after(control).code, []).append(control)
-        return [self._commit_controls_of(self._writers[code], mine, now) for code, mine in by_class.items()]
+        return [self._commit_controls_of(self._writers[code], own, now) for code, own in by_class.items()]
 
     def _commit_controls_of(self, writer: Writer, controls: list[Control], now: Milliseconds) -> Outcome:
-        """Store controls of topics of one class, all or none."""
         outcome = Outcome(writer.kind.code)
         try:
             self._make_ready(writer, 0, now, outcome)
             self._commit += 1
-            records = [self._control_record(writer, control, now) for control in controls]
+            records = []
+            for each in controls:
+                body = control_body(each.kind, each.retention, each.topic.tail.published)
+                records.append(self._record(writer, each.kind, each.topic.id, body, now, each.oldest))
             writer.write(records, sync=self._options.sync == "always")
         except Exception as error:
             self._fail(writer, outcome, controls, error)
@@ -446,13 +442,9 @@ class Committer:
         return outcome
 
     def _kind_after(self, control: Control) -> RetentionClass:
-        """Return the class of a topic when its control is done."""
         if control.kind == Kind.RETENTION:
             return class_of(control.retention or self._options.retention)
         return control.topic.kind
-
-    def _control_record(self, writer: Writer, control: Control, now: Milliseconds) -> bytes:
-        return self._record(writer, control.kind, control.topic.id, _control_body(control), now, control.oldest)
 
     def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
         """Have an open segment that takes `size` bytes of fragments."""
@@ -467,7 +459,7 @@ class Committer:
             outcome.closed.append(segment)
 
     def _record(
-        self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset = _NOWHERE
+        self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset
     ) -> bytes:
         segment = _open(writer)
         header = Header(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
@@ -481,7 +473,6 @@ class Committer:
             self._sync_due = Milliseconds(self._clock.monotonic() + self._options.sync_interval_ms)
 
     def _resume(self) -> None:
-        """Appends are stored again."""
         if self.refusal:
             logger.info("log.resumed")
             self.refusal = None
@@ -520,11 +511,6 @@ class Committer:
                     outcomes.append(Outcome(writer.kind.code, begun=writer.begin(self._clock.wall())))
         return outcomes
 
-    def _patience(self) -> float | None:
-        if self._sync_due is None:
-            return None
-        return max(self._sync_due - self._clock.monotonic(), 0) / 1000
-
     def _sync_if_due(self) -> None:
         if self._sync_due is None or self._clock.monotonic() < self._sync_due:
             return
@@ -541,7 +527,9 @@ class Committer:
     def _do_chores(self) -> None:
         while self._chores:
             chore = self._chores[-1]
-            outcomes = [self._seal(writer) for writer in self._writers.values() if self._must_seal(writer, chore)]
+            now = self._clock.wall()
+            due = [each for each in self._writers.values() if each.open and (chore.seal_all or each.is_old(now))]
+            outcomes = [self._seal(writer) for writer in due]
             self._space.keep_reserve()
             if self.refusal and self._refusal(0) is None:
                 outcomes += self._succeed_failed()
@@ -549,9 +537,6 @@ class Committer:
                     self._resume()
             self._report(outcomes, [chore.done])
             self._chores.pop()
-
-    def _must_seal(self, writer: Writer, chore: Chore) -> bool:
-        return writer.open is not None and (chore.seal_all or writer.is_old(self._clock.wall()))
 
     def _seal(self, writer: Writer) -> Outcome:
         if self._large and self._large.writer is writer:
@@ -567,23 +552,22 @@ class Committer:
         """Mark every open segment as whole, so that a later start can tell damage from a torn end."""
         for writer in self._writers.values():
             try:
-                self._mark(writer)
+                writer.sync()
+                segment = writer.open
+                if segment is not None and segment.length > segment.marked:
+                    self._commit += 1
+                    now = self._clock.wall()
+                    mark = self._record(writer, Kind.MARK, TopicId(bytes(16)), b"", now, Offset(0))
+                    writer.write([mark], sync=True)
+                    segment.marked = segment.length
                 writer.finish()
             except OSError as error:
                 logger.error("log.not_marked", reason=error.strerror)
                 writer.abandon()
 
-    def _mark(self, writer: Writer) -> None:
-        writer.sync()
-        segment = writer.open
-        if segment is not None and segment.length > segment.marked:
-            self._commit += 1
-            writer.write([self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall())], sync=True)
-            segment.marked = segment.length
-
 
 def _by_class(group: Appends) -> Mapping[int, Appends]:
-    """Return a group's appends by the class whose segment they go to: as a rule one."""
+    """Return a group's appends by the class whose segment they go to: usually one."""
     codes = {topic.kind.code for topic in group}
     if len(codes) == 1:
         return {codes.pop(): group}
@@ -592,12 +576,6 @@ def _by_class(group: Appends) -> Mapping[int, Appends]:
 
 def _all(appends: Appends) -> Iterable[Append]:
     return chain.from_iterable(appends.values())
-
-
-def _control_body(control: Control) -> bytes:
-    if control.kind == Kind.CREATE:
-        return create_body(control.retention, control.topic.tail.published)
-    return retention_body(control.retention) if control.kind == Kind.RETENTION else b""
 
 
 def _open(writer: Writer) -> Open:

@@ -3,10 +3,18 @@
 Small appends to a topic are put together up to a record's size, so that a pull reads few records; an append that is
 larger gets records of its own, the last of which says that it is the last. Messages that are loaded from another log
 keep their offsets and publish times.
+
+A large append is written in slices, between which the groups of others are committed: a group is synced as a whole, so
+an append of megabytes would keep everybody waiting. It is written behind the end of the open segment, a gap away, a
+slice at a time, each durable before the next. Meanwhile the groups of others go into the gap. What is left of it at the
+end is closed by a mark of just that length, and with this one small write the whole append is in the segment. Until
+then nothing of it is: a start cuts the segment where the gap begins, as no record behind it knows the gap to be
+durable.
 """
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -16,21 +24,25 @@ import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
-from ams.core.names import Offset
+from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns
 from ams.storage.log.base import NEVER, Appended, check_load
+from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import (
     HEAD,
+    HEADER_BYTES,
     MAX_REQUESTS,
     RECORD_BYTES,
+    Header,
     Kind,
     Loaded,
     Stamp,
+    encode,
     encode_loaded,
     encode_messages,
     encode_note,
 )
-from ams.storage.log.embedded.segment import Open, seed_of
+from ams.storage.log.embedded.segment import Open, Writer, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
 
 
@@ -46,7 +58,6 @@ class Append(msgspec.Struct, eq=False):
     key: bytes = b""
     """Of idempotency; empty: none."""
     hashed: bytes = b""
-    """`key_hash` of the key."""
     content: bytes = b""
     """`content_hash` of the messages when there is a key."""
     loaded: Loaded | None = None
@@ -79,6 +90,12 @@ class Chore:
     """Seal every open segment however young, so that its space can be freed."""
 
 
+_MIN_SLICES = 2
+"""An append of more slices than this is written slice by slice."""
+_GAP_SHARE = 8
+"""The gap is at most this part of the append: what is left of it is lost."""
+_MAX_MESSAGE_OVERHEAD, _MAX_APPEND_OVERHEAD = HEADER_BYTES + 16, 4 * HEADER_BYTES
+"""Bytes that records take at most beside fragments and key, for each message and each append."""
 LOAD_BYTES = 2**20
 """Messages that are loaded are stored in groups of about so many bytes."""
 Work = Append | Control | Chore | None
@@ -130,7 +147,6 @@ class Outcome:
     records: list[WrittenRecord] = field(default_factory=list)
     loaded: list[LoadedRecords] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
-    """The appends that are stored, by topic."""
     controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)
     """When the controls were written."""
@@ -146,7 +162,6 @@ class Packed:
 
     def __init__(self, segment: Open, commit: int, begin: int) -> None:
         self.parts: list[bytes] = []
-        """Records, one after the other."""
         self.records: list[WrittenRecord] = []
         self.loaded: list[LoadedRecords] = []
         self.shares: list[Share] = []
@@ -172,14 +187,12 @@ class Packed:
         self.shares.append(Share(topic, appends, tail))
 
     def _add_alone(self, topic: TopicState, tail: Tail, time: Milliseconds, append: Append) -> Tail:
-        """Add an append that makes one record; return where it ends."""
         count = len(append.fragments)
         append.answer = Appended(tail.end, count, time)
         self._add_last(topic, tail.end, time, append, append.fragments)
         return Tail(Offset(tail.end + count), time, tail.published + append.data_bytes, self._stamp.commit)
 
     def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
-        """Add an append that keeps its offsets and times; return where it ends."""
         counted = _counted(append.fragments, loaded, append.count_from)
         data, lengths = encode_loaded(
             self._stamp, topic.id, loaded, append.fragments, counted, append.has_ordering_keys
@@ -226,9 +239,8 @@ class Packed:
         return Tail(end, time, published, self._stamp.commit)
 
     def _add_large(self, topic: TopicState, first: Offset, time: Milliseconds, append: Append) -> None:
-        """Add the records of one append; only the last one carries its data bytes and key."""
         fragments, start, has_keys = append.fragments, 0, append.has_ordering_keys
-        for stop in _cuts(fragments):
+        for stop in _record_ends(fragments):
             head = (stop - start, 0, 0)
             self._add_record(topic, first, time, head, (), fragments[start:stop], has_keys, last=False)
             first, start = Offset(first + stop - start), stop
@@ -237,7 +249,6 @@ class Packed:
     def _add_last(
         self, topic: TopicState, first: Offset, time: Milliseconds, append: Append, fragments: Sequence[Fragment]
     ) -> None:
-        """Add the last record, or the only one, of an append that shares records with no other."""
         notes: list[bytes] = []
         head = (len(fragments), append.data_bytes, self._note(append, notes) if append.key else 0)
         self._add_record(topic, first, time, head, notes, fragments, append.has_ordering_keys)
@@ -279,8 +290,8 @@ def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds, begin: 
     return packed
 
 
-def _cuts(fragments: Sequence[Fragment]) -> Iterator[int]:
-    """Yield where an append is cut into records."""
+def _record_ends(fragments: Sequence[Fragment]) -> Iterator[int]:
+    """Yield the numbers of fragments at which an append is cut into records."""
     ends = list(accumulate(map(len, fragments)))
     start = size = 0
     while ends[-1] - size > RECORD_BYTES:
@@ -348,3 +359,82 @@ def _load(
         topic, messages.fragments, size, 0, answer, loaded=Loaded(firsts, times, counts), count_from=count_from,
         has_ordering_keys=has_ordering_keys(messages.fragments),
     )  # fmt: skip
+
+
+def is_sliced(append: Append, options: LogOptions) -> bool:
+    """Whether an append is written in slices: it is large, and its sync would be waited for."""
+    return options.sync == "always" and append.size > _MIN_SLICES * options.group_bytes and not append.loaded
+
+
+def room_for(append: Append, options: LogOptions) -> int:
+    """Return how many bytes the append takes at most, with its gap."""
+    return max_bytes(append) + _gap(append, options)
+
+
+def max_bytes(append: Append) -> int:
+    """Return how many bytes the records of an append take at most."""
+    return append.size + len(append.key) + _MAX_APPEND_OVERHEAD + _MAX_MESSAGE_OVERHEAD * len(append.fragments)
+
+
+def _gap(append: Append, options: LogOptions) -> int:
+    return max(min(options.group_bytes, append.size // _GAP_SHARE), HEADER_BYTES)
+
+
+class LargeAppend:
+    """A large append on its way. Used by the committer's thread alone; what writes may raise `OSError`.
+
+    What writes raises `RuntimeError` when the segment it began in is no longer the open one: its slices were cut off
+    then, and what follows must not go to the next segment, where none of it could be read.
+    """
+
+    def __init__(self, append: Append, writer: Writer, commit: int, now: Milliseconds, options: LogOptions) -> None:
+        segment = writer.open
+        assert segment is not None
+        self.append = append
+        self.writer = writer
+        self._segment: Open = segment
+        self.now = now
+        self.later: deque[Append | Control] = deque()
+        self.begin = segment.length + _gap(append, options)
+        self.packed: Packed = pack({append.topic: (append,)}, segment, commit, now, self.begin)
+        self.is_written = False
+        self._slices = _cut(self.packed.parts, options.group_bytes)
+        self._place = self.begin
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes of others fit into the gap, and the mark that closes it behind them."""
+        return self._segment.length + size + HEADER_BYTES <= self.begin
+
+    def write_slice(self) -> None:
+        """Write the next slice durably; there is one."""
+        parts = next(self._slices)
+        self._check_open()
+        self.writer.write_behind(parts, self._place, self.packed.end)
+        self._place += sum(map(len, parts))
+        self.is_written = self._place == self.packed.end
+
+    def join(self, commit: int) -> None:
+        """Close the gap: when it returns, the append is in the segment. All slices are written."""
+        self._check_open()
+        segment = self._segment
+        header = Header(Kind.MARK, True, TopicId(bytes(16)), Offset(0), self.now, commit, segment.durable, 0, 0)
+        zeros = bytes(self.begin - segment.length - HEADER_BYTES)
+        self.writer.join(encode(header, zeros, seed_of(segment.sequence)), self.packed.end)
+
+    def _check_open(self) -> None:
+        if self.writer.open is not self._segment:
+            raise RuntimeError("the segment of a large append was closed before the append was in it")
+
+
+def _cut(parts: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
+    slice_: list[bytes] = []
+    room = size
+    for part in parts:
+        start = 0
+        while len(part) - start >= room:
+            yield [*slice_, part[start : start + room]]
+            slice_, start, room = [], start + room, size
+        slice_.append(part[start:])
+        room -= len(part) - start
+    if room < size:
+        yield slice_

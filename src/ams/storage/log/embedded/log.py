@@ -24,8 +24,7 @@ from ams.storage.log.embedded.pages import Pages
 from ams.storage.log.embedded.reader import DamageTracker, Reader
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
-from ams.storage.log.embedded.segment import class_of, writers
-from ams.storage.log.embedded.spares import Spares
+from ams.storage.log.embedded.segment import Spares, class_of, writers
 from ams.storage.log.embedded.state import Keys, LogState, Part
 from ams.storage.log.embedded.topic import TopicState
 from ams.storage.log.embedded.upkeep import Needed, Pressed, Upkeep
@@ -49,9 +48,7 @@ class EmbeddedLog:
     def __init__(
         self, restored: Restored, folder: str, files: Disk, clock: Clock, options: LogOptions, supervisor: Supervisor
     ) -> None:
-        """Take over what recovery left; `open` is the way to make one."""
         self.recovered: Recovery = restored.report
-        """What recovery found."""
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._options = options
@@ -393,12 +390,10 @@ class EmbeddedLog:
         state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
 
     async def _released(self, topic: TopicState) -> None:
-        """Wait while a topic is held; raise `NotFound` when it went meanwhile."""
         await topic.released()
         self._topic(topic.id)
 
     async def _stored(self, append: Append) -> Appended:
-        """Give an append to the committer; return its answer."""
         append.topic.under_way += 1
         self._submit(append)
         return await append.done

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import structlog
 
+from ams.core.cache import LruCache
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
 from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog
 from ams.storage.log.embedded.pages import THREADS
-from ams.storage.log.embedded.recent import RecentRecords
 from ams.storage.log.embedded.record import HEADER_BYTES, run_of
 from ams.storage.log.embedded.scan import Damage, check_record
 from ams.storage.log.embedded.topic import TopicState
@@ -29,6 +29,12 @@ INLINE_BYTES = 512 * 1024
 _DENSE = 2
 """Records are read in one go while the span is at most this many times what is wanted of it."""
 _MAX_DAMAGE = 1000
+RECENT_BYTES = 16 * 1024 * 1024
+"""Memory for records that are kept; the places of records that were read take less than half of it besides."""
+BEGUN_BYTES = RECENT_BYTES // 4
+"""The same for records of which the first part was read. Little, as memory that is used again soon is fast."""
+_MESSAGE_OVERHEAD, _RECORD_OVERHEAD = 50, 450
+"""Memory of a message beside its bytes, and of a record beside its messages; the latter bounds the places, too."""
 
 
 class Span(NamedTuple):
@@ -58,8 +64,55 @@ class DamageTracker:
             logger.error("log.damaged", **damage._asdict())
 
 
+RecordPlace = tuple[int, int]
+"""The sequence of a segment, and the position of a record in it, which never becomes another record's."""
 Checked = Run | Damage
 """The messages of a record, or why it is not served."""
+
+
+class RecentRecords:
+    """Records that are read again and again, checked and cut: all consumers of a topic read the newest ones.
+
+    A record is kept when it is read for the second time within the span of what could be kept: a lone consumer, or a
+    copy of a whole topic, reads each once. One of which a read took the first part only is kept until the next read.
+    """
+
+    __slots__ = ("_begun", "_budget", "_kept", "_met", "_met_before", "_met_bytes")
+
+    def __init__(self, budget: int = RECENT_BYTES) -> None:
+        self._budget = budget
+        self._kept: LruCache[RecordPlace, Run] = LruCache(budget, _weight)
+        self._begun: LruCache[RecordPlace, Run] = LruCache(BEGUN_BYTES, _weight)
+        self._met: set[RecordPlace] = set()
+        """What was read lately; two halves, the older of which goes as a whole, cost less than an order of all."""
+        self._met_before: set[RecordPlace] = set()
+        self._met_bytes = 0
+
+    def get(self, place: RecordPlace) -> Run | None:
+        """Return the messages of a record; None when it is not kept."""
+        run = self._kept.get(place)
+        if run is None and (run := self._begun.peek(place)) is not None:
+            self._begun.discard(place)
+        return run
+
+    def note_begun(self, place: RecordPlace, run: Run) -> None:
+        """Take note that the first part of a record was read, and the rest was not."""
+        if self._kept.peek(place) is None:
+            self._begun.put(place, run)
+
+    def note(self, place: RecordPlace, run: Run) -> None:
+        """Take note that a record was read; keep it if it was lately read before."""
+        if place in self._met or place in self._met_before:
+            self._kept.put(place, run)
+            return
+        self._met.add(place)
+        self._met_bytes += _weight(run)
+        if self._met_bytes > self._budget // 2:
+            self._met_before, self._met, self._met_bytes = self._met, set(), 0
+
+
+def _weight(run: Run) -> int:
+    return run.size + _MESSAGE_OVERHEAD * len(run.fragments) + _RECORD_OVERHEAD
 
 
 class Reader:
@@ -160,11 +213,8 @@ class Reader:
 
 
 class _Batch:
-    """The messages of one read, gathered record by record."""
-
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
         self.offset = start
-        """What is wanted next."""
         self.runs: list[Run] = []
         self.has_turn = False
         """Whether it has a turn of large reads, which it keeps to its end."""
@@ -208,7 +258,7 @@ def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
     while number < stop and entries.firsts[number] == end and total <= batch.bytes_left:
         position, length = entries.positions[number], entries.lengths[number]
         if records and position + length - begin > _DENSE * (wanted + length):
-            spans.append(_span(place.segment, records))
+            spans.append(Span(place.segment, begin, sum(records[-1]) - begin, records))
             records = []
         if not records:
             begin, wanted = position, 0
@@ -217,17 +267,11 @@ def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
         total += length
         end = entries.end_of(number)
         number += 1
-    spans.append(_span(place.segment, records))
+    spans.append(Span(place.segment, begin, sum(records[-1]) - begin, records))
     return end, spans
 
 
-def _span(segment: Segment, records: list[tuple[int, int]]) -> Span:
-    begin = records[0][0]
-    return Span(segment, begin, sum(records[-1]) - begin, records)
-
-
 def _check(span: Span, topic: TopicId, data: bytes) -> list[Checked]:
-    """Cut a span into its records, each checked."""
     found: list[Checked] = []
     for position, length in span.records:
         try:

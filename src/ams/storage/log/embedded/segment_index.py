@@ -2,12 +2,7 @@
 
 `SegmentEntries` is kept for the segments being written, and for the short time until a sealed one has its index file
 (`ams.storage.log.embedded.index_file`). Numbers live in arrays: a record costs 28 bytes however small its messages are.
-
-`KeyFilter` is kept for sealed segments, so that a new key need not ask the disk. A key's hash is a number evenly
-spread. It is stretched to as many buckets as there are keys / 32, with 16 bits after the point: the *fingerprint*. The
-filter keeps those 16 bits of every key, in the order of the hashes, and where each bucket begins: 17 bits a key, 212 kB
-for the 100,000 keys of a full segment, 21 MB for ten million keys in the log. A key that is there always passes; of
-others about one in 2,000 does, and then the index file is asked.
+`KeyFilter` is kept for sealed segments, so that a new key need not ask the disk: `docs/reference/log-format.md`.
 """
 
 import struct
@@ -41,8 +36,10 @@ KEYED_RESULT = struct.Struct("<QIQ16s")
 """A `KeyedResult` as it is in memory and in index files: very many of them, as objects, would take long to collect."""
 
 
-def unpacked(result: bytes) -> KeyedResult:
-    """Read what was kept of a `KeyedResult`."""
+def unpacked(result: bytes | None) -> KeyedResult | None:
+    """Read what was kept of a `KeyedResult`, if anything was."""
+    if result is None:
+        return None
     first, count, time, content = KEYED_RESULT.unpack(result)
     return KeyedResult(Appended(Offset(first), count, Milliseconds(time)), content)
 
@@ -156,7 +153,6 @@ class SegmentEntries:
 
 
 def _prefix_of(hashed: bytes) -> int:
-    """Return what a filter looks at of a key's hash."""
     return int.from_bytes(hashed[:_PREFIX_BYTES])
 
 

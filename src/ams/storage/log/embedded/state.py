@@ -26,10 +26,9 @@ from ams.storage.log.embedded.topic import TopicState
 
 
 class Part(NamedTuple):
-    """A file of the log."""
+    """A file of the log, by its path within the log's folder."""
 
     name: str
-    """Its path within the log's folder."""
     length: int | None
     """How many bytes of it belong to the moment; None: all of it."""
 
@@ -65,8 +64,8 @@ class LogState:
         if outcome.shares:
             self._place(outcome)
             self._answer(outcome)
-        if outcome.controls:
-            self._note_time(outcome)
+        if outcome.controls:  # a segment of creates only is as old as they are, not older than every message
+            self._index(outcome).note_time(outcome.time)
         for control in outcome.controls:
             self._obey(control)
         for work in outcome.failed:
@@ -105,7 +104,6 @@ class LogState:
             gate.set_result(None)
 
     def _place(self, outcome: Outcome) -> None:
-        """Let readers find the records."""
         index = self._index(outcome)
         add = index.add
         for each in outcome.records:
@@ -116,7 +114,6 @@ class LogState:
             topic.stored += sum(lengths)
 
     def _answer(self, outcome: Outcome) -> None:
-        """Move the ends of topics, and answer their appends."""
         bit, index = 1 << outcome.code, self._index(outcome)
         for share in outcome.shares:
             topic, appends = share.topic, share.appends
@@ -135,12 +132,7 @@ class LogState:
                 if not append.done.done():
                     append.done.set_result(answer)
 
-    def _note_time(self, outcome: Outcome) -> None:
-        """Let a segment of creates only be as old as they are, and not older than every message."""
-        self._index(outcome).note_time(outcome.time)
-
     def _index(self, outcome: Outcome) -> SegmentEntries:
-        """Return the index of the segment that was written to."""
         entries = self.catalog.by_sequence[outcome.sequence].entries
         assert entries is not None
         return entries
@@ -236,7 +228,6 @@ class Keys:
         return answer
 
     async def _until_decided(self, hashed: bytes) -> None:
-        """Wait while appends with this key are under way."""
         under_way = self._state.keys
         while hashed in under_way:
             decided = under_way[hashed]
@@ -254,17 +245,13 @@ class Keys:
 
     async def _remembered(self, topic: TopicState, hashed: bytes) -> KeyedResult | None:
         """Return what is known of a key; None when it is new to its window."""
-        since, catalog = self._since(topic), self._state.catalog
+        window = self._options.idempotency_window or topic.retention or self._options.retention
+        since, catalog = Milliseconds(self._clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
             answered = await self._look_up(partial(catalog.answered_in, segment, topic.id, hashed))
             if answered is not None and answered.appended.time >= since:
                 return answered
         return None
-
-    def _since(self, topic: TopicState) -> Milliseconds:
-        """Return the time before which a key counts as new."""
-        window = self._options.idempotency_window or topic.retention or self._options.retention
-        return Milliseconds(self._clock.wall() - window)
 
 
 def parts_in(folder: str) -> Sequence[Part]:

@@ -16,10 +16,8 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     """Where the durable messages of a topic end."""
 
     end: Offset = Offset(0)
-    time: Milliseconds = Milliseconds(0)
-    """Publish time of the last one."""
-    published: int = 0
-    """Data bytes published in all."""
+    time: Milliseconds = Milliseconds(0)  # publish time of the last one
+    published: int = 0  # data bytes, in all
     commit: int = 0
     """The group commit that brought it here."""
 
@@ -36,13 +34,11 @@ class TopicState:
         self.id = topic
         self.kind = kind
         """The class whose segments its next messages go to."""
-        self.retention = retention
-        """Its own age limit; None = the log's default."""
+        self.retention = retention  # None: the log's default
         self.tail = Tail()
         self.end = Offset(0)
         """The end readers see: never ahead of what is durable."""
-        self.stored = 0
-        """Bytes of its records in all segments."""
+        self.stored = 0  # bytes of its records in all segments
         self.classes = 0
         """Bit n: messages of it may be in class n."""
         self.oldest = Offset(0)
@@ -52,10 +48,8 @@ class TopicState:
         """Sequence of the segment a read last found messages in."""
         self.waiter: asyncio.Future[None] | None = None
         """Completes when the end moves or the topic goes."""
-        self.leaving = False
-        """Whether it is being dropped."""
-        self.under_way = 0
-        """Appends the committer has not decided."""
+        self.leaving = False  # being dropped
+        self.under_way = 0  # appends the committer has not decided
         self.quiet: asyncio.Future[None] | None = None
         """Completes when none is under way."""
         self.held: asyncio.Future[None] | None = None

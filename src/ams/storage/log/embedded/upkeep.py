@@ -38,25 +38,16 @@ from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.reader import DamageTracker
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.scan import Damage, scan
-from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART
+from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
 from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
-from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.state import LogState, Part
 from ams.storage.log.embedded.topic import TopicState
 
 Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]
 """Returns the first offset of each topic that somebody still needs; of others nobody needs anything."""
-Table = Callable[[], tuple[int, list[Row]]]
-"""Returns the topics alive and the last commit whose creates, drops and retentions they reflect."""
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")
-
-
 Pressed = Callable[[], Iterable[Owner]]
-
-
-def _nobody() -> Iterable[Owner]:
-    return ()
 
 
 class Share(NamedTuple):
@@ -66,7 +57,6 @@ class Share(NamedTuple):
     reach: Offset
     """The offset after its last message there."""
     bytes: int
-    """Of its records."""
 
 
 Index = SegmentEntries | Directory
@@ -81,7 +71,8 @@ def _shares(index: Index) -> Iterable[Share]:
 class Sealer:
     """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
 
-    def __init__(self, files: Disk, table: Table) -> None:
+    def __init__(self, files: Disk, table: Callable[[], tuple[int, list[Row]]]) -> None:
+        """`table` is `LogState.table_rows`."""
         self._files = files
         self._table = table
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
@@ -117,7 +108,6 @@ class Sealer:
         return {topic: reach for part in reversed(own) for topic, reach in part.items()}
 
     def _written(self, segment: Segment) -> dict[TopicId, TopicExtent] | None:
-        """Return what the index file of a segment says; None when it has none that is undamaged."""
         if segment.head is None:
             return None
         try:
@@ -145,6 +135,7 @@ class Upkeep:
         spares: Spares,
     ) -> None:
         self._state = state
+        self._data_folder = options.data_folder or state.folder
         self._spares = spares
         self._committer = committer
         self._files = files
@@ -159,15 +150,14 @@ class Upkeep:
         self.rounds = Rounds("upkeep of the log", options.check_interval_ms / 1000, self._round)
         self.retention_clock = RetentionClock(clock)
         self._needed: Needed | None = None
-        self._pressed: Pressed = _nobody
+        self._pressed: Pressed = tuple
         self._uncounted = [each for each in state.catalog if each.head is not None]
         """Segments of earlier runs whose bytes are not counted for their topics yet."""
         for segment in state.catalog:
             if segment.entries is not None:
                 self._count({each.topic: each.bytes for each in _shares(segment.entries)})
         self._old_tables: list[str] = []
-        self._forgotten: list[Segment] = []
-        """Segments that went, but for their files."""
+        self._forgotten: list[Segment] = []  # segments that went, but for their files
         self._keepers: dict[object, Milliseconds] = {}
         """Copies under way, and when they began (monotonic): until they are made no file goes."""
         self._about_to_list: set[object] = set()
@@ -191,7 +181,9 @@ class Upkeep:
             await self._chore(seal_all=False)
             if not self._about_to_list:
                 await self._index_sealed()
-            await self._count_earlier()
+            while self._uncounted:
+                self._count(await self._sizes(self._uncounted[0]))
+                self._uncounted.pop(0)
             if not self._keepers:
                 await self._unlink_forgotten()
                 await self._drop_old_table()
@@ -199,13 +191,13 @@ class Upkeep:
                 await self._cut_dropped()
                 await self._cut_large()
                 await self._cut_for_pressed()
-            await self._free_idle_spares()
+            if self._spares.bytes:
+                await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
 
     async def seal(self) -> None:
         """Seal every segment, however young, and index it."""
         async with self._turn:
-            await self._chore(seal_all=True)
-            await self._index_sealed()
+            await self._seal_all()
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
@@ -217,7 +209,12 @@ class Upkeep:
 
         async def parts() -> Sequence[Part]:
             try:
-                return await self._parts()
+                async with self._turn:
+                    if self._closed:
+                        raise LogUnavailable
+                    # After this all that the tables of index files say is known here too.
+                    await self._chore(seal_all=False)
+                    return self._state.parts()
             finally:
                 self._let_go_on(copy)
 
@@ -237,24 +234,14 @@ class Upkeep:
         return Milliseconds(self._clock.monotonic() - min(self._keepers.values()))
 
     def _let_go_on(self, copy: object) -> None:
-        """Go on with the upkeep, as far as the copies under way allow."""
         self._about_to_list.discard(copy)
         self.rounds.soon()
-
-    async def _parts(self) -> Sequence[Part]:
-        async with self._turn:
-            if self._closed:
-                raise LogUnavailable
-            # After this all that the tables of index files say is known here too.
-            await self._chore(seal_all=False)
-            return self._state.parts()
 
     async def capacity(self, stored: int) -> int | None:
         """Return how many bytes messages may take together that take so many now; None while the disk is full."""
         if self._options.max_bytes is not None:
             return max(self._options.max_bytes - (await self._used() - stored), 0)
-        folder = self._options.data_folder or self._state.folder
-        free = await self._on_thread(lambda: self._files.free_bytes(folder))
+        free = await self._on_thread(lambda: self._files.free_bytes(self._data_folder))
         room = free - self._options.min_free_bytes
         return stored + room if room > 0 else None  # a full disk is no matter of shares: appends are refused
 
@@ -353,8 +340,11 @@ class Upkeep:
             return
         sealed_all = False
         while True:
-            pressed = [each for each in self._pressed() if self._stored(each.topics) > each.limit]
-            topics = frozenset(topic for each in pressed for topic in each.topics)
+            topics: set[TopicId] = set()
+            for owner in self._pressed():
+                there = [self._state.topics[each] for each in owner.topics if each in self._state.topics]
+                if sum(each.stored for each in there) > owner.limit:
+                    topics.update(owner.topics)
             if not topics:
                 return
             oldest = await self._oldest_unneeded(await self._needed(), topics)
@@ -396,12 +386,8 @@ class Upkeep:
         return segment.entries or self._state.catalog.directory(segment)
 
     def _shares_of(self, segment: Segment) -> list[Share]:
-        """Return the shares of topics that are there."""
         topics = self._state.topics
         return [each for each in _shares(self._index_of(segment)) if each.topic in topics]
-
-    def _stored(self, topics: Iterable[TopicId]) -> int:
-        return sum(self._state.topics[each].stored for each in topics if each in self._state.topics)
 
     def _count(self, sizes: Mapping[TopicId, int], sign: int = 1) -> None:
         for topic, size in sizes.items():
@@ -409,18 +395,11 @@ class Upkeep:
             if state is not None:
                 state.stored = max(state.stored + sign * size, 0)
 
-    async def _count_earlier(self) -> None:
-        while self._uncounted:
-            self._count(await self._sizes(self._uncounted[0]))
-            self._uncounted.pop(0)
-
     async def _sizes(self, segment: Segment) -> Mapping[TopicId, int]:
-        """Return how many bytes each topic has in a segment."""
         return {each.topic: each.bytes for each in await self.look_up(partial(self._shares_of, segment))}
 
     async def _used(self) -> int:
-        folder = self._options.data_folder or self._state.folder
-        return await self._on_thread(lambda: self._files.used_bytes(folder))
+        return await self._on_thread(lambda: self._files.used_bytes(self._data_folder))
 
     async def _remove(self, segment: Segment) -> None:
         """Remove a segment to the end, were the log being closed: what was forgotten here must not be found again."""
@@ -486,10 +465,6 @@ class Upkeep:
         now = self._clock.wall()
         segments = self._state.catalog
         return {each.kind.code for each in segments if now - each.newest < each.kind.age // SEAL_PART}
-
-    async def _free_idle_spares(self) -> None:
-        if self._spares.bytes:
-            await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
 
     def _unlink(self, segment: Segment, *, keep_index: bool, reuse: bool) -> None:
         worth = reuse and segment.length > HEAD_BYTES

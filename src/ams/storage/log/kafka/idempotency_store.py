@@ -42,39 +42,30 @@ class IdempotencyStore(Protocol):
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         """Claim a key, durably; return None when it is ours now, else the claim that is there already."""
-        ...
 
     async def known(self, topic: TopicId, key: bytes) -> Claim | None:
         """Return the claim on a key, None when there is none."""
-        ...
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
         """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
-        ...
 
     async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:
         """Note where the messages of a claim are, durably."""
-        ...
 
     async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
         """Give up a claim of ours. Its messages were not stored by us, and will not be."""
-        ...
 
     async def forget(self, topic: TopicId) -> None:
         """Remove all claims of a topic that is gone."""
-        ...
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
         """Remove claims older than the age for which their topic keeps them."""
-        ...
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
         """Add to the bytes published in all."""
-        ...
 
     async def bytes_of(self, topic: TopicId) -> int:
         """Return the bytes published to a topic in all, as far as they were added."""
-        ...
 
 
 class PublishedBytes:

@@ -12,8 +12,7 @@ from ams.cli import main
 from ams.service import subscriptions
 from ams.storage.files import NEW
 from ams.storage.log.embedded.ahead import Ahead
-from ams.storage.log.embedded.segment import Writer
-from ams.storage.log.embedded.spares import Spare
+from ams.storage.log.embedded.segment import Spare, Writer
 from ams.storage.log.embedded.upkeep import Upkeep
 
 REUSED, AHEAD = "reused", "ahead"

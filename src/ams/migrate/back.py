@@ -26,26 +26,20 @@ from ams.storage.export_format import Subscription
 
 T = TypeVar("T")
 
-AT_ONCE = 100
-"""Messages in a request."""
-MOST_BYTES = 512 * 1024
-"""Of messages in a request, but for one that is larger."""
-_REFUSED = re.compile(r'["\\\x00-\x1f]')
-"""What the old service stores as a record that nobody can read, when it is in an attribute."""
+AT_ONCE = 100  # messages in a request
+MOST_BYTES = 512 * 1024  # of messages in a request, but for one that is larger
+_REFUSED = re.compile(r'["\\\x00-\x1f]')  # in an attribute it makes a record of the old service that nobody can read
 
 
 class Returned(NamedTuple):
     """What was given back, and what was not."""
 
     messages: int
-    positions: int
-    """Subscriptions that stand elsewhere now."""
+    positions: int  # subscriptions that stand elsewhere now
     oddities: list[Oddity]
 
 
 class _Since(NamedTuple):
-    """A topic with messages since the cut: from `start` up to `end`."""
-
     topic: MovedTopic
     start: int
     end: int
@@ -89,13 +83,12 @@ class _Returning:
         self._done = self._expected = 0
 
     async def look(self) -> Sequence[_Since]:
-        """Return the topics that have messages to give back; raise `Unusable` when it is too late for one of them."""
         found = await each_of(self._found.topics, self._since)
         return [each for each in found if each is not None]
 
     async def check_still(self, since: Sequence[_Since]) -> None:
         """Raise `Unusable` when somebody has published here meanwhile, or the old service has something else."""
-        await self._source.look()
+        await self._source.messages.look()
         for topic, _, end in since:
             if self._source.messages.bounds(topic.kafka).end != end:
                 raise Unusable(f"{topic.what} has not what was given to it: it has several partitions, or is used")
@@ -103,7 +96,6 @@ class _Returning:
                 raise Unusable(f"{topic.what} grows here, past the proxy: find out by whom, and do it again")
 
     async def give(self, since: Sequence[_Since]) -> Returned:
-        """Give all of them, and all positions."""
         self._expected = sum(each.end - each.start for each in since)
         await each_of(since, self._give_messages)
         topics = {(each.line.project, each.line.name) for each in self._found.topics}
@@ -113,7 +105,6 @@ class _Returning:
         return Returned(self._expected, moved, self._oddities)
 
     async def _since(self, topic: MovedTopic) -> _Since | None:
-        """Return what a topic has; None for one that is deleted here."""
         project, name = topic.line.project, topic.line.name
         first, end = topic.bounds.first, topic.bounds.end
         try:
@@ -170,12 +161,16 @@ class _Returning:
             read = await self._ask(wire.read_topic(line.project, line.name, start=start, stop=stop, most=AT_ONCE))
             if [each.offset for each in read] != list(range(start, stop)):
                 raise Unusable(f"messages of {since.topic.what} from {start} to {stop} cannot be read here")
-            for part in _parts(read):
-                yield part
+            part: list[wire.ReadMessage] = []
+            for each in read:
+                if part and sum(len(one.data) for one in part) + len(each.data) > MOST_BYTES:
+                    yield part
+                    part = []
+                part.append(each)
+            yield part
             start = stop
 
     async def _move(self, subscription: Subscription) -> bool:
-        """Let a subscription there stand where it stands here; return whether it stood elsewhere."""
         project, name = subscription.project, subscription.name
         try:
             here = await self._ask(wire.get_offsets(project, name))
@@ -192,27 +187,22 @@ class _Returning:
         return True
 
     def _made_since(self) -> Iterator[Oddity]:
-        """Yield what was made here since the cut: it stays here."""
         known = {
             *(("topic", f"{each.line.project}/{each.line.name}") for each in self._found.topics),
             *(("subscription", f"{each.project}/{each.name}") for each in self._found.subscriptions),
             *(("user", each.name) for each in self._found.users),
         }
-        for kind, name in self._all():
+        ask = self._new.call
+        here = [("user", each.name) for each in ask(wire.list_users()).users]
+        for project in (each.name for each in ask(wire.list_projects()).projects):
+            here += [("topic", _place(each.name)) for each in ask(wire.list_topics(project)).topics]
+            subscriptions = ask(wire.list_subscriptions(project)).subscriptions
+            here += [("subscription", _place(each.name)) for each in subscriptions]
+        for kind, name in here:
             if (kind, name) not in known:
                 yield Oddity(kind, name, "was made here, and stays here")
 
-    def _all(self) -> Iterator[tuple[str, str]]:
-        """Yield all that the new service has."""
-        ask = self._new.call
-        yield from (("user", each.name) for each in ask(wire.list_users()).users)
-        for project in (each.name for each in ask(wire.list_projects()).projects):
-            topics, subscriptions = ask(wire.list_topics(project)).topics, ask(wire.list_subscriptions(project))
-            yield from (("topic", _place(each.name)) for each in topics)
-            yield from (("subscription", _place(each.name)) for each in subscriptions.subscriptions)
-
     async def _ask(self, call: Call[T]) -> T:
-        """Ask the new service."""
         try:
             return await asyncio.to_thread(self._new.call, call)
         except NotFound:
@@ -222,24 +212,9 @@ class _Returning:
 
 
 def _place(name: str) -> str:
-    """Return PROJECT/NAME of a resource name."""
     _, _, project, _, short = name.split("/")
     return f"{project}/{short}"
 
 
 def _kept(attributes: dict[str, str]) -> dict[str, str]:
-    """Return attributes as the old service can keep them."""
     return {_REFUSED.sub(" ", name): _REFUSED.sub(" ", value) for name, value in attributes.items()}
-
-
-def _parts(messages: Sequence[wire.ReadMessage]) -> Iterator[list[wire.ReadMessage]]:
-    part: list[wire.ReadMessage] = []
-    size = 0
-    for each in messages:
-        if part and size + len(each.data) > MOST_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(each)
-        size += len(each.data)
-    if part:
-        yield part

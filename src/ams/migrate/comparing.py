@@ -16,10 +16,8 @@ from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.names import is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, is_https
 
-SEVERAL = 4
-"""Items of one name in a list that are compared."""
-CUT = 80
-"""Characters that are shown of each side."""
+SEVERAL = 4  # items of one name in a list that are compared
+CUT = 80  # characters that are shown of each side
 SECRETS = frozenset(
     {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
 )
@@ -29,14 +27,13 @@ SECRETS = frozenset(
 class Read(NamedTuple):
     """A request of the reference that only reads."""
 
-    action: str
-    """Of the contract, 3.4."""
+    action: str  # of the contract, 3.4
     path: str
-    writes: str = ""
-    """Why asking changes something at the reference, if it does."""
+    writes: str = ""  # why asking changes something at the reference, if it does
 
 
 _ADDS = "asking adds a record at the old service (O1)"
+_MOVES = "asking may move the subscription at the old service (11.3)"
 READS = (  # verbs and fixed names before plain ones
     Read("ams:vaMetrics", "/metrics/va_metrics"),
     Read("ams:metrics", "/metrics", _ADDS),
@@ -63,11 +60,7 @@ READS = (  # verbs and fixed names before plain ones
     Read("topics:show", "/projects/{project}/topics/{topic}"),
     Read("subscriptions:listByTopic", "/projects/{project}/topics/{topic}/subscriptions"),
     Read("subscriptions:list", "/projects/{project}/subscriptions"),
-    Read(
-        "subscriptions:offsets",
-        "/projects/{project}/subscriptions/{subscription}:offsets",
-        "asking may move the subscription at the old service (11.3)",
-    ),
+    Read("subscriptions:offsets", "/projects/{project}/subscriptions/{subscription}:offsets", _MOVES),
     Read("subscriptions:timeToOffset", "/projects/{project}/subscriptions/{subscription}:timeToOffset"),
     Read("subscriptions:acl", "/projects/{project}/subscriptions/{subscription}:acl"),
     Read("subscriptions:metrics", "/projects/{project}/subscriptions/{subscription}:metrics"),
@@ -111,13 +104,8 @@ class _Missing:
         return "(missing)"
 
 
-MISSING: Any = _Missing()
-"""In the place of a value that is not there."""
+MISSING: Any = _Missing()  # in the place of a value that is not there
 Holds = Callable[[Any, Any], bool]
-
-
-def _always(_old: Any, _new: Any) -> bool:
-    return True
 
 
 def _is_none(value: Any) -> bool:
@@ -185,7 +173,6 @@ def _no_project(old: Any, new: Any) -> bool:
 
 
 def _bad_name(old: Any, new: Any) -> bool:
-    """Whether something is left out whose name nobody could ask for."""
     return new is MISSING and bool(_short(old)) and not is_name(_short(old))
 
 
@@ -198,12 +185,7 @@ def _mended(old: Any, new: Any) -> bool:
     return _texts(old, new) and not is_name(old) and new.startswith(re.sub("[^A-Za-z0-9_-]", "_", old))
 
 
-def _in_anything(_leaf: "_Leaf") -> bool:
-    return True
-
-
 def _olds(leaf: "_Leaf") -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of the old side that a value is in."""
     return (old for old, _ in leaf.above if isinstance(old, Mapping))
 
 
@@ -220,7 +202,6 @@ def _in_mattermost(leaf: "_Leaf") -> bool:
 
 
 def _in_reduced(leaf: "_Leaf") -> bool:
-    """Whether it is in a user that the new service shows the reduced view of, and the old one the full view."""
     return any(
         "token" in old and "token" not in new
         for old, new in leaf.above
@@ -229,7 +210,6 @@ def _in_reduced(leaf: "_Leaf") -> bool:
 
 
 def _in_repeated(leaf: "_Leaf") -> bool:
-    """Whether it stands beside a list with several of a name."""
     lists = [each for each in leaf.above[-1][0].values() if isinstance(each, list)]
     return any(len(each) > len({_identity(item, place) for place, item in enumerate(each)}) for each in lists)
 
@@ -241,7 +221,6 @@ def _beside_bad_name(leaf: "_Leaf") -> bool:
 
 
 def _of_two_of_a_token(leaf: "_Leaf") -> bool:
-    """Whether it is a user whose token another one has, too."""
     token = leaf.old.get("token") if isinstance(leaf.old, Mapping) else ""
     tokens = [each.get("token") for each in leaf.above[-1][0] if isinstance(each, Mapping)]
     return bool(token) and tokens.count(token) > 1
@@ -250,19 +229,13 @@ def _of_two_of_a_token(leaf: "_Leaf") -> bool:
 class Rule(NamedTuple):
     """A difference that is right."""
 
-    source: str
-    """An id of `docs/reference/differences.md`, a section of `docs/contract/api.md`, or a how-to."""
+    source: str  # an id of `docs/reference/differences.md`, a section of `docs/contract/api.md`, or a how-to
     why: str
-    actions: str
-    """A regular expression of the actions that are meant."""
-    where: str
-    """A regular expression of where it is."""
-    holds: Holds = _always
-    """Whether two values differ as is right."""
-    within: "Callable[[_Leaf], bool]" = _in_anything
-    """Whether they stand where that is right."""
-    only: Literal["", "others", "moving"] = ""
-    """`others`: not when a service_admin asks; `moving`: only while somebody publishes or consumes."""
+    actions: str  # a regular expression of the actions that are meant
+    where: str  # a regular expression of where it is
+    holds: Holds | None = None  # whether two values differ as is right
+    within: "Callable[[_Leaf], bool] | None" = None  # whether they stand where that is right
+    only: Literal["", "others", "moving"] = ""  # no service_admin asks; somebody publishes or consumes
 
 
 _MOVE, _SHADOW = "how-to move-from-the-reference", "how-to compare-with-the-reference"
@@ -291,21 +264,13 @@ RULES: Sequence[Rule] = (
     Rule("A14", "not for all", "subscriptions:.*", r".*(verificationHash|Header\.value)", _hidden, only="others"),
     Rule("T3", "tokens may be shown once only", _USER, r".*token", _hidden),
     Rule(
-        "U3",
-        "the reduced view",
-        _MEMBER,
-        r".*(token|created_by|_roles\[\]|projects\[\])",
-        _hidden,
-        _in_reduced,
-        "others",
+        "U3", "reduced view", _MEMBER, r".*(token|created_by|_roles\[\]|projects\[\])", _hidden, _in_reduced, "others"
     ),
     # Fields of ours, which clients pass over
     Rule("contract 7", "how long messages are kept", "projects:(list|show)", r".*retentionSeconds", _added),
     Rule("contract 8", "how long messages are kept", "topics:.*", r".*retentionSeconds", _added),
     Rule("contract 9.1", "slowstart shows a period", _SUBSCRIPTION, r".*retryPolicy\.period", _added),
-    Rule(
-        "contract 14.3", "a metric of ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _added
-    ),
+    Rule("contract 14.3", "ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _added),
     # What a service is
     Rule("contract 14.6", "another program", "version:list", "[a-z_]+"),
     Rule("contract 11.4", "times as they are", "subscriptions:timeToOffset", "status", _pairs((400, 200), (400, 409))),
@@ -316,9 +281,7 @@ RULES: Sequence[Rule] = (
     Rule("O4", "projects without messages are there", _USAGE, r".*projects(\[\])?", lambda old, _: _is_none(old)),
     Rule("O4", "so is what they hold", _USAGE, r"(.*\.)?total_(topics|subscriptions)_count", _numbers),
     Rule("O5", "rates go over, not the times they are of", ".*:metrics", r".*rate\]\.timeseries\[\]\.value", _nearly),
-    Rule(
-        "contract 14", "each its clock", ".*:metrics", r"metrics\[(?!.*rate\]).*\]\.timeseries\[\]\.timestamp", _texts
-    ),
+    Rule("contract 14", "own clocks", ".*:metrics", r"metrics\[(?!.*rate\]).*\]\.timeseries\[\]\.timestamp", _texts),
     Rule("contract 14", "words about a metric", ".*:metrics", r"metrics\[.*\]\.description"),
     Rule("U13", "not of an earlier topic", ".*:metrics", r".*daily_messages\]\.timeseries\[\].*", _fewer),
     Rule(_MOVE, "the end of a topic", "topics:metrics", r".*number_of_messages\]\.timeseries\[\]\.value", _numbers),
@@ -366,15 +329,18 @@ def different(
     """
     held = [each for each in rules if not ((each.only == "moving" and still) or (each.only == "others" and admin))]
     kinds: dict[tuple[str, bool, bool], Kind] = {}
-    for leaf in _all(old, new):
+    try:
+        leaves = list(_answers(old, new))
+    except RecursionError:
+        leaves = [_Leaf("body that is nested too deeply", MISSING, MISSING)]
+    for leaf in leaves:
         key = (leaf.where, leaf.old is MISSING, leaf.new is MISSING)
         if key not in kinds and not any(_is_right(each, action, leaf) for each in held):
             kinds[key] = Kind(_masked(leaf.where, secrets), *_shown(leaf, secrets))
     return list(kinds.values())
 
 
-Above = tuple[tuple[Any, Any], ...]
-"""What a value stands in, on both sides, the nearest last."""
+Above = tuple[tuple[Any, Any], ...]  # what a value stands in, on both sides, the nearest last
 
 
 class _Leaf(NamedTuple):
@@ -388,16 +354,9 @@ def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
     return (
         re.fullmatch(rule.where, leaf.where) is not None
         and re.fullmatch(rule.actions, action) is not None
-        and rule.holds(leaf.old, leaf.new)
-        and rule.within(leaf)
+        and (rule.holds is None or rule.holds(leaf.old, leaf.new))
+        and (rule.within is None or rule.within(leaf))
     )
-
-
-def _all(old: Answer, new: Answer) -> Sequence[_Leaf]:
-    try:
-        return list(_answers(old, new))
-    except RecursionError:
-        return [_Leaf("body that is nested too deeply", MISSING, MISSING)]
 
 
 def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
@@ -408,20 +367,17 @@ def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
     one, other = (each.content_type.lower().replace(" ", "") for each in (old, new))
     if one != other:
         yield _Leaf("content type of an error" if error else "content type", old.content_type, new.content_type)
-    if old.body != new.body:
-        yield from _bodies(old, new, error)
-
-
-def _bodies(old: Answer, new: Answer, error: bool) -> Iterator[_Leaf]:
-    one, one_more = _json(old.body)
-    other, other_more = _json(new.body)
-    if isinstance(one, _Text) or isinstance(other, _Text):
-        yield _Leaf(f"body that is no JSON of a {old.status}" if error else "body that is no JSON", one, other)
+    if old.body == new.body:
+        return
+    (one_body, one_more), (other_body, other_more) = _json(old.body), _json(new.body)
+    if isinstance(one_body, _Text) or isinstance(other_body, _Text):
+        where = f"body that is no JSON of a {old.status}" if error else "body that is no JSON"
+        yield _Leaf(where, one_body, other_body)
         return
     if one_more != other_more:
         where = "second value in the body of an error" if error else "second value in the body"
         yield _Leaf(where, one_more, other_more)
-    yield from _values("", one, other, ())
+    yield from _values("", one_body, other_body, ())
 
 
 class _Text(str):
@@ -481,16 +437,15 @@ def _by_identity(items: Sequence[Any]) -> dict[tuple[Any, ...], list[Any]]:
 
 
 def _nearest(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> Sequence[_Leaf]:
-    """Compare items of one identity; of several the two that differ least."""
     found: list[list[_Leaf]] = []
     for one, other in itertools.product(old[:SEVERAL], new[:SEVERAL]):
-        label = _label(one if other is MISSING else other)
+        item = one if other is MISSING else other
+        label = str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
         found.append(list(_values(f"{where}[{label}]", one, other, above)))
     return min(found, key=len)
 
 
 def _identity(item: Any, place: int) -> tuple[Any, ...]:
-    """Return what tells an item of a list from the others."""
     if isinstance(item, str | int | float):
         return (type(item).__name__, item)
     if not isinstance(item, Mapping):
@@ -505,10 +460,6 @@ def _identity(item: Any, place: int) -> tuple[Any, ...]:
     if len(str(item.get("timestamp", ""))) == len("YYYY-MM-DD"):
         return ("day", str(item["timestamp"]))
     return ("place", place)
-
-
-def _label(item: Any) -> str:
-    return str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
 
 
 _HEX = re.compile(r"[0-9A-Fa-f]{32,}")
@@ -537,7 +488,6 @@ def _secret(value: Any, word: str) -> str:
 
 
 def _text(value: Any, secrets: Collection[str]) -> str:
-    """Return a value as it is shown: what holds others is not, for there may be secrets in it."""
     if isinstance(value, Mapping):
         name = value.get("name", value.get("project", value.get("metric")))
         return _masked(f"an object, {name}" if isinstance(name, str) else "an object", secrets)

@@ -4,7 +4,7 @@ What does not go over as it is, is told as an `Oddity`. Where there is a choice,
 """
 
 import base64
-import binascii
+import contextlib
 import itertools
 import math
 import re
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.names import MAX_NAME, is_name, is_uuid
@@ -35,18 +35,15 @@ from ams.storage.export_format import (
     User,
 )
 
-NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")
-"""Of ids that the reference does not have: the same names give the same ids, in a second run too."""
+T = TypeVar("T")
+NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")  # of ids that the reference does not have
 LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
-LAST_MESSAGES = 1000
-"""A rate is kept as so many messages since the request before."""
-LATEST = 253_402_300_799_999
-"""The end of the year 9999."""
+LAST_MESSAGES = 1000  # a rate is kept as so many messages since the request before
+LATEST = 253_402_300_799_999  # the end of the year 9999
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _KINDS: Mapping[str, Literal["json", "avro"]] = {"json": "json", "avro": "avro"}
 _DECIDED: Mapping[str, Literal["accepted", "declined"]] = {"accepted": "accepted", "declined": "declined"}
-MOST = 2**53
-"""Numbers beyond it are none that anything counted."""
+MOST = 2**53  # numbers beyond it are none that anything counted
 
 
 class Bounds(NamedTuple):
@@ -54,8 +51,7 @@ class Bounds(NamedTuple):
 
     first: int
     end: int
-    age: int | None = None
-    """How long its messages are kept, in milliseconds; None: not known."""
+    age: int | None = None  # how long its messages are kept, in milliseconds; None: not known
     young: int | None = None
     """The first offset that is not older than that: Kafka drops what is before it some time, this service at once."""
 
@@ -68,8 +64,7 @@ class MovedTopic:
     """A topic as it goes over, and where its messages are."""
 
     line: Topic
-    kafka: str
-    """The name of its topic in Kafka."""
+    kafka: str  # the name of its topic in Kafka
     bytes: int
     bounds: Bounds
 
@@ -93,8 +88,7 @@ class Converted:
     handed: dict[str, int] = field(default_factory=dict)
     """Up to where messages of subscriptions were handed out and not acknowledged, by their ids."""
     oddities: list[Oddity] = field(default_factory=list)
-    renamed: set[str] = field(default_factory=set)
-    """New names of what had a name that nobody could ask for."""
+    renamed: set[str] = field(default_factory=set)  # new names of what had a name that nobody could ask for
 
     def lines(self) -> Iterator[Line]:
         """Yield what comes after the messages, in the order of an export."""
@@ -117,11 +111,6 @@ def kept_for(age: int | None) -> int:
     return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
 
 
-def project_uuid(name: str) -> str:
-    """Return the uuid of a project where nothing shows its own: the same one every time."""
-    return str(uuid.uuid5(NAMESPACE, f"project {name}"))
-
-
 def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
     """Return what of the documents goes over; `bounds` tells what a Kafka topic has, if it is there."""
     return _Conversion(documents, bounds).run()
@@ -129,39 +118,31 @@ def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converte
 
 def user_names(users: Sequence[Document]) -> Mapping[str, str]:
     """Return the names that users have now, by their old uuids; users that are left out have that of who answered."""
-    return _Conversion(Documents(users=users), lambda _: NO_MESSAGES).user_names()
+    conversion = _Conversion(Documents(users=users), lambda _: NO_MESSAGES)
+    conversion.convert_users()
+    return conversion.users
 
 
 class _Conversion:
     def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
-        self._documents = documents
-        self._bounds = bounds
+        self._documents, self._bounds = documents, bounds
         self._done = Converted()
-        self._users: dict[str, str] = {}
-        """Names of users that go over, by their old uuids; of two of a name both."""
-        self._kept: list[tuple[str, Document]] = []
-        """Users that go over, by their new names."""
+        self.users: dict[str, str] = {}  # names of users that go over, by their old uuids; of two of a name both
+        self._kept: list[tuple[str, Document]] = []  # users that go over, by their new names
         self._ids: set[tuple[str, str]] = set()
         self._projects: dict[str, str] = {}
-        self._schemas: dict[str, tuple[str, str]] = {}
-        """Project and name, by old uuids."""
-        self._topics: dict[tuple[str, str], MovedTopic] = {}
-        """By the uuid of the project and the old name."""
+        self._schemas: dict[str, tuple[str, str]] = {}  # project and name, by old uuids
+        self._topics: dict[tuple[str, str], MovedTopic] = {}  # by the uuid of the project and the old name
 
     def run(self) -> Converted:
-        self._convert_users()
+        self.convert_users()
         self._convert_projects()
         self._convert_memberships()
         self._convert_schemas()
         self._convert_topics()
         self._convert_subscriptions()
         self._convert_registrations()
-        self._done.oddities += self._documents.oddities
         return self._done
-
-    def user_names(self) -> Mapping[str, str]:
-        self._convert_users()
-        return self._users
 
     def _odd(self, kind: str, what: str, done: str) -> None:
         self._done.oddities.append(Oddity(kind, what, done))
@@ -194,9 +175,9 @@ class _Conversion:
 
     def _user(self, identity: str) -> str | None:
         """Return the name of the user with an old uuid; None for one that is gone, and where none is named."""
-        return self._users.get(identity) if identity else None
+        return self.users.get(identity) if identity else None
 
-    def _convert_users(self) -> None:
+    def convert_users(self) -> None:
         documents = self._documents.users
         others = {_text(each, "name") for each in documents}
         made: dict[str, User] = {}
@@ -205,7 +186,7 @@ class _Conversion:
             name = self._name("user", _text(each, "name"), lambda name: name in others or name in made)
             token, identity = _text(each, "token"), _text(each, "uuid")
             if name in made:
-                self._users.setdefault(identity, name)
+                self.users.setdefault(identity, name)
                 self._odd("second user", name, "is left out with its token: the oldest of a name answered")
                 continue
             if not token:
@@ -214,7 +195,7 @@ class _Conversion:
                 self._odd("second token", f"user {name}", "is left out: the oldest user of a token answered")
                 continue
             tokens.add(token)
-            self._users.setdefault(identity, name)
+            self.users.setdefault(identity, name)
             self._kept.append((name, each))
             made[name] = User(
                 name=name,
@@ -256,7 +237,7 @@ class _Conversion:
     def _convert_memberships(self) -> None:
         for name, each in self._kept:
             roles: dict[str, tuple[str, ...]] = {}
-            for entry in _entries(each, "projects"):
+            for entry in _items(each, "projects", dict):
                 project = self._projects.get(_text(entry, "project_uuid"))
                 if project is None:
                     self._odd("membership", f"user {name}", "of a project that is gone is left out")
@@ -267,14 +248,16 @@ class _Conversion:
             self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
 
     def _convert_schemas(self) -> None:
-        others = _places(self._documents.schemas)
+        others = {(_text(each, "project_uuid"), _text(each, "name")) for each in self._documents.schemas}
         names: set[tuple[str, str]] = set()
         for each in self._documents.schemas:
             place = self._place("schema", each, names, others)
             if place is None:
                 continue
             project, name = place
-            payload, kind = _payload(each), _KINDS.get(_text(each, "type").lower())
+            payload, kind = None, _KINDS.get(_text(each, "type").lower())
+            with contextlib.suppress(ValueError):  # so are `binascii.Error` and `UnicodeDecodeError`
+                payload = base64.b64decode(_text(each, "raw_schema"), validate=True).decode()
             if payload is None or kind is None:
                 self._odd("schema", f"{project}/{name}", "is left out: it cannot be read; its topics take any message")
                 continue
@@ -290,10 +273,7 @@ class _Conversion:
     def _place(
         self, kind: str, each: Document, taken: Collection[tuple[str, str]], others: Collection[tuple[str, str]]
     ) -> tuple[str, str] | None:
-        """Return project and name of something in a project; None when it is left out.
-
-        `others` are the old places of all of its kind, by uuid and name.
-        """
+        """Return project and name; None: it is left out. `others` are old places of its kind, by uuid and name."""
         owner = _text(each, "project_uuid")
         project = self._projects.get(owner)
         if project is None:
@@ -348,12 +328,15 @@ class _Conversion:
         schema = self._schemas.get(_text(newest, "schema_uuid"))
         if _text(newest, "schema_uuid") and (schema is None or schema[0] != project):
             self._odd("schema", f"topic {project}/{name}", "has none now: its schema is not there")
+        retention = None if bounds.age is None else kept_for(bounds.age)
+        if retention != bounds.age:
+            self._odd("retention", f"topic {project}/{name}", "is a year now, the most there is")
         created = self._created(f"topic {project}/{name}", newest)
         line = Topic(
             project=project,
             name=name,
-            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {_made_as(several[0])}")),
-            retention=self._age(f"topic {project}/{name}", bounds.age),
+            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {several[0].get('_id', '')}")),
+            retention=retention,
             created_on=created,
             schema=schema[1] if schema and schema[0] == project else None,
             authorized=self._listed(f"topic {project}/{name}", several),
@@ -362,17 +345,10 @@ class _Conversion:
         )
         return MovedTopic(line, kafka, max(size, 0), bounds)
 
-    def _age(self, what: str, age: int | None) -> int | None:
-        """Return how long messages are kept: as Kafka kept them, a year at most."""
-        if age is not None and kept_for(age) != age:
-            self._odd("retention", what, "is a year now, the most there is")
-        return None if age is None else kept_for(age)
-
     def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
-        """Return the names on an access list, each once."""
         names: dict[str, None] = {}
         for identity in (each for one in several for each in _texts(one, "acl")):
-            name = self._users.get(identity)
+            name = self.users.get(identity)
             if name is None:
                 self._odd("access list", what, "names a user that is gone, who is left out")
             elif name in names:
@@ -503,7 +479,6 @@ def _text(each: Document, name: str) -> str:
 
 
 def _number(each: Document, name: str, otherwise: int = 0) -> int:
-    """Return a number; those that were put in by a shell are doubles, perhaps infinite."""
     found = each.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         return otherwise
@@ -511,14 +486,13 @@ def _number(each: Document, name: str, otherwise: int = 0) -> int:
 
 
 def _texts(each: Document, name: str) -> list[str]:
-    """Return a list of texts; null or missing where it was never given."""
-    found = each.get(name)
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    return _items(each, name, str)
 
 
-def _entries(each: Document, name: str) -> list[Document]:
+def _items(each: Document, name: str, kind: type[T]) -> list[T]:
+    """Return the items of one type in a list; null or missing where it was never given."""
     found = each.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return [one for one in found if isinstance(one, kind)] if isinstance(found, list) else []
 
 
 def _time(each: Document, name: str) -> int | None:
@@ -537,18 +511,12 @@ def milliseconds(moment: datetime) -> int:
 
 
 def _made(each: Document) -> int | None:
-    """Return when a document was made, by its id: the first 4 bytes are the second."""
+    """Return when a document was made: the first 4 bytes of its id are the second."""
     digits = str(each.get("_id", ""))
     return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
 
 
-def _made_as(each: Document) -> str:
-    """Return what tells a document from a later one of its name: its id, or when it was made where none is shown."""
-    return str(each.get("_id") or _time(each, "created_on") or "")
-
-
 def _written(each: Document, name: str) -> int | None:
-    """Return a date that is kept as text; registrations have such."""
     try:
         return _time({name: datetime.fromisoformat(_text(each, name))}, name)
     except ValueError:
@@ -557,13 +525,6 @@ def _written(each: Document, name: str) -> int | None:
 
 def _person(each: Document) -> dict[str, str]:
     return {name: _text(each, name) for name in ("email", "first_name", "last_name", "organization", "description")}
-
-
-def _payload(each: Document) -> str | None:
-    try:
-        return base64.b64decode(_text(each, "raw_schema"), validate=True).decode()
-    except (binascii.Error, ValueError):
-        return None
 
 
 def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -> list[User]:
@@ -582,20 +543,13 @@ def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -
     return list(ordered.values())
 
 
-def _places(documents: Iterable[Document]) -> set[tuple[str, str]]:
-    return {(_text(each, "project_uuid"), _text(each, "name")) for each in documents}
-
-
-def _day(each: Document) -> str | None:
-    time = _time(each, "date")
-    return None if time is None else datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
-
-
 def _days(documents: Iterable[Document], *names: str) -> Mapping[tuple[str, ...], Mapping[str, int]]:
     """Return what was published on each day, by these fields; two documents of a day are of publishes at one time."""
     days: dict[tuple[str, ...], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for each in documents:
-        if day := _day(each):
+        time = _time(each, "date")
+        if time is not None:
+            day = datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
             days[tuple(_text(each, name) for name in names)][day] += max(_number(each, "msg_count"), 0)
     return days
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -24,29 +24,25 @@ from ams.core.names import Offset, TopicId, topic_id, topic_id_text
 from ams.migrate.asking import each_of
 from ams.migrate.converting import NAMESPACE, Bounds, MovedTopic
 from ams.migrate.documents import Oddity
-from ams.migrate.sources import Messages
+from ams.migrate.sources import Kafka
 from ams.migrate.writing import Plan, stand_in, unreadable, unreadable_end
-from ams.storage.export_format import Line, Topic
+from ams.storage.export_format import Topic
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Origin
 from ams.storage.registry.export import Loaded, Name
 
 T = TypeVar("T")
 
-TIMES = 16
-"""How often a topic may be made again while it is copied."""
-MANY = 10_000
-"""Messages that are put where the next start, with clients waiting for it, need not read them."""
+TIMES = 16  # how often a topic may be made again while it is copied
+MANY = 10_000  # messages that are put where the next start, with clients waiting for it, need not read them
 FILE = "migration.json"
 
 
 class Copied(NamedTuple):
     """What a round did."""
 
-    messages: int
-    """Copied by it."""
-    topics: Mapping[Name, Loaded]
-    """The topics that have a log now."""
+    messages: int  # copied by it
+    topics: Mapping[Name, Loaded]  # the topics that have a log now
 
 
 class MadeAgain(Exception):
@@ -56,12 +52,9 @@ class MadeAgain(Exception):
 class Note(NamedTuple):
     """What is remembered of a log from one round to the next."""
 
-    kafka: str
-    """The topic in Kafka."""
-    count_from: int
-    """The offset from which on bytes are counted: those before were counted when the log was made."""
-    stand_in: int = -1
-    """The offset of a message that stands in for a record at the end that cannot be read; -1: there is none."""
+    kafka: str  # the topic in Kafka
+    count_from: int  # the offset from which on bytes are counted: those before were counted when the log was made
+    stand_in: int = -1  # offset of a message that stands in for a last record that cannot be read; -1: none
 
 
 @dataclass(slots=True)
@@ -102,14 +95,12 @@ class Notes:
 class Copying:
     """Rounds into one installation, whose data folder is `folder`."""
 
-    def __init__(self, target: Installation, folder: str, source: Messages, progress: Progress) -> None:
+    def __init__(self, target: Installation, folder: str, source: Kafka, progress: Progress) -> None:
         self._target, self._registry, self._log = target, target.registry, target.log
         self._notes = Notes.read(folder)
-        self._source = source
-        self._progress = progress
+        self._source, self._progress = source, progress
         self._there: frozenset[TopicId] = frozenset()
-        self._is_filled = False
-        """Whether an earlier cut stored what exists."""
+        self._is_filled = False  # whether an earlier cut stored what exists
         self._done = self._expected = 0
 
     async def bounds(self) -> Callable[[str], Bounds]:
@@ -139,15 +130,17 @@ class Copying:
     async def finish(self, plan: Plan) -> Copied:
         """Copy what is left, and then all that exists, in one transaction.
 
-        What an earlier call stored, of a cut that did not come to its end, is replaced, unless messages were published
-        since: then `Unusable` is raised.
+        It replaces what an earlier, failed cut stored; raises `Unusable` when messages were published since.
         """
         await self._look()
         copied = await self._copied(plan, at_end=True)
         if self._is_filled:
             await self._registry.clear()
-        bytes_ = {name: loaded.bytes for name, loaded in copied.topics.items()}
-        lines = _with_bytes(plan.found.lines(), bytes_)
+        lines = list(plan.found.lines())
+        for line in lines:  # the counters of topics are what their logs say
+            loaded = copied.topics.get((line.project, line.name)) if isinstance(line, Topic) else None
+            if isinstance(line, Topic) and line.tally is not None and loaded is not None:
+                line.tally.bytes = loaded.bytes
         await fill(self._target, lines, copied.topics, handed=plan.found.handed)
         return copied
 
@@ -157,7 +150,6 @@ class Copying:
         (Path(folder) / FILE).unlink(missing_ok=True)
 
     async def _look(self) -> None:
-        """Look at what there is; refuse an installation that holds something of somebody else."""
         self._is_filled = not await self._registry.is_empty()
         if self._is_filled and not self._notes.topics:
             raise Unusable("there are users or topics already: move into a new installation")
@@ -168,10 +160,11 @@ class Copying:
 
     async def _copied(self, plan: Plan, *, at_end: bool) -> Copied:
         topics = plan.found.topics
-        await self._make([each for each in topics if not self._places(each)])
+        await self._make({self._unused(each): each for each in topics if not self._places(each)})
         self._expected, self._done = plan.messages, 0
         copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
-        await self._drop_others({each.topic for _, each in copied.values()})
+        for place in self._there - {each.topic for _, each in copied.values()}:
+            await self._log.drop(place)  # of a topic that is gone, or was made again
         loaded = {name: each for name, (_, each) in copied.items()}
         return Copied(sum(new for new, _ in copied.values()), loaded)
 
@@ -179,9 +172,7 @@ class Copying:
         """Return the logs there are of a topic, the newest last: it has a new one each time it was made again."""
         return [each for each in _identities(topic) if each in self._there]
 
-    async def _make(self, topics: Sequence[MovedTopic]) -> None:
-        """Make the logs of topics that are new. They share commits."""
-        new = {self._unused(each): each for each in topics}
+    async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
         self._notes.add(new)
         await asyncio.gather(*map(self._create, new, new.values()))
         self._there |= new.keys()
@@ -222,27 +213,19 @@ class Copying:
         stands_in = self._notes.topics[topic_id_text(place)].stand_in == end - 1
         return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
 
-    async def _last(self, place: TopicId, end: Offset) -> Sequence[Stored]:
-        """Return the last message of a log; none where there is none."""
-        return await self._log.read(place, Offset(end - 1), max_messages=1, max_bytes=1) if end else ()
-
     async def _begin_again(self, topic: MovedTopic) -> TopicId:
-        """Make a new log for a topic that was made again: an identity is used once."""
         place = self._unused(topic)
-        self._notes.add({place: topic})
-        await self._create(place, topic)
-        self._there |= {place}
+        await self._make({place: topic})
         return place
 
     def _unused(self, topic: MovedTopic) -> TopicId:
-        """Return what a new log of a topic is to be known by: what a log was known by that is dropped is none."""
+        """Return an unused topic id. Ids of dropped logs are never used again."""
         for each in _identities(topic):
             if topic_id_text(each) not in self._notes.topics:
                 return each
         raise Unusable(f"{topic.what} was made again {TIMES} times while it was copied: begin with a new data folder")
 
     async def _go_on(self, place: TopicId, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> int:
-        """Copy from where the log ends. Raises `MadeAgain` when what is there is not what the topic has."""
         bounds = await self._log.bounds(place)
         if bounds.end and topic.bounds.end == 0:
             raise Unusable(f"{topic.what} was copied, and Kafka has nothing of it now: is --kafka right?")
@@ -253,7 +236,7 @@ class Copying:
         # Whether it is the same topic was seen a moment ago, in the round before clients were held.
         if is_whole and ((at_end and not self._is_filled) or note.stand_in == bounds.end - 1):
             return 0
-        last = await self._last(place, bounds.end)
+        last = await self._log.read(place, Offset(bounds.end - 1), max_messages=1, max_bytes=1) if bounds.end else ()
 
         async def counted() -> AsyncIterator[Sequence[Stored]]:
             nonlocal copied
@@ -301,24 +284,11 @@ class Copying:
         if holes:
             oddities.append(unreadable(topic, holes))
 
-    async def _drop_others(self, used: set[TopicId]) -> None:
-        """Drop the logs of topics that are gone, or were made again."""
-        for place in self._there - used:
-            await self._log.drop(place)
-
 
 def _identities(topic: MovedTopic) -> list[TopicId]:
     """Return what the log of a topic is known by: at first, and after each time that the topic was made again."""
     own = topic.line.id or ""
     return [topic_id(own), *(topic_id(str(uuid.uuid5(NAMESPACE, f"{own} {number}"))) for number in range(1, TIMES))]
-
-
-def _with_bytes(lines: Iterable[Line], bytes_: Mapping[Name, int]) -> Iterator[Line]:
-    """Let the counters of topics be what their logs say."""
-    for line in lines:
-        if isinstance(line, Topic) and line.tally is not None:
-            line.tally.bytes = bytes_.get((line.project, line.name), line.tally.bytes)
-        yield line
 
 
 async def _ahead(batches: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -23,12 +23,9 @@ from ams.migrate.sources import Source
 from ams.migrate.verifying import Difference, compare_served, compare_stored
 from ams.migrate.writing import Plan, plan
 
-Tell = Callable[[str], None]
-"""Is told each step when it begins."""
-PAUSE = 0.1
-"""Between two looks whether the new service answers."""
-MOST_SHOWN = 5
-"""Differences that an error names."""
+Tell = Callable[[str], None]  # is told each step when it begins
+PAUSE = 0.1  # between two looks whether the new service answers
+MOST_SHOWN = 5  # differences that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +33,12 @@ class Steps:
     """What is done around the last copy. Commands are for the shell; an empty one is none."""
 
     proxy: Proxy | None = None
-    drain: float = 10.0
-    """Seconds that the old service has to answer the requests it has."""
-    stop: str = ""
-    """Stops the old service, on every node."""
-    start: str = ""
-    """Starts the new service, and returns."""
-    restore: str = ""
-    """Starts the old service again, should the cut fail after `stop`."""
-    stop_new: str = ""
-    """Stops the new service, should the cut fail after `start`."""
-    patience: float = 60.0
-    """Seconds until the new service has to answer."""
+    drain: float = 10.0  # seconds that the old service has to answer the requests it has
+    stop: str = ""  # stops the old service, on every node
+    start: str = ""  # starts the new service, and returns
+    restore: str = ""  # starts the old service again, should the cut fail after `stop`
+    stop_new: str = ""  # stops the new service, should the cut fail after `start`
+    patience: float = 60.0  # seconds until the new service has to answer
     ask: Callable[[str], Awaitable[None]] | None = None
     """Asks somebody to do what there is no command for, and returns when it is done; None: there is nobody."""
 
@@ -61,14 +52,11 @@ class Steps:
 class Move:
     """From where to where."""
 
-    old: Callable[[], AbstractAsyncContextManager[Source]]
-    """Opens what the old service has."""
+    old: Callable[[], AbstractAsyncContextManager[Source]]  # opens what the old service has
     new: Callable[[], AbstractAsyncContextManager[Installation]]
     """Opens the stopped installation that becomes the new service."""
-    folder: str
-    """The data folder of that installation."""
-    service_token: str = field(default="", repr=False)
-    """What is a service_admin's token without a user, by the settings of the new service."""
+    folder: str  # the data folder of that installation
+    service_token: str = field(default="", repr=False)  # a service_admin's token without a user
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +64,7 @@ class NewService:
     """How a service_admin asks the new service when it runs."""
 
     client: Client
-    token: str = field(repr=False)
-    """The client's."""
+    token: str = field(repr=False)  # the client's
     ca: str | None = None
 
 
@@ -86,8 +73,7 @@ class Cut(NamedTuple):
 
     plan: Plan
     copied: Copied
-    seconds: float
-    """For which clients were held."""
+    seconds: float  # for which clients were held
 
 
 async def copy(move: Move, progress: Progress) -> tuple[Plan, Copied]:
@@ -114,9 +100,11 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
             await held.begin(all_answered=False)
             await held.stop()
             tell("copying the rest: messages, users, topics, positions")
-            found, copied = await _finish(old, copying)
+            documents = await old.documents()
+            found = plan(documents, old.messages, await copying.bounds())
+            copied = await copying.finish(found)
             _check(await compare_stored(found.found, target, old.messages))
-        held.note_new_starts()
+        held.is_new_started = True  # from here on, or will be
         await _start(service.client, steps, tell)
         tell("trying every token")
         _check(await compare_served(found.found, service.client, service.ca))
@@ -126,22 +114,14 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
         return Cut(found, copied, time.monotonic() - began)
 
 
-async def _finish(old: Source, copying: Copying) -> tuple[Plan, Copied]:
-    documents = await old.documents()
-    found = plan(documents, old.messages, await copying.bounds())
-    return found, await copying.finish(found)
-
-
 async def _check_still(old: Source, found: Plan) -> None:
-    """Raise `Unusable` when something came to the old service meanwhile."""
-    await old.look()
+    await old.messages.look()
     for topic in found.found.topics:
         if old.messages.bounds(topic.kafka).end != topic.bounds.end:
             raise Unusable(f"{topic.what} changed: somebody still uses the old service, past the proxy")
 
 
 async def _start(service: Client, steps: Steps, tell: Tell) -> None:
-    """Start the new service, and wait until it answers."""
     if steps.start:
         tell("starting the new service")
         await run("--start", steps.start)
@@ -163,7 +143,6 @@ async def _start(service: Client, steps: Steps, tell: Tell) -> None:
 
 
 def _check_token(found: Plan, token: str, service_token: str) -> None:
-    """Raise `Unusable` when the new service will not take the token for that of a service_admin."""
     admins = {each.token for each in found.found.users if "service_admin" in each.service_roles}
     if token not in admins | {service_token} or not token:
         raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
@@ -176,22 +155,18 @@ def _check(differences: Sequence[Difference]) -> None:
 
 
 class Held:
-    """A service whose clients are held, and that may be stopped meanwhile.
-
-    Raises `Unusable` when clients are led to another service already.
-    """
+    """A service whose clients are held. Raises `Unusable` when clients are led to another service already."""
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
-        self._steps = steps
-        self._tell = tell
+        self._steps, self._tell = steps, tell
         where = steps.proxy.where() if steps.proxy else service
         if where not in (service, "held"):
             raise Unusable(f"clients are led to the {where} service already")
         # A run that was killed may have left clients held, and the old service stopped.
         self._is_held = where == "held"
         self._is_stopped = self._is_held and service == "old"
-        self._is_new_started = self._is_over = False
+        self.is_new_started = self._is_over = False
 
     async def begin(self, *, all_answered: bool) -> None:
         """Hold its clients, and let it answer what it has; `all_answered` says that it has to."""
@@ -218,10 +193,6 @@ class Held:
         elif self._steps.ask:
             await self._steps.ask(f"stop the {self._service} service on all nodes")
 
-    def note_new_starts(self) -> None:
-        """Say that the new service runs from here on, or will."""
-        self._is_new_started = True
-
     async def lead(self, service: Service, patience: float = 0.0) -> None:
         """Lead clients to the other service, and never back; haproxy has to see it serve within `patience` seconds."""
         proxy = self._steps.proxy
@@ -233,17 +204,14 @@ class Held:
         self._is_over = True
 
     async def undo(self) -> None:
-        """Start it again, and lead clients to it; the new service, which has nobody, ends.
-
-        A step that fails is told, and the next one is done all the same.
-        """
+        """Start it again, lead clients to it, and end the new service; what fails is told, the next step follows."""
         if self._is_over:
             return
-        if self._is_new_started and self._steps.stop_new:
+        if self.is_new_started and self._steps.stop_new:
             self._tell("stopping the new service")
             with self._told():
                 await run("--stop-new", self._steps.stop_new)
-        elif self._is_new_started:
+        elif self.is_new_started:
             self._tell("stop the new service, if it runs, before you try again")
         runs = False
         with self._told():
@@ -256,7 +224,6 @@ class Held:
                 self._steps.proxy.lead(self._service)
 
     async def _start_again(self) -> bool:
-        """Return whether it runs."""
         if not self._is_stopped:
             return True
         if self._steps.restore:
@@ -270,7 +237,6 @@ class Held:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Tell what fails, and go on."""
         try:
             yield
         except Unusable as error:
@@ -302,10 +268,7 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def run(name: str, command: str) -> None:
-    """Run the command of an option by the shell; raise `Unusable` when it fails.
-
-    What cancels it waits for its end: what undoes it must not be done at the same time.
-    """
+    """Run an option's command by the shell, to its end also when cancelled; raise `Unusable` when it fails."""
     process = await asyncio.create_subprocess_shell(command, stdout=sys.stderr)
     ended = asyncio.ensure_future(process.wait())
     try:

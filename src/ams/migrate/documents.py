@@ -1,7 +1,7 @@
 """What the reference keeps in MongoDB, read whole: it is thousands of small documents, without an index."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,25 +12,15 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 
-COLLECTIONS = (
-    "projects",
-    "users",
-    "topics",
-    "subscriptions",
-    "schemas",
-    "user_registrations",
-    "daily_topic_msg_count",
-)
-SECONDS = 10
-"""Until a server that does not answer is given up, unless its URI says otherwise."""
+COLLECTIONS = ("projects", "users", "topics", "subscriptions", "schemas", "user_registrations", "daily_topic_msg_count")
+SECONDS = 10  # until a server that does not answer is given up, unless its URI says otherwise
 
 
 class Oddity(NamedTuple):
     """Something in the old data that does not go over as it is."""
 
     kind: str
-    what: str
-    """Which, by names that are no secrets."""
+    what: str  # which, by names that are no secrets
     done: str
 
 
@@ -44,16 +34,11 @@ class Documents:
     subscriptions: Sequence[Document] = ()
     schemas: Sequence[Document] = ()
     user_registrations: Sequence[Document] = ()
-    daily_topic_msg_count: Sequence[Document] = field(default=())
-    oddities: Sequence[Oddity] = ()
-    """What of them could not be read."""
+    daily_topic_msg_count: Sequence[Document] = ()
 
 
 def read_documents(source: str, database: str) -> Documents:
-    """Read all collections of AMS: of a database at `mongodb://...`, or of a folder that `mongodump` made.
-
-    Raises `Unavailable`, which never names a password.
-    """
+    """Read AMS's collections of `mongodb://...`, or a folder of `mongodump`. `Unavailable` names no password."""
     found: Mapping[str, Any] = read_collections(source, database, COLLECTIONS)
     return Documents(**found)
 

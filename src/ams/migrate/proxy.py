@@ -14,24 +14,17 @@ from typing import Literal
 from ams.core.errors import Unusable
 from ams.storage.files import Disk, write_whole
 
-Service = Literal["old", "new"]
-"""There is a backend of each name."""
+Service = Literal["old", "new"]  # there is a backend of each name
 Where = Literal["old", "held", "new"]
 KEY = "service"
-SECONDS = 5.0
-"""Until haproxy that does not answer is given up."""
-PAUSE = 0.05
-"""Between two looks at what is under way."""
+SECONDS = 5.0  # until haproxy that does not answer is given up
+PAUSE = 0.05  # between two looks at what is under way
 
 
 class Proxy:
-    """haproxy at `address`, the path of its socket or HOST:PORT, and its map, by the name that it has for the file.
-
-    Raises `Unusable` with one line when it cannot be asked, or refuses.
-    """
+    """haproxy at a socket's path or HOST:PORT, and its map. Raises `Unusable` when it cannot be asked, or refuses."""
 
     def __init__(self, address: str, map_file: str, tell: Callable[[str], None]) -> None:
-        """Take where it is; `tell` is told what is left to do by hand."""
         self._address = address
         self._map = map_file
         self._tell = tell
@@ -83,18 +76,17 @@ class Proxy:
         return left
 
     def _ask(self, command: str) -> str:
+        host, separator, port = self._address.rpartition(":")
         try:
-            with self._connected() as connection:
+            if separator and port.isdigit() and "/" not in self._address:
+                connection = socket.create_connection((host, int(port)), SECONDS)
+            else:
+                connection = socket.socket(socket.AF_UNIX)
+            with connection:
                 connection.settimeout(SECONDS)
+                if connection.family == socket.AF_UNIX:
+                    connection.connect(self._address)
                 connection.sendall(f"{command}\n".encode())
                 return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace").strip()
         except OSError as error:
             raise Unusable(f"haproxy cannot be asked at {self._address}: {error}") from None
-
-    def _connected(self) -> socket.socket:
-        host, separator, port = self._address.rpartition(":")
-        if separator and port.isdigit() and "/" not in self._address:
-            return socket.create_connection((host, int(port)), SECONDS)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._address)
-        return connection

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -18,27 +19,27 @@ from urllib.parse import parse_qs, urlsplit
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
 from ams.http.operations import small_server
+from ams.migrate.asking import AT_ONCE, MAX_COMPARED_BYTES, Side, TooLarge
 from ams.migrate.comparing import Kind, Read, different, read_of
-from ams.migrate.haproxy_log import request_of
-from ams.migrate.side import AT_ONCE, MOST_BYTES, Side, TooLarge
 from ams.web.server import listen, url_of
 
-WAITING = 100
-"""Requests that may wait; of copies, those that come then are passed over."""
+WAITING = 100  # requests that may wait; of copies, those that come then are passed over
 MOST_KINDS = 200
-AWAY = 5
-"""Requests in a row without an answer, until a service is given up that is asked from a log."""
+AWAY = 5  # requests in a row without an answer, until a service is given up that is asked from a log
 LONGEST_LINE = 64 * 1024
+_ENTRY = r"(?:^|\s)\S+ \[[^\]]+\] (?P<place>\S+(?: \S+)?) -?\d+/-?\d+/-?\d+/-?\d+/\+?-?\d+ -?\d{1,3} \+?\d+ "
+_QUOTED = re.compile(_ENTRY + r'.*"(?P<method>[A-Z]+) (?P<target>\S+)(?: HTTP/\d(?:\.\d)?)?"\s*$')
+_PLAIN = re.compile(_ENTRY + r"\S+ \S+ (?P<method>[A-Z]+) (?P<target>\S+)(?: \S+)?\s*$")
+_ESCAPED = re.compile("#([0-9A-F]{2})")  # as haproxy writes what could break a line
+OWN_CLIENT = "<HTTPCLIENT>"
 
 
 class Request(NamedTuple):
     """What is asked for on both sides."""
 
     read: Read
-    target: str
-    """Path and query, from `/v1` on."""
-    headers: Mapping[str, str] | None = None
-    """Who asks: the headers of the client; None: a token in the query, or our own."""
+    target: str  # path and query, from `/v1` on
+    headers: Mapping[str, str] | None = None  # those of the client; None: a token in the query, or our own
 
 
 @dataclass(slots=True)
@@ -54,14 +55,11 @@ class Tally:
 class Report:
     """What was asked, and what differs."""
 
-    routes: dict[str, Tally] = field(default_factory=dict)
-    """By action."""
+    routes: dict[str, Tally] = field(default_factory=dict)  # by action
     differences: dict[str, list[tuple[Kind, int]]] = field(default_factory=dict)
     """By action: kinds, and in how many answers."""
-    passed_over: Counter[str] = field(default_factory=Counter)
-    """Why requests were not asked, or not compared."""
-    left_out: int = 0
-    """By sampling."""
+    passed_over: Counter[str] = field(default_factory=Counter)  # why requests were not asked, or not compared
+    left_out: int = 0  # by sampling
 
     @property
     def asked(self) -> int:
@@ -69,22 +67,19 @@ class Report:
         return sum(each.asked for each in self.routes.values())
 
     def count(self, action: str, kinds: Iterable[Kind]) -> None:
-        """Take the result of one request in."""
+        """Add the result of one request."""
         tally = self.routes.setdefault(action, Tally())
         kinds = list(kinds)
         tally.asked += 1
         tally.same += not kinds
         tally.different += bool(kinds)
+        known = self.differences.setdefault(action, []) if kinds else []
         for kind in kinds:
-            self._count(self.differences.setdefault(action, []), kind)
-
-    def _count(self, known: list[tuple[Kind, int]], kind: Kind) -> None:
-        for place, (each, times) in enumerate(known):
-            if each.place == kind.place:
-                known[place] = (each, times + 1)
-                return
-        if len(known) < MOST_KINDS:
-            known.append((kind, 1))
+            place = next((number for number, (each, _) in enumerate(known) if each.place == kind.place), None)
+            if place is not None:
+                known[place] = (known[place][0], known[place][1] + 1)
+            elif len(known) < MOST_KINDS:
+                known.append((kind, 1))
 
 
 @dataclass
@@ -93,14 +88,10 @@ class Shadow:
 
     old: Side
     new: Side
-    still: bool = False
-    """Whether nobody publishes or consumes, so that counters and positions have to be the same."""
-    share: float = 1.0
-    """How many of the requests are asked, by chance."""
-    most: int | None = None
-    """How many requests are compared, at most."""
-    patient: bool = False
-    """Whether to go on while a service is away."""
+    still: bool = False  # whether nobody publishes or consumes, so that counters and positions have to be the same
+    share: float = 1.0  # how many of the requests are asked, by chance
+    most: int | None = None  # how many requests are compared, at most
+    patient: bool = False  # whether to go on while a service is away
     chance: Callable[[], float] = random.random
     report: Report = field(default_factory=Report)
     _begun: int = 0
@@ -119,27 +110,26 @@ class Shadow:
         return Request(read, target, headers)
 
     async def run(self, requests: AsyncIterator[Request]) -> Report:
-        """Compare all requests, a few at a time; return when they end, or enough were compared.
-
-        Raises `Unreachable` for a service that went away.
-        """
+        """Compare all requests, or as many as wanted. Raises `Unreachable` for a service that went away."""
         ready: asyncio.Queue[Request | None] = asyncio.Queue(AT_ONCE)
 
         async def work() -> None:
             while (request := await ready.get()) is not None:
                 await self._compare(request)
 
-        async with contextlib.AsyncExitStack() as stack:
-            group = await stack.enter_async_context(_first_error())
-            for _ in range(AT_ONCE):
-                group.create_task(work())
-            async for request in requests:
-                await ready.put(request)
-                self._begun += 1
-                if self.most is not None and self._begun >= self.most:
-                    break
-            for _ in range(AT_ONCE):
-                await ready.put(None)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(work())
+                async for request in requests:
+                    await ready.put(request)
+                    self._begun += 1
+                    if self.most is not None and self._begun >= self.most:
+                        break
+                for _ in range(AT_ONCE):
+                    await ready.put(None)
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         return self.report
 
     async def _compare(self, request: Request) -> None:
@@ -149,7 +139,7 @@ class Shadow:
                 again = {each.place for each in await self._different(request)}
                 kinds = [each for each in kinds if each.place in again]
         except TooLarge:
-            self.report.passed_over[f"an answer of more than {MOST_BYTES >> 20} MiB"] += 1
+            self.report.passed_over[f"an answer of more than {MAX_COMPARED_BYTES >> 20} MiB"] += 1
             return
         except Unreachable:
             self.report.passed_over["no answer"] += 1
@@ -170,7 +160,6 @@ class Shadow:
 
 
 def _reason(method: str, target: str, read: Read | None, headers: Mapping[str, str] | None) -> str:
-    """Return why a request is not asked; empty when it is."""
     if method != "GET":
         return "it writes" if method in ("POST", "PUT", "DELETE", "PATCH") else "another method"
     if read is None:
@@ -185,7 +174,6 @@ def _reason(method: str, target: str, read: Read | None, headers: Mapping[str, s
 
 
 def _tokens(request: Request) -> list[str]:
-    """Return what of a request is secret, as it stands and decoded."""
     parts = urlsplit(request.target)
     said = [each.partition("=")[2] for each in parts.query.split("&") if each.startswith("key=")]
     said += parse_qs(parts.query).get("key", [])
@@ -194,14 +182,27 @@ def _tokens(request: Request) -> list[str]:
     return [*said, *(request.headers or {}).values()]
 
 
-@contextlib.asynccontextmanager
-async def _first_error() -> AsyncIterator[asyncio.TaskGroup]:
-    """Open a group whose first error is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            yield group
-    except* Unreachable as errors:
-        raise errors.exceptions[0] from None
+class Logged(NamedTuple):
+    """A request of a log; `target` is path and query as they came."""
+
+    method: str
+    target: str
+
+
+def request_of(line: str) -> Logged | None:
+    """Return the request of a line of haproxy's log, whatever stands before it (a syslog's date, host and program).
+
+    The format is that of `option httplog`, which ends in the request in quotation marks, or that of `deploy/haproxy`,
+    which ends in method and path, without a query, and an id. None for a line of something else, of a request that was
+    none, and a cut one.
+    """
+    found = _QUOTED.search(line) or _PLAIN.search(line)
+    if found is None or OWN_CLIENT in found["place"]:
+        return None
+    target = _ESCAPED.sub(lambda each: chr(int(each[1], 16)), found["target"])
+    if "://" in target.partition("?")[0]:  # HTTP/2: the whole URL
+        target = "/" + target.partition("://")[2].partition("/")[2]
+    return Logged(found["method"], target)
 
 
 async def logged(shadow: Shadow, file: int) -> AsyncIterator[Request]:
@@ -215,7 +216,6 @@ async def logged(shadow: Shadow, file: int) -> AsyncIterator[Request]:
 
 
 async def _lines(file: int) -> AsyncIterator[str]:
-    """Yield lines as they come. They are read in a thread of its own, which no end of the program waits for."""
     loop = asyncio.get_running_loop()
     parts: asyncio.Queue[bytes] = asyncio.Queue(4)
 
@@ -229,7 +229,7 @@ async def _lines(file: int) -> AsyncIterator[str]:
                     part = b""
                 asyncio.run_coroutine_threadsafe(parts.put(part), loop).result()
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=read, daemon=True).start()  # no end of the program waits for it
     rest = b""
     while part := await parts.get():
         *lines, rest = (rest + part).split(b"\n")
@@ -239,17 +239,13 @@ async def _lines(file: int) -> AsyncIterator[str]:
     yield rest.decode(errors="replace")
 
 
-LOOPBACK = "127.0.0.1"
 _KEPT = (b"x-api-key", b"authorization")
 
 
 @contextlib.asynccontextmanager
 async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterator[tuple[str, AsyncIterator[Request]]]:
-    """Take copies of requests at a port of the loopback, by HTTP, until `stop`; give the URL, and the requests.
-
-    Each is answered at once, before anybody is asked.
-    """
-    sock = listen(LOOPBACK, port, "port")
+    """Take copies of requests by HTTP at a port of the loopback, each answered at once; give URL and requests."""
+    sock = listen("127.0.0.1", port, "port")
     waiting: asyncio.Queue[Request] = asyncio.Queue(WAITING)
 
     async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:

@@ -17,24 +17,20 @@ from ams.client.errors import Refused
 from ams.client.transport import fits_header
 from ams.core.clock import SystemClock, publish_time
 from ams.core.names import Offset, SubscriptionId, TopicId
-from ams.migrate.asking import each_of
+from ams.migrate.asking import AT_ONCE, Side, TooLarge, each_of
 from ams.migrate.comparing import different, read_of
 from ams.migrate.converting import Bounds, Converted, MovedTopic, kept_for
-from ams.migrate.side import AT_ONCE, Side, TooLarge
-from ams.migrate.sources import Messages
+from ams.migrate.sources import Kafka
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.export_format import Subscription, User
 
 T = TypeVar("T")
 A = TypeVar("A")
 
-MESSAGES = 1_000
-"""Asked of the service at once."""
-MARGIN = 3_600_000
-"""Milliseconds for which a message is kept still, so that nobody minds when it is gone already."""
+MESSAGES = 1_000  # asked of the service at once
+MARGIN = 3_600_000  # milliseconds for which a message is kept still, so that nobody minds when it is gone already
 MISSING = "is not there"
-REQUESTS = 8
-"""Under way at once, each in a thread: for many small requests they take a third of the time of an event loop."""
+REQUESTS = 8  # under way at once, each in a thread: faster than an event loop for many small requests
 
 
 class Difference(NamedTuple):
@@ -53,12 +49,11 @@ class Verified(NamedTuple):
     messages: int
     subscriptions: int
     differences: list[Difference]
-    answers: int = 0
-    """Of both services."""
+    answers: int = 0  # of both services
 
 
 async def verify(
-    found: Converted, kafka: Messages, client: Client, ca: str | None, sides: tuple[Side, Side] | None = None
+    found: Converted, kafka: Kafka, client: Client, ca: str | None, sides: tuple[Side, Side] | None = None
 ) -> Verified:
     """Compare all that goes over with what the service of `client`, an administrator's, has.
 
@@ -72,8 +67,11 @@ async def verify(
     if sides:
         answers, differ = await _answers(found, *sides)
         differences += differ
-    messages, differ = await _content(found, kafka, client)
-    differences += differ
+    sums = await each_of(found.topics, lambda topic: _topic(topic, kafka, client))
+    for topic, (old, new, _) in zip(found.topics, sums, strict=True):
+        if old != new:
+            differences.append(Difference(topic.what, old, new))
+    messages = sum(count for _, _, count in sums)
     return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences, answers)
 
 
@@ -81,19 +79,10 @@ async def _answers(found: Converted, old: Side, new: Side) -> tuple[int, list[Di
     """Ask both services by every token whose it is, and as an administrator for all in the projects."""
     await old.reach()
     await new.reach()
-    asked = [Asked("/v1/users/profile", f"token of user {each.name}", each.token) for each in found.users if each.token]
-    asked += [Asked(target, target.removeprefix("/v1/")) for target in _targets(found)]
-    differences = await each_of(asked, lambda each: _answered(each, old, new), AT_ONCE)
+    asked = [("/v1/users/profile", f"token of user {each.name}", each.token) for each in found.users if each.token]
+    asked += [(target, target.removeprefix("/v1/"), "") for target in _targets(found)]
+    differences = await each_of(asked, lambda each: _answered(*each, old, new), AT_ONCE)
     return len(asked), list(itertools.chain.from_iterable(differences))
-
-
-class Asked(NamedTuple):
-    """A request to both services."""
-
-    target: str
-    what: str
-    token: str = ""
-    """Of another than the administrators."""
 
 
 def _targets(found: Converted) -> Iterator[str]:
@@ -109,27 +98,22 @@ def _targets(found: Converted) -> Iterator[str]:
                 yield f"/v1/projects/{each.project}/{kind}/{each.name}:acl"
 
 
-async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:
-    read = read_of(each.target)
+async def _answered(target: str, what: str, token: str, old: Side, new: Side) -> list[Difference]:
+    """Ask both by a token; an empty one stands for those of the administrators."""
+    read = read_of(target)
     if read is None:
         return []
     try:
-        one, other = await asyncio.gather(
-            *(side.ask_as(each.target, each.token or side.token) for side in (old, new))
-        )  # fmt: skip
+        one, other = await asyncio.gather(*(side.ask_as(target, token or side.token) for side in (old, new)))
     except TooLarge:
-        return [Difference(each.what, "an answer that is too large to compare", "")]
-    secrets = (each.token, old.token, new.token)
+        return [Difference(what, "an answer that is too large to compare", "")]
+    secrets = (token, old.token, new.token)
     kinds = different(read.action, one, other, still=True, admin=True, secrets=secrets)
-    return [Difference(f"{each.what}: {kind.where}", kind.old, kind.new) for kind in kinds]
+    return [Difference(f"{what}: {kind.where}", kind.old, kind.new) for kind in kinds]
 
 
-async def compare_stored(found: Converted, stored: Installation, kafka: Messages) -> list[Difference]:
-    """Compare topics and positions with what was stored of them, in an installation that nobody serves.
-
-    That takes a few reads, where asking a service takes a request for each. Raises `Unavailable` where messages cannot
-    be read.
-    """
+async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -> list[Difference]:
+    """Compare topics and positions with what an installation that nobody serves has stored: a few reads."""
     topics = await stored.registry.tallies.all()
     projects = {each.project_id: each.project for each in topics}
     logs: dict[tuple[str, str], TopicId] = {(each.project, each.name): each.id for each in topics}
@@ -159,7 +143,7 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Messages
     return differences
 
 
-async def _lacks(topic: MovedTopic, first: int, kafka: Messages) -> bool:
+async def _lacks(topic: MovedTopic, first: int, kafka: Kafka) -> bool:
     """Whether messages before `first` are missing that can be read, and that the topic still keeps."""
     oldest, since = topic.bounds.young, _since(topic)
     if oldest is None or first <= oldest:
@@ -187,7 +171,6 @@ async def compare_served(found: Converted, client: Client, ca: str | None) -> li
 
 
 def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
-    """Do something for many, a few at a time; raise the first error, and begin no more then."""
     executor = ThreadPoolExecutor(REQUESTS)
     try:
         return list(executor.map(ask, items))
@@ -196,7 +179,6 @@ def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
 
 
 def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Difference]:
-    """Try every token, and compare whose it is and what it may do."""
     roles: dict[str, dict[str, set[str]]] = defaultdict(dict)
     for each in found.memberships:
         roles[each.user][each.project] = set(each.roles)
@@ -206,27 +188,21 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
         def compare(user: User) -> Difference | None:
             what = f"token of user {user.name}"
             try:
-                profile = anybody.call(_with_token(wire.get_profile(), user.token))
+                call = wire.get_profile()
+                if fits_header(user.token):
+                    call = replace(call, headers={**call.headers, "x-api-key": user.token})
+                else:  # it was given in the query by those who had it
+                    call = replace(call, query={**call.query, "key": user.token})
+                profile = anybody.call(call)
             except Refused as error:
                 return Difference(what, user.name, error.message)
             if (profile.name, user.id or profile.uuid) != (user.name, profile.uuid):
                 return Difference(what, f"{user.name} {user.id}", f"{profile.name} {profile.uuid}")
-            return _rights(user, roles[user.name], profile)
+            old = (set(user.service_roles), roles[user.name])
+            new = (set(profile.service_roles), {each.project: set(each.roles) for each in profile.projects})
+            return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
 
         yield from filter(None, _each([each for each in found.users if each.token], compare))
-
-
-def _with_token(call: wire.Call[T], token: str) -> wire.Call[T]:
-    """Return a call of somebody else. What no header can hold was given in the query by those who had it."""
-    if fits_header(token):
-        return replace(call, headers={**call.headers, "x-api-key": token})
-    return replace(call, query={**call.query, "key": token})
-
-
-def _rights(user: User, roles: Mapping[str, set[str]], profile: wire.User) -> Difference | None:
-    old = (set(user.service_roles), roles)
-    new = (set(profile.service_roles), {each.project: set(each.roles) for each in profile.projects})
-    return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
 
 
 def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str:
@@ -258,20 +234,8 @@ def _bounds(bounds: Bounds) -> str:
     return f"{bounds.first} to {bounds.end}"
 
 
-async def _content(found: Converted, kafka: Messages, client: Client) -> tuple[int, list[Difference]]:
-    """Compare the messages of all topics, a few topics at a time; return how many there are, and what differs."""
-    sums = await each_of(found.topics, lambda topic: _topic(topic, kafka, client))
-    differences = [
-        Difference(topic.what, old, new) for topic, (old, new, _) in zip(found.topics, sums, strict=True) if old != new
-    ]
-    return sum(count for _, _, count in sums), differences
-
-
-async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[str, str, int]:
-    """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data.
-
-    What the new side has dropped, because it is older than the topic keeps messages, is passed over.
-    """
+async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:
+    """Return what each side has up to the old end; what the new one dropped by its age is passed over."""
     place = topic.line.project, topic.line.name
     try:
         oldest = (await asyncio.to_thread(client.call, wire.get_topic_offsets(*place))).min
@@ -287,7 +251,7 @@ async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[st
         new.cancel()
 
 
-async def _old(topic: MovedTopic, oldest: int, kafka: Messages) -> "_Sum":
+async def _old(topic: MovedTopic, oldest: int, kafka: Kafka) -> "_Sum":
     old, since = _Sum(topic), _since(topic)
     async for batch in kafka.batches(topic.kafka, topic.bounds.first, topic.bounds.end):
         kept = [each for each in batch if each.offset >= oldest or each.time >= since]
@@ -318,10 +282,7 @@ _lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 
 class _Sum:
-    """A count and a hash of messages, however they come in batches.
-
-    An empty one at the very end is passed over: it may stand for a record that cannot be read.
-    """
+    """A count and a hash of messages. An empty last one is passed over: it may stand for an unreadable record."""
 
     def __init__(self, topic: MovedTopic) -> None:
         self._last = topic.bounds.end - 1
@@ -329,7 +290,6 @@ class _Sum:
         self._hash = hashlib.sha256()
 
     def add(self, messages: Sequence[tuple[int, str, Mapping[str, str], str]]) -> None:
-        """Take messages in: offset, publish time, attributes and data."""
         if messages and messages[-1][0] == self._last and not any(messages[-1][2:]):
             messages = messages[:-1]
         self.count += len(messages)

@@ -13,15 +13,12 @@ from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.migrate.converting import Bounds, Converted, MovedTopic, converted
 from ams.migrate.documents import Documents, Oddity
-from ams.migrate.sources import Messages
+from ams.migrate.sources import Kafka
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, encoded_message, kind
 
-SAMPLE = 10_000
-"""Messages that are read to see how fast that goes."""
-STORING = 2
-"""Reading and storing take about so many times as long as reading alone; measured in November 2026."""
-Progress = Callable[[int, int | None], None]
-"""Told how many messages are done, and of how many."""
+SAMPLE = 10_000  # messages that are read to see how fast that goes
+STORING = 2  # reading and storing take about so many times as long as reading alone; measured in November 2026
+Progress = Callable[[int, int | None], None]  # told how many messages are done, and of how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +26,7 @@ class Plan:
     """What moves."""
 
     found: Converted
-    messages: int
-    """At most: holes are counted."""
+    messages: int  # at most: holes are counted
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -38,11 +34,8 @@ class Plan:
         return Counter(kind(each) for each in self.found.lines())
 
 
-def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] | None = None) -> Plan:
-    """Look at everything and change nothing; `bounds` tells what a topic has, where that is not what Kafka says.
-
-    Raises `Unavailable` for a database or brokers that can only be the wrong ones.
-    """
+def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | None = None) -> Plan:
+    """Look at everything and change nothing. Raises `Unavailable` for a database or brokers that can only be wrong."""
     if not documents.users and not documents.projects:
         raise Unavailable("there are neither users nor projects in the old database: is its name right?")
     found = converted(documents, bounds or kafka.bounds)
@@ -59,7 +52,7 @@ def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] 
     return Plan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
 
 
-async def seconds_to_copy(plan: Plan, kafka: Messages) -> int:
+async def seconds_to_copy(plan: Plan, kafka: Kafka) -> int:
     """Estimate how long the first copy takes, by reading some messages of the largest topic. Raises `Unavailable`."""
     largest = max(plan.found.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
     if largest is None or not plan.messages:
@@ -71,7 +64,7 @@ async def seconds_to_copy(plan: Plan, kafka: Messages) -> int:
     return math.ceil(STORING * (time.perf_counter() - began) * plan.messages / (end - first))
 
 
-async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> Mapping[str, int]:
+async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
     """Write all that moves into a new file; return how many lines of each kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
     with writing(path) as file:
@@ -95,7 +88,7 @@ async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> M
     return counts
 
 
-async def messages_of(topic: MovedTopic, kafka: Messages, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
+async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
     """Yield the messages of a topic. What cannot be read is a hole; an empty message stands where one would be last."""
     first, end = topic.bounds.first, topic.bounds.end
     count, last, time = 0, first - 1, 0

@@ -35,8 +35,7 @@ from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns
 
 HASH_BYTES = 16
-MAX_KEY = 255
-"""Characters of an idempotency key."""
+MAX_KEY = 255  # characters of an idempotency key
 
 
 class Appended(NamedTuple):
@@ -58,10 +57,8 @@ class Totals(NamedTuple):
     """All that was published to a topic, including what retention removed."""
 
     messages: int
-    bytes: int
-    """Data bytes, as a publish request counts for them (`ams.core.messages.data_bytes`)."""
-    time: Milliseconds | None
-    """Publish time of the last message; None: there was none."""
+    bytes: int  # data bytes, as a publish request counts for them (`ams.core.messages.data_bytes`)
+    time: Milliseconds | None  # publish time of the last message; None: there was none
 
 
 class Owner(NamedTuple):
@@ -74,16 +71,12 @@ class Owner(NamedTuple):
 class Origin(NamedTuple):
     """What a topic that was kept elsewhere before begins with here."""
 
-    first: Offset = Offset(0)
-    """The offset of the first message that is loaded, or the next one to be given when none is."""
-    bytes: int = 0
-    """Data bytes published to it in all, including the messages that will be loaded: loading counts none of these."""
+    first: Offset = Offset(0)  # of the first message that is loaded; of the next one to be given when none is
+    bytes: int = 0  # data bytes published to it in all; loading counts none of these
 
 
-NEVER = Offset(2**63)
-"""No message has this offset."""
-NEW = Origin()
-"""Of a topic that was nowhere before."""
+NEVER = Offset(2**63)  # no message has this offset
+NEW = Origin()  # of a topic that was nowhere before
 
 
 class Log(Protocol):
@@ -97,7 +90,6 @@ class Log(Protocol):
         `label` is what people call the topic, for a log that others look into. Creating a topic that exists changes
         nothing. An identity is used once: a dropped one is never created again.
         """
-        ...
 
     async def load(
         self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
@@ -107,18 +99,15 @@ class Log(Protocol):
         The bytes of those from `count_from` on are counted; those of the others are in the topic's origin.
 
         Only for a topic that is neither published to nor read. Offsets grow from the topic's end on; those left out are
-        holes, and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. When it ends early,
-        the messages up to some batch stay: the rest can be loaded by another call.
+        holes, and stay so. Times never go backwards; else `InvalidInput`. When it ends early, the messages up to some
+        batch stay: the rest can be loaded by another call.
         """
-        ...
 
     async def loaded(self) -> None:
-        """Say that much was loaded: what was need not be read by the next start."""
-        ...
+        """Note that much was loaded: the next start need not read it record by record."""
 
     async def drop(self, topic: TopicId) -> None:
         """Remove a topic; its space is freed later; its waiters wake. Dropping an unknown topic is no error."""
-        ...
 
     def held(self, topic: TopicId) -> AbstractAsyncContextManager[None]:
         """Let nothing be appended to a topic by this process until the block ends.
@@ -127,93 +116,74 @@ class Log(Protocol):
         wait, and go on after it, or raise `NotFound` when the topic was dropped in it. One block at a time for a topic;
         an unknown topic is no error.
         """
-        ...
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
         """Change how long a topic's messages are kept, durably; None = the log's default.
 
         A shorter age holds for all messages at once, a longer one for those appended from now on.
         """
-        ...
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         """Return the age limit a topic was given, None when it goes by the log's default."""
-        ...
 
     async def topics(self) -> frozenset[TopicId]:
         """Return every topic the log holds."""
-        ...
 
     async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
         """Store at least one message at the end of the topic, all or none; return when they are durable.
 
         `key` (1 to 255 characters, else `InvalidInput`) makes the append idempotent within the topic.
         """
-        ...
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier `append` of these messages with this key; None when the key is new.
 
-        For callers that must decide about an append before making it. Raises `KeyReused` for a key seen with other
-        content.
+        Raises `KeyReused` for a key seen with other content.
         """
-        ...
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on; a start below the oldest kept reads from the oldest.
 
         At most `max_messages`, and at most `max_bytes` of fragments but always at least one message; empty at the end.
         """
-        ...
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end."""
-        ...
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
         """Return the bounds of every topic: for many this costs far less than `bounds` of each."""
-        ...
 
     async def totals(self, topic: TopicId) -> Totals:
         """Return the totals of all that was published to the topic. They never shrink, and are durable."""
-        ...
 
     async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
         """Return how many bytes the kept messages of these topics take, about; topics that are gone are left out."""
-        ...
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset whose publish time is `time` or later; None when there is none."""
-        ...
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
         """Return True as soon as the topic's end is above `after`, False after `timeout` seconds.
 
         Ends early (False) when the topic is dropped or the log closes. Costs nothing while idle.
         """
-        ...
 
     @property
     def refusal(self) -> str | None:
         """Why appends are refused now, to all topics; None while they are not."""
-        ...
 
     @property
     def away(self) -> str | None:
         """Why nothing can be asked of the log now; None while it can, as always when it is in this process."""
-        ...
 
     async def weak(self) -> Mapping[TopicId, str]:
         """Return the topics whose messages are kept less safely than promised, so that they are refused, and why."""
-        ...
 
     async def name_of(self, topic: TopicId) -> str:
         """Return what a topic is called where the log keeps it, for operators; raise `TopicGone`."""
-        ...
 
     async def close(self) -> None:
         """Finish what was accepted, wake all waiters, and let go of files and connections."""
-        ...
 
 
 def check_key(key: str) -> None:
@@ -264,10 +234,8 @@ _SECRET_BYTES = 8
 _SUM_BYTES = HASH_BYTES - _SECRET_BYTES
 _SECRET = os.urandom(_SECRET_BYTES)
 _MAC = _mac(_SECRET)
-_NONCE = bytes(12)
-"""The same each time: sums are never shown, and nothing is encrypted."""
-_BETWEEN = b"\xff"
-"""It never occurs in UTF-8, so fragments of other lengths cannot make the same bytes."""
+_NONCE = bytes(12)  # the same each time: sums are never shown, and nothing is encrypted
+_BETWEEN = b"\xff"  # it never occurs in UTF-8, so fragments of other lengths cannot make the same bytes
 
 
 def _sum(mac: AESGCM, messages: Batch) -> bytes:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Damaged, Unusable
 from ams.core.messages import Stored, message
+from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.group_commit import Append, Packed, loads, pack
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
@@ -21,14 +22,14 @@ from ams.storage.log.embedded.record import (
     Request,
     Stamp,
     checksum,
+    control_body,
     data_bytes_and_notes,
     decode_header,
     encode,
     encode_messages,
     encode_note,
+    read_control,
     requests_of,
-    retention_body,
-    retention_of,
     run_of,
 )
 from ams.storage.log.embedded.scan import check_record
@@ -44,7 +45,6 @@ from ams.storage.log.embedded.segment import (
     head_is_whole,
     seed_of,
 )
-from ams.storage.log.embedded.topic import Tail, TopicState
 
 HEADS = st.builds(
     SegmentHead,
@@ -189,7 +189,7 @@ def test_a_checksum_in_slices_is_the_checksum_of_the_whole(data, seed):
 
 @given(st.none() | st.integers(1, 2**62))
 def test_a_retention_is_read_as_it_was_written(retention):
-    assert retention_of(retention_body(retention)) == retention
+    assert read_control(control_body(Kind.RETENTION, retention, 0)) == (retention, 0)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))

@@ -9,7 +9,7 @@ import pytest
 from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
-from ams.storage.log.embedded.spares import Spares
+from ams.storage.log.embedded.segment import Spares
 from tests.storage.log.embedded.history import end
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, numbered
 from tests.support.unreliable_disk import UnreliableDisk

@@ -2,31 +2,26 @@
 
 log              the log itself, one for all topics
 options          what can be set
-state, topic     what an open log holds: its topics, where their messages are, and idempotency keys
+state            what an open log holds: its topics, where their messages are, and idempotency keys
 committer        the thread that makes appends durable, a group at a time
 group_commit     one group: what is asked of the committer, how it is packed, and what was done
-large            an append that is written in slices, between which groups are committed
 record           one topic's messages of one group, as bytes
-segment          the file of records: its header, its name, and writing to its end
-spares           files of segments that went, of which the next ones are made
+segment          the file of records: its header, its name, and writing to its end; spares
 ahead            pages of the open segment, written before its records come
 segment_index    the index of a segment in memory
 index_file       the index file of a sealed segment, as bytes
-catalog          the segments of the log, and the way from an offset or a time to records
-reader           reading messages, each checked
-recent           records that are read again and again, kept in memory
+catalog          topics and segments of an open log, and the way from an offset or a time to records
+reader           reading messages, each checked; those read again and again are kept in memory
 pages            reading files without keeping the event loop waiting
-scan             reading a segment from beginning to end
+scan             reading a segment from beginning to end; verifying all of them, changing nothing
 recovery         from the files of a folder to a whole log, at every start
 upkeep           sealed segments get indexes, old ones are removed, damaged indexes are made anew
-verify           reading every record and every index, changing nothing
 """
 
 from ams.storage.log.embedded.log import EmbeddedLog
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.recovery import Recovery
-from ams.storage.log.embedded.scan import Damage, Trimmed
+from ams.storage.log.embedded.scan import Damage, Report, Trimmed, check
 from ams.storage.log.embedded.state import Part, parts_in
-from ams.storage.log.embedded.verify import Report, check
 
 __all__ = ["Damage", "EmbeddedLog", "LogOptions", "Part", "Recovery", "Report", "Trimmed", "check", "parts_in"]

@@ -1,8 +1,7 @@
 """Writing ahead: zeros behind the records of a segment that is steadily written to, so that these meet written pages.
 
-What that is good for is said in `ams.storage.log.embedded.spares`. A thread of its own does it, step by step; nobody
-waits for it but a write that overtakes it, for the step under way. Where it did not come, or failed, the file grows
-with its records as it does without it.
+A thread of its own does it, step by step; only a write that overtakes it waits, for the step under way. Where it fails,
+the file grows with its records (`docs/decisions/0031-pages-written-before.md`).
 """
 
 import asyncio
@@ -18,20 +17,13 @@ from ams.storage.log.embedded.segment import HEAD_BYTES, Look, Open, Writer
 
 logger = structlog.get_logger("ams.log")
 
-STEPS = 8
-"""Writes of zeros that make up all that is written ahead."""
-_PART = 4
-"""It is at most this part of a full segment."""
-_SHARE = 64
-"""It is at most this part of the size to which a data folder is limited."""
-_ROOM = 8
-"""There is to be room for this many times as much beside what must stay free."""
-_STEADY_MS = 10_000
-"""A segment that grows by half a step in this time is steadily written to."""
-_MOST_A_WRITE = 128 * 1024
-"""Larger writes take so long by their bytes that zeros beside them cost more than they save."""
-_REST = 64
-"""Steps until it is tried again in a segment whose writes were faster."""
+STEPS = 8  # writes of zeros that make up all that is written ahead
+_PART = 4  # it is at most this part of a full segment
+_SHARE = 64  # it is at most this part of the size to which a data folder is limited
+_MIN_FREE_FACTOR = 8  # write ahead only while free disk space exceeds this multiple of what is written ahead
+_STEADY_MS = 10_000  # a segment that grows by half a step in this time is steadily written to
+_MAX_WRITE_BYTES = 128 * 1024  # larger writes take so long that zeros beside them cost more than they save
+_REST = 64  # steps until it is tried again in a segment whose writes were faster
 
 
 class Ahead:
@@ -46,20 +38,22 @@ class Ahead:
         self._step = most // STEPS
         self._zeros = bytes(self._step)
         self._segment_bytes = options.segment_bytes
-        self._room = options.min_free_bytes + _ROOM * most
+        self._room = options.min_free_bytes + _MIN_FREE_FACTOR * most
         self._wanted: asyncio.Queue[Open] = asyncio.Queue(len(writers))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-ahead")
         self._closed = False
-        self._told = False
+        self._is_failure_logged = False
 
     def look(self, code: int) -> None:
-        """See whether pages are to be written ahead, now that something was written to the open segment of a class."""
+        """Decide whether to write pages ahead, after a write to the open segment of a class."""
         segment = self._writers[code].open
         if segment is None or segment.length < segment.look_at or not self._step:
             return
         before, now = segment.looked, Look(self._clock.monotonic(), segment.length, segment.writes)
         segment.looked, segment.look_at = now, now.length + self._step // 2
-        if before is None or not _is_steady(before, now):
+        if before is None or now.time - before.time > _STEADY_MS:
+            return
+        if now.length - before.length > (now.writes - before.writes) * _MAX_WRITE_BYTES:
             return
         if segment.was_ahead and not segment.tail:
             # The thread that writes ahead may set it at the same time: whichever stays, only speed depends on it.
@@ -70,23 +64,21 @@ class Ahead:
             self._wanted.put_nowait(segment)
 
     async def run(self, survive: Callable[[str], None]) -> None:
-        """Write ahead where it is wanted, until cancelled.
-
-        `survive` is called for a round that ended with an unexpected exception.
-        """
+        """Write ahead where it is wanted, until cancelled; `survive` is called after an unexpected exception."""
         loop = asyncio.get_running_loop()
         while True:
             segment = await self._wanted.get()
             try:
                 await loop.run_in_executor(self._thread, self._fill, segment)
             except OSError as error:
-                if not segment.sealed:  # else its file may be gone already
-                    self._tell(error)
+                if not segment.sealed and not self._is_failure_logged:  # the file of a sealed one may be gone already
+                    self._is_failure_logged = True
+                    logger.warning("log.not_ahead", reason=error.strerror)
             except Exception:  # a defect here is to cost speed only
                 survive("writing ahead in the log")
 
     async def close(self) -> None:
-        """End when the step under way is done; `run` has ended."""
+        """Wait for the step under way; `run` has ended."""
         self._closed = True
         await asyncio.to_thread(self._thread.shutdown)
 
@@ -98,7 +90,6 @@ class Ahead:
                 pass
 
     def _is_wanted(self, segment: Open) -> bool:
-        """Whether another step is: never more than the segment has of records, and never beyond its size."""
         return (
             not self._closed
             and segment.tail + self._step <= min(self._most, segment.length - HEAD_BYTES)
@@ -118,21 +109,9 @@ class Ahead:
             segment.was_ahead = True
             return True
 
-    def _tell(self, error: OSError) -> None:
-        """Log that it failed, once."""
-        if not self._told:
-            self._told = True
-            logger.warning("log.not_ahead", reason=error.strerror)
-
 
 def _worth(options: LogOptions) -> int:
-    """Return how many bytes to write ahead: none where syncs are rare, and little where segments or data are small."""
     if options.sync != "always":
         return 0
     limits = [options.ahead_bytes, options.segment_bytes // _PART]
     return min(limits if options.max_bytes is None else [*limits, options.max_bytes // _SHARE])
-
-
-def _is_steady(before: Look, now: Look) -> bool:
-    grown, writes = now.length - before.length, now.writes - before.writes
-    return now.time - before.time <= _STEADY_MS and grown <= writes * _MOST_A_WRITE

@@ -1,13 +1,18 @@
-"""Where messages are: the segments of the log, and the way from an offset or a time to records.
+"""Where messages are: topics and segments of an open log, and the way from an offset or a time to records.
 
-Used on the event loop alone. A segment's index is either in memory (`entries`) or in its index file (`head`). What
-must be loaded first is asked for by raising `NotLoaded`; damage of an index file is raised as `IndexDamaged`.
+Used on the event loop alone, but for what the committer sets of a topic. A segment's index is either in memory
+(`entries`) or in its index file (`head`). What must be loaded first is asked for by raising `NotLoaded`; damage of an
+index file is raised as `IndexDamaged`.
 """
 
+import asyncio
+import contextlib
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
@@ -26,9 +31,100 @@ from ams.storage.log.embedded.index_file import (
 from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.segment import CLASSES, RetentionClass
 from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, unpacked
-from ams.storage.log.embedded.topic import TopicState
 
 T = TypeVar("T")
+
+
+class Tail(msgspec.Struct, frozen=True, gc=False):
+    """Where the durable messages of a topic end."""
+
+    end: Offset = Offset(0)
+    time: Milliseconds = Milliseconds(0)  # publish time of the last one
+    published: int = 0  # data bytes, in all
+    commit: int = 0  # the group commit that brought it here
+
+
+class TopicState:
+    """What changes about a topic. `kind` and `tail` are set by the committer alone, all else on the event loop."""
+
+    __slots__ = (
+        "age_due", "classes", "end", "held", "hint", "id", "kind", "leaving", "oldest", "quiet", "retention", "stored",
+        "tail", "under_way", "waiter",
+    )  # fmt: skip
+
+    def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
+        self.id = topic
+        self.kind = kind  # the class whose segments its next messages go to
+        self.retention = retention  # None: the log's default
+        self.tail = Tail()
+        self.end = Offset(0)  # the end readers see: never ahead of what is durable
+        self.stored = 0  # bytes of its records in all segments
+        self.classes = 0  # bit n: messages of it may be in class n
+        self.oldest = Offset(0)
+        self.age_due = Milliseconds(0)  # wall time at which `oldest` may have moved
+        self.hint = 0  # sequence of the segment a read last found messages in
+        self.waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic goes
+        self.leaving = False  # being dropped
+        self.under_way = 0  # appends the committer has not decided
+        self.quiet: asyncio.Future[None] | None = None  # completes when none is under way
+        self.held: asyncio.Future[None] | None = None  # while nothing may be appended
+
+    def begin_at(self, first: Offset, published: int) -> None:
+        """Go on where a topic ended that was kept elsewhere."""
+        self.oldest = self.end = first
+        self.tail = Tail(first, published=published)
+
+    def wake(self) -> None:
+        """Let those that wait look again."""
+        if self.waiter is not None:
+            if not self.waiter.done():
+                self.waiter.set_result(None)
+            self.waiter = None
+
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Let nothing be appended in the block, which begins when no append is under way."""
+        await self.released()
+        self.held = held = asyncio.get_running_loop().create_future()
+        try:
+            if self.under_way:
+                self.quiet = asyncio.get_running_loop().create_future()
+                await asyncio.wait((self.quiet,))
+            yield
+        finally:
+            self.held = None
+            held.set_result(None)
+
+    async def released(self) -> None:
+        """Wait while something holds the topic."""
+        while self.held is not None:
+            await asyncio.wait((self.held,))
+
+    def give_up(self) -> None:
+        """End all waits: nothing comes to the topic any more."""
+        self.wake()
+        if self.quiet is not None and not self.quiet.done():
+            self.quiet.set_result(None)
+        self.quiet = None
+
+    def settle(self) -> None:
+        """Let what waits for it go on when no append is under way."""
+        if self.quiet is not None and not self.under_way:
+            self.quiet.set_result(None)
+            self.quiet = None
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether its messages may be in more than one class."""
+        return self.classes & (self.classes - 1) != 0
+
+    def row(self) -> Row:
+        """Return what must outlive the segments."""
+        tail = self.tail
+        return Row(
+            self.id, tail.end, tail.time, tail.published, tail.commit, self.retention or 0, self.oldest,
+            reach=Offset(0), reach_time=Milliseconds(0),
+        )  # fmt: skip
 
 
 class LookUp(Protocol):
@@ -36,7 +132,6 @@ class LookUp(Protocol):
 
     def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
         """Return what `ask` returns."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -48,14 +143,10 @@ class Segment:
     path: str
     index_path: str
     length: int
-    entries: SegmentEntries | None = None
-    """Its index, while it is in memory."""
-    head: IndexHead | None = None
-    """The head of its index file, once there is one."""
-    filter: KeyFilter | None = None
-    """Of the keys in its index file; None while it has none, and when the filter in it is damaged."""
-    closed: bool = False
-    """Whether it will not grow any more."""
+    entries: SegmentEntries | None = None  # its index, while it is in memory
+    head: IndexHead | None = None  # of its index file, once there is one
+    filter: KeyFilter | None = None  # of the keys in its index file; None: there is none, or it is damaged
+    closed: bool = False  # it will not grow any more
 
     def may_hold(self, hashed: bytes) -> bool:
         """Whether the key with this hash may be in it; False is certain."""
@@ -105,9 +196,8 @@ class SegmentCatalog:
         """Remove a segment whose file is deleted."""
         self.by_class[segment.kind.code].remove(segment)
         del self.by_sequence[segment.sequence]
-        self.pages.drop(segment.sequence)
+        self.forget_index(segment)
         self.pages.open.forget(segment.path)
-        self.pages.open.forget(segment.index_path)
 
     def forget_index(self, segment: Segment) -> None:
         """Let go of what was read from a segment's index file: it is another one now, or none."""
@@ -143,10 +233,7 @@ class SegmentCatalog:
         return True
 
     def may_hold(self, hashed: bytes, since: Milliseconds) -> list[Segment]:
-        """Return the segments in which an append with this key may be that was answered at `since` or later.
-
-        Newest first.
-        """
+        """Return the segments that may hold an append with this key of `since` or later, newest first."""
         found = [
             each for segments in self.by_class for each in segments if each.may_hold(hashed) and each.newest >= since
         ]
@@ -157,7 +244,7 @@ class SegmentCatalog:
         if segment.sequence not in self.by_sequence:  # it went meanwhile
             return None
         if segment.entries is not None:
-            return _unpacked(segment.entries.keys.get(hashed))
+            return unpacked(segment.entries.keys.get(hashed))
         if segment.filter is None:
             raise IndexDamaged(segment, "key filter checksum")
         directory = self.directory(segment)
@@ -166,7 +253,7 @@ class SegmentCatalog:
         if place is None:
             return None
         data = self._bytes(segment, place.position, place.size)
-        return _unpacked(_checked(segment, lambda: key_in(data, hashed)))
+        return unpacked(_checked(segment, lambda: key_in(data, hashed)))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 when it has none there."""
@@ -181,19 +268,14 @@ class SegmentCatalog:
         found: Directory | None = self.pages.kept((segment.sequence, "directory"))
         if found is not None:
             return found
-        head = segment.head
+        head = segment.head  # that of the event loop: the index may be made anew while `load` runs on a thread
         assert head is not None
-        raise NotLoaded(
-            (segment.sequence, "directory"), lambda: self._load_directory(segment, head), lambda it: it.weight
-        )
 
-    def _load_directory(self, segment: Segment, head: IndexHead) -> Directory:
-        """Read a segment's directory, blocking; raises `IndexDamaged`.
+        def load() -> Directory:
+            data = self._read(segment, head.directory_bytes, HEAD_BYTES)
+            return _checked(segment, lambda: Directory(head, data))
 
-        `head` is that of the event loop: the index may be made anew while this runs on a thread.
-        """
-        data = self._read(segment, head.directory_bytes, HEAD_BYTES)
-        return _checked(segment, lambda: Directory(head, data))
+        raise NotLoaded((segment.sequence, "directory"), load, lambda directory: directory.weight)
 
     def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Look where it most likely is: in the open segment of the topic's class, or where the last read was."""
@@ -228,7 +310,6 @@ class SegmentCatalog:
         return bisect_left(range(len(segments)), True, start, key=holds)
 
     def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
-        """Return where `offset`, or the first message after it, is in one segment; None when there is neither."""
         if segment.entries is not None:
             entries = segment.entries.topics.get(topic)
             return IndexPosition(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
@@ -267,7 +348,6 @@ class SegmentCatalog:
         return found
 
     def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> TopicExtent:
-        """Return how far a topic came in a class up to and including one of its segments."""
         while number >= 0:
             segment = segments[number]
             if segment.entries is None:
@@ -290,7 +370,6 @@ class SegmentCatalog:
         return entries
 
     def _bytes(self, segment: Segment, position: int, size: int) -> bytes:
-        """Return a few bytes of an index file."""
         key = (segment.sequence, "bytes", position)
         data: bytes | None = self.pages.kept(key)
         if data is None:
@@ -304,10 +383,7 @@ class SegmentCatalog:
 
 
 def _checked(segment: Segment, work: Callable[[], T]) -> T:
-    """Do something with an index file; a file that cannot be read is as good as a damaged one.
-
-    For want of descriptors or memory it is `LogUnavailable`: the same may succeed later.
-    """
+    """Do something with an index file; an unreadable one counts as damaged, but for want of descriptors or memory."""
     try:
         return work()
     except Damaged as damage:
@@ -316,10 +392,6 @@ def _checked(segment: Segment, work: Callable[[], T]) -> T:
         if is_shortage(error):
             raise LogUnavailable from error
         raise IndexDamaged(segment, error.strerror or "unreadable") from error
-
-
-def _unpacked(result: bytes | None) -> KeyedResult | None:
-    return None if result is None else unpacked(result)
 
 
 def _first_since(entries: Entries | None, time: Milliseconds) -> Offset | None:

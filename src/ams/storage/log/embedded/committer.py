@@ -1,13 +1,11 @@
 """The committer: one thread that makes appends durable, a group at a time.
 
-Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
-so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync; only an
-append that is much larger than a group is written in slices, with groups in between (`ams.storage.log.embedded.large`).
-The event loop is notified of a group once. Little is done per message, and messages are written from where they are:
-the thread shares the interpreter with the event loop, and every time it lets go of it getting it back may take long.
+Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics.
+Each class's part of a group is one write and one sync; a much larger append is written in slices, with groups in
+between. The event loop is notified of a group once. Little is done per message, and messages are written from where
+they are: the thread shares the interpreter with the event loop, and getting it back may take long.
 
-`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one. What
-goes first when space runs short are spares.
+`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one.
 """
 
 import asyncio
@@ -28,26 +26,30 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, opened
 from ams.storage.free_space import FreeSpace
-from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Control, Outcome, Packed, Work, pack
-from ams.storage.log.embedded.large import LargeAppend, is_sliced, most_bytes, room_for
+from ams.storage.log.embedded.catalog import TopicState
+from ams.storage.log.embedded.group_commit import (
+    Append,
+    Appends,
+    Chore,
+    Control,
+    LargeAppend,
+    Outcome,
+    Packed,
+    Work,
+    is_sliced,
+    max_bytes,
+    pack,
+    room_for,
+)
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, create_body, encode, retention_body
-from ams.storage.log.embedded.segment import Open, RetentionClass, Writer, class_of, seed_of
-from ams.storage.log.embedded.spares import Spares
-from ams.storage.log.embedded.topic import TopicState
+from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, control_body, encode
+from ams.storage.log.embedded.segment import Open, RetentionClass, Spares, Writer, class_of, seed_of
 
 logger = structlog.get_logger("ams.log")
 
-_NO_TOPIC = TopicId(bytes(16))
-_NOWHERE = Offset(0)
-_MOST_OF_CONTROL = 2 * HEADER_BYTES
-"""Bytes of its record, at most."""
-
-
-_TRUST_MS = 50
-"""How long a measured amount of free space is used, less what we write meanwhile."""
-_EMPTY = 1024 * 1024
-"""Less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs about as much to commit."""
+_MAX_CONTROL_BYTES = 2 * HEADER_BYTES
+_TRUST_MS = 50  # how long a measured amount of free space is used, less what we write meanwhile
+_EMPTY = 1024 * 1024  # less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs it to commit
 
 
 class Space(FreeSpace):
@@ -55,8 +57,7 @@ class Space(FreeSpace):
 
     def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
         super().__init__(files, folder, options.min_free_bytes)
-        self._spares = spares
-        self._clock = clock
+        self._spares, self._clock = spares, clock
         self._reserve_bytes = options.reserve_bytes
         self._reserve = os.path.join(folder, "reserve")
         self._empty = min(_EMPTY, options.min_free_bytes // 2)
@@ -86,10 +87,14 @@ class Space(FreeSpace):
             if self._held or not self._reserve_bytes:
                 return
             try:
-                if self._files.exists(self._reserve) and self._reserve_size() == self._reserve_bytes:
-                    self._held = True  # an earlier run left it
-                elif self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
-                    self._allocate()
+                if self._files.exists(self._reserve):  # an earlier run left it
+                    with opened(self._files, self._reserve) as handle:
+                        self._held = self._files.size(handle) == self._reserve_bytes
+                if not self._held and self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
+                    self._files.unlink(self._reserve)
+                    with opened(self._files, self._reserve, create=True) as handle:
+                        self._files.allocate(handle, self._reserve_bytes)
+                    self._held = True
             except OSError as error:
                 logger.warning("log.no_reserve", reason=error.strerror)
                 self._discard()
@@ -117,16 +122,6 @@ class Space(FreeSpace):
             free = self._files.free_bytes(self._folder)
         return free
 
-    def _reserve_size(self) -> int:
-        with opened(self._files, self._reserve) as handle:
-            return self._files.size(handle)
-
-    def _allocate(self) -> None:
-        self._files.unlink(self._reserve)
-        with opened(self._files, self._reserve, create=True) as handle:
-            self._files.allocate(handle, self._reserve_bytes)
-        self._held = True
-
     def _discard(self) -> None:
         try:
             self._files.unlink(self._reserve)
@@ -147,23 +142,15 @@ class Committer:
         report: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
     ) -> None:
         """Take over; `commit` is the last number given before."""
-        self.refusal: str | None = None
-        """Why appends fail now; None while they do not."""
-        self._writers = writers
-        self._space = space
-        self._clock = clock
-        self._options = options
-        self._commit = commit
-        self._report = report
+        self.refusal: str | None = None  # why appends fail now; None while they do not
+        self._writers, self._space, self._clock = writers, space, clock
+        self._options, self._commit, self._report = options, commit, report
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
-        self._large_is_due = False
-        """Whether the last group let an append larger than a group wait."""
+        self._large_is_due = False  # whether the last group let an append larger than a group wait
         self._chores: list[Chore] = []
-        self._taken: Appends | list[Control] = {}
-        """The group that is being stored."""
-        self._large: LargeAppend | None = None
-        """The append that is being written in slices."""
+        self._taken: Appends | list[Control] = {}  # the group that is being stored
+        self._large: LargeAppend | None = None  # the append that is being written in slices
         self._stopping = False
         self._ended = False
         self._sync_due: Milliseconds | None = None
@@ -175,10 +162,7 @@ class Committer:
         return sum(each.tail for each in segments if each is not None)
 
     def submit(self, *works: Work) -> None:
-        """Queue work; callable from the event loop. What comes together wakes the thread once.
-
-        Raises `LogUnavailable` when the thread has failed.
-        """
+        """Queue work from the event loop, waking the thread once. Raises `LogUnavailable` when that has failed."""
         if self._ended:
             raise LogUnavailable
         self._inbox.put(works)
@@ -199,10 +183,7 @@ class Committer:
         self._finish()
 
     def left(self) -> tuple[Sequence[Append | Control], Sequence[Append | Control], Sequence[Chore]]:
-        """Return what a thread that failed left undone: what it was storing, what waited, and chores.
-
-        To be called when the thread has ended; from then on nothing is taken.
-        """
+        """Return what a thread that failed was storing, what waited, and chores; from then on nothing is taken."""
         self._ended = True
         with contextlib.suppress(queue.Empty):
             while True:
@@ -215,10 +196,10 @@ class Committer:
         return taken, waiting, self._chores
 
     def _receive(self) -> None:
-        """Take in all that was submitted; wait for something when there is nothing to do."""
         try:
             if not self._waiting and not self._stopping and not self._large:
-                self._accept(self._inbox.get(timeout=self._patience()))
+                patience = None if self._sync_due is None else max(self._sync_due - self._clock.monotonic(), 0) / 1000
+                self._accept(self._inbox.get(timeout=patience))
             while True:
                 self._accept(self._inbox.get_nowait())
         except queue.Empty:
@@ -253,7 +234,8 @@ class Committer:
         while self._waiting:
             topic, works = self._waiting.popitem(last=False)
             work = works[0]
-            if self._must_wait(work):
+            is_large = isinstance(work, Append) and work.size > self._options.group_bytes
+            if is_large and (not self._large_is_due or self._large is not None):
                 passed.append((topic, works))
                 continue
             if group and (isinstance(work, Control) or size + work.size > self._options.group_bytes):
@@ -271,19 +253,17 @@ class Committer:
         return group if group or self._large else self._take()
 
     def _all_fit(self) -> bool:
-        """Whether all that waits is one group, as it is as a rule: then nobody has to take turns."""
-        size, most = 0, self._options.group_bytes
+        size = 0
         for works in self._waiting.values():
             for work in works:
                 if isinstance(work, Control):
                     return False
                 size += work.size
-                if size > most:
+                if size > self._options.group_bytes:
                     return False
         return True
 
     def _other_controls(self, first: TopicState) -> Iterator[Control]:
-        """Take the controls that are next in the turns of other topics."""
         for topic, works in list(self._waiting.items()):
             work = works[0]
             if topic is not first and isinstance(work, Control):
@@ -291,10 +271,6 @@ class Committer:
                 if not works:
                     del self._waiting[topic]
                 yield work
-
-    def _must_wait(self, work: Append | Control) -> bool:
-        is_large = isinstance(work, Append) and work.size > self._options.group_bytes
-        return is_large and (not self._large_is_due or self._large is not None)
 
     def _put_back(self, passed: list[tuple[TopicState, deque[Append | Control]]]) -> None:
         """Put what had to wait before all others; it has the next turn."""
@@ -359,7 +335,6 @@ class Committer:
         return outcome
 
     def _stored(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: Outcome) -> None:
-        """Note that the last commit is in the open segment."""
         segment = _open(writer)
         for share in packed.shares:
             share.topic.tail = share.tail
@@ -370,7 +345,6 @@ class Committer:
         self._resume()
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> Outcome:
-        """Find a place for an append that is written in slices."""
         outcome, size = Outcome(writer.kind.code), room_for(append, self._options)
         refusal = self._refusal(size)
         if refusal:
@@ -389,9 +363,9 @@ class Committer:
     def _is_in_the_way(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
         """Whether a group would go to a large append's segment and not fit into its gap, or end the segment."""
         if isinstance(group, list):
-            sizes = [_MOST_OF_CONTROL for control in group if self._kind_after(control) == large.writer.kind]
+            sizes = [_MAX_CONTROL_BYTES for control in group if self._kind_after(control) == large.writer.kind]
         else:
-            sizes = [most_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
+            sizes = [max_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
         return bool(sizes) and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), now))
 
     def _finish_large(self, large: LargeAppend) -> None:
@@ -415,7 +389,6 @@ class Committer:
         self._conclude([outcome])
 
     def _let_go(self, large: LargeAppend) -> None:
-        """Let what waits for a large append go on."""
         self._large = None
         if large.later:
             self._waiting[large.append.topic] = large.later
@@ -424,15 +397,17 @@ class Committer:
         by_class: dict[int, list[Control]] = {}
         for control in controls:
             by_class.setdefault(self._kind_after(control).code, []).append(control)
-        return [self._commit_controls_of(self._writers[code], mine, now) for code, mine in by_class.items()]
+        return [self._commit_controls_of(self._writers[code], own, now) for code, own in by_class.items()]
 
     def _commit_controls_of(self, writer: Writer, controls: list[Control], now: Milliseconds) -> Outcome:
-        """Store controls of topics of one class, all or none."""
         outcome = Outcome(writer.kind.code)
         try:
             self._make_ready(writer, 0, now, outcome)
             self._commit += 1
-            records = [self._control_record(writer, control, now) for control in controls]
+            records = []
+            for each in controls:
+                body = control_body(each.kind, each.retention, each.topic.tail.published)
+                records.append(self._record(writer, each.kind, each.topic.id, body, now, each.oldest))
             writer.write(records, sync=self._options.sync == "always")
         except Exception as error:
             self._fail(writer, outcome, controls, error)
@@ -446,16 +421,11 @@ class Committer:
         return outcome
 
     def _kind_after(self, control: Control) -> RetentionClass:
-        """Return the class of a topic when its control is done."""
         if control.kind == Kind.RETENTION:
             return class_of(control.retention or self._options.retention)
         return control.topic.kind
 
-    def _control_record(self, writer: Writer, control: Control, now: Milliseconds) -> bytes:
-        return self._record(writer, control.kind, control.topic.id, _control_body(control), now, control.oldest)
-
     def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
-        """Have an open segment that takes `size` bytes of fragments."""
         if writer.is_due(size, now):
             self._close(writer, outcome)
         if writer.open is None:
@@ -467,7 +437,7 @@ class Committer:
             outcome.closed.append(segment)
 
     def _record(
-        self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset = _NOWHERE
+        self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset
     ) -> bytes:
         segment = _open(writer)
         header = Header(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
@@ -481,7 +451,6 @@ class Committer:
             self._sync_due = Milliseconds(self._clock.monotonic() + self._options.sync_interval_ms)
 
     def _resume(self) -> None:
-        """Appends are stored again."""
         if self.refusal:
             logger.info("log.resumed")
             self.refusal = None
@@ -520,11 +489,6 @@ class Committer:
                     outcomes.append(Outcome(writer.kind.code, begun=writer.begin(self._clock.wall())))
         return outcomes
 
-    def _patience(self) -> float | None:
-        if self._sync_due is None:
-            return None
-        return max(self._sync_due - self._clock.monotonic(), 0) / 1000
-
     def _sync_if_due(self) -> None:
         if self._sync_due is None or self._clock.monotonic() < self._sync_due:
             return
@@ -541,7 +505,9 @@ class Committer:
     def _do_chores(self) -> None:
         while self._chores:
             chore = self._chores[-1]
-            outcomes = [self._seal(writer) for writer in self._writers.values() if self._must_seal(writer, chore)]
+            now = self._clock.wall()
+            due = [each for each in self._writers.values() if each.open and (chore.seal_all or each.is_old(now))]
+            outcomes = [self._seal(writer) for writer in due]
             self._space.keep_reserve()
             if self.refusal and self._refusal(0) is None:
                 outcomes += self._succeed_failed()
@@ -549,9 +515,6 @@ class Committer:
                     self._resume()
             self._report(outcomes, [chore.done])
             self._chores.pop()
-
-    def _must_seal(self, writer: Writer, chore: Chore) -> bool:
-        return writer.open is not None and (chore.seal_all or writer.is_old(self._clock.wall()))
 
     def _seal(self, writer: Writer) -> Outcome:
         if self._large and self._large.writer is writer:
@@ -567,23 +530,21 @@ class Committer:
         """Mark every open segment as whole, so that a later start can tell damage from a torn end."""
         for writer in self._writers.values():
             try:
-                self._mark(writer)
+                writer.sync()
+                segment = writer.open
+                if segment is not None and segment.length > segment.marked:
+                    self._commit += 1
+                    now = self._clock.wall()
+                    mark = self._record(writer, Kind.MARK, TopicId(bytes(16)), b"", now, Offset(0))
+                    writer.write([mark], sync=True)
+                    segment.marked = segment.length
                 writer.finish()
             except OSError as error:
                 logger.error("log.not_marked", reason=error.strerror)
                 writer.abandon()
 
-    def _mark(self, writer: Writer) -> None:
-        writer.sync()
-        segment = writer.open
-        if segment is not None and segment.length > segment.marked:
-            self._commit += 1
-            writer.write([self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall())], sync=True)
-            segment.marked = segment.length
-
 
 def _by_class(group: Appends) -> Mapping[int, Appends]:
-    """Return a group's appends by the class whose segment they go to: as a rule one."""
     codes = {topic.kind.code for topic in group}
     if len(codes) == 1:
         return {codes.pop(): group}
@@ -592,12 +553,6 @@ def _by_class(group: Appends) -> Mapping[int, Appends]:
 
 def _all(appends: Appends) -> Iterable[Append]:
     return chain.from_iterable(appends.values())
-
-
-def _control_body(control: Control) -> bytes:
-    if control.kind == Kind.CREATE:
-        return create_body(control.retention, control.topic.tail.published)
-    return retention_body(control.retention) if control.kind == Kind.RETENTION else b""
 
 
 def _open(writer: Writer) -> Open:

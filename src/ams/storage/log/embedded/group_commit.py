@@ -1,37 +1,42 @@
 """A group commit: what is asked of the committer, how it is packed into records, and what was done.
 
-Small appends to a topic are put together up to a record's size, so that a pull reads few records; an append that is
-larger gets records of its own, the last of which says that it is the last. Messages that are loaded from another log
-keep their offsets and publish times.
+Small appends to a topic share a record, up to its size, so that a pull reads few records; a larger one gets records of
+its own, the last of which says that it is the last. Messages that are loaded from another log keep their offsets and
+publish times. A large append is written in slices behind a gap, into which the groups of others go meanwhile; the mark
+that closes the gap makes it part of the segment (`docs/decisions/0035-large-appends-behind-a-gap.md`).
 """
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
-from ams.core.names import Offset
+from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns
 from ams.storage.log.base import NEVER, Appended, check_load
+from ams.storage.log.embedded.catalog import Tail, TopicState
+from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import (
     HEAD,
+    HEADER_BYTES,
     MAX_REQUESTS,
     RECORD_BYTES,
+    Header,
     Kind,
     Loaded,
     Stamp,
+    encode,
     encode_loaded,
     encode_messages,
     encode_note,
 )
-from ams.storage.log.embedded.segment import Open, seed_of
-from ams.storage.log.embedded.topic import Tail, TopicState
+from ams.storage.log.embedded.segment import Open, Writer, seed_of
 
 
 class Append(msgspec.Struct, eq=False):
@@ -39,24 +44,16 @@ class Append(msgspec.Struct, eq=False):
 
     topic: TopicState
     fragments: Sequence[Fragment]
-    size: int
-    """Bytes of the fragments."""
+    size: int  # bytes of the fragments
     data_bytes: int
     done: asyncio.Future[Appended]
-    key: bytes = b""
-    """Of idempotency; empty: none."""
+    key: bytes = b""  # idempotency key; empty: none
     hashed: bytes = b""
-    """`key_hash` of the key."""
-    content: bytes = b""
-    """`content_hash` of the messages when there is a key."""
-    loaded: Loaded | None = None
-    """Where its messages were in another log; None: they go to the end of the topic, and now."""
-    count_from: Offset = NEVER
-    """Of those that were in another log, data bytes are counted from here on."""
-    answer: Appended | None = None
-    """Where its messages go; they are there when the committer says so."""
-    has_ordering_keys: bool = False
-    """Whether some of its messages have an ordering key."""
+    content: bytes = b""  # `content_hash` of the messages when there is a key
+    loaded: Loaded | None = None  # None: at the end of the topic, and now
+    count_from: Offset = NEVER  # of those that were in another log, data bytes are counted from here on
+    answer: Appended | None = None  # where its messages go; they are there when the committer says so
+    has_ordering_keys: bool = False  # whether some of its messages have an ordering key
 
 
 @dataclass(slots=True, eq=False)
@@ -75,16 +72,16 @@ class Chore:
     """A look at what is due beside appends: old segments to seal, the reserve, free space."""
 
     done: asyncio.Future[None]
-    seal_all: bool = False
-    """Seal every open segment however young, so that its space can be freed."""
+    seal_all: bool = False  # seal every open segment however young, so that its space can be freed
 
 
-LOAD_BYTES = 2**20
-"""Messages that are loaded are stored in groups of about so many bytes."""
-Work = Append | Control | Chore | None
-"""What is sent to the committer; None asks it to finish."""
-Appends = Mapping[TopicState, Sequence[Append]]
-"""Appends by topic, in their order."""
+_MIN_SLICES = 2  # an append of more slices than this is written slice by slice
+_GAP_SHARE = 8  # the gap is at most this part of the append: what is left of it is lost
+_MAX_MESSAGE_OVERHEAD, _MAX_APPEND_OVERHEAD = HEADER_BYTES + 16, 4 * HEADER_BYTES
+"""Bytes that records take at most beside fragments and key, for each message and each append."""
+LOAD_BYTES = 2**20  # messages that are loaded are stored in groups of about so many bytes
+Work = Append | Control | Chore | None  # what is sent to the committer; None asks it to finish
+Appends = Mapping[TopicState, Sequence[Append]]  # appends by topic, in their order
 
 
 class WrittenRecord(msgspec.Struct, frozen=True):
@@ -98,22 +95,12 @@ class WrittenRecord(msgspec.Struct, frozen=True):
     length: int
 
 
-class LoadedRecords(NamedTuple):
-    """Records that were loaded, and where they are."""
-
-    topic: TopicState
-    loaded: Loaded
-    positions: Sequence[int]
-    lengths: Sequence[int]
-
-
 class Share(msgspec.Struct, frozen=True):
     """One topic's part of a group."""
 
     topic: TopicState
     appends: Sequence[Append]
-    tail: Tail
-    """Where the group brings the topic."""
+    tail: Tail  # where the group brings the topic
 
 
 @dataclass(slots=True)
@@ -123,22 +110,17 @@ class Outcome:
     code: int
     commit: int = 0
     begun: Open | None = None
-    sequence: int = 0
-    """The segment the records are in."""
-    length: int = 0
-    """Bytes of that segment after them."""
+    sequence: int = 0  # the segment the records are in
+    length: int = 0  # bytes of that segment after them
     records: list[WrittenRecord] = field(default_factory=list)
-    loaded: list[LoadedRecords] = field(default_factory=list)
+    loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = field(default_factory=list)
+    """Records that were loaded, with their positions and lengths."""
     shares: list[Share] = field(default_factory=list)
-    """The appends that are stored, by topic."""
     controls: list[Control] = field(default_factory=list)
-    time: Milliseconds = Milliseconds(0)
-    """When the controls were written."""
+    time: Milliseconds = Milliseconds(0)  # when the controls were written
     failed: list[Append | Control] = field(default_factory=list)
-    in_doubt: bool = False
-    """Whether bytes of what failed may be in the file, and a restart may find them."""
-    closed: list[Open] = field(default_factory=list)
-    """Segments that will not grow any more."""
+    in_doubt: bool = False  # whether bytes of what failed may be in the file, and a restart may find them
+    closed: list[Open] = field(default_factory=list)  # segments that will not grow any more
 
 
 class Packed:
@@ -146,14 +128,11 @@ class Packed:
 
     def __init__(self, segment: Open, commit: int, begin: int) -> None:
         self.parts: list[bytes] = []
-        """Records, one after the other."""
         self.records: list[WrittenRecord] = []
-        self.loaded: list[LoadedRecords] = []
+        self.loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = []
         self.shares: list[Share] = []
-        self.keys = 0
-        """Appends with an idempotency key."""
-        self.end = begin
-        """The length of the segment with them."""
+        self.keys = 0  # appends with an idempotency key
+        self.end = begin  # the length of the segment with them
         self._stamp = Stamp(commit, segment.durable, seed_of(segment.sequence))
 
     def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
@@ -172,21 +151,19 @@ class Packed:
         self.shares.append(Share(topic, appends, tail))
 
     def _add_alone(self, topic: TopicState, tail: Tail, time: Milliseconds, append: Append) -> Tail:
-        """Add an append that makes one record; return where it ends."""
         count = len(append.fragments)
         append.answer = Appended(tail.end, count, time)
         self._add_last(topic, tail.end, time, append, append.fragments)
         return Tail(Offset(tail.end + count), time, tail.published + append.data_bytes, self._stamp.commit)
 
     def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
-        """Add an append that keeps its offsets and times; return where it ends."""
         counted = _counted(append.fragments, loaded, append.count_from)
         data, lengths = encode_loaded(
             self._stamp, topic.id, loaded, append.fragments, counted, append.has_ordering_keys
         )  # fmt: skip
         self.parts.append(data)
         *positions, self.end = accumulate(lengths, initial=self.end)
-        self.loaded.append(LoadedRecords(topic, loaded, positions, lengths))
+        self.loaded.append((topic, loaded, positions, lengths))
         first, time, count = (column[-1] for column in loaded)
         append.answer = Appended(Offset(loaded.firsts[0]), len(append.fragments), Milliseconds(time))
         return Tail(Offset(first + count), Milliseconds(time), published + sum(counted), self._stamp.commit)
@@ -194,10 +171,7 @@ class Packed:
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
     ) -> Tail:
-        """Add appends that follow each other without a hole and have one publish time; return where they end.
-
-        Small ones share records; one that is larger than a record gets records of its own.
-        """
+        """Add appends of one publish time, without a hole; small ones share records. Return where they end."""
         end = first
         heads: list[int] = []
         notes: list[bytes] = []
@@ -226,9 +200,8 @@ class Packed:
         return Tail(end, time, published, self._stamp.commit)
 
     def _add_large(self, topic: TopicState, first: Offset, time: Milliseconds, append: Append) -> None:
-        """Add the records of one append; only the last one carries its data bytes and key."""
         fragments, start, has_keys = append.fragments, 0, append.has_ordering_keys
-        for stop in _cuts(fragments):
+        for stop in _record_ends(fragments):
             head = (stop - start, 0, 0)
             self._add_record(topic, first, time, head, (), fragments[start:stop], has_keys, last=False)
             first, start = Offset(first + stop - start), stop
@@ -237,13 +210,11 @@ class Packed:
     def _add_last(
         self, topic: TopicState, first: Offset, time: Milliseconds, append: Append, fragments: Sequence[Fragment]
     ) -> None:
-        """Add the last record, or the only one, of an append that shares records with no other."""
         notes: list[bytes] = []
         head = (len(fragments), append.data_bytes, self._note(append, notes) if append.key else 0)
         self._add_record(topic, first, time, head, notes, fragments, append.has_ordering_keys)
 
     def _note(self, append: Append, notes: list[bytes]) -> int:
-        """Add the key note of an append; return its length."""
         assert append.answer is not None
         note = encode_note(append.key, append.content, append.answer.first, append.answer.count)
         notes.append(note)
@@ -269,18 +240,15 @@ class Packed:
 
 
 def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds, begin: int | None = None) -> Packed:
-    """Give the appends of a group their offsets and time, and make their records; nothing is changed yet.
-
-    The records are to begin at `begin`; None: at the end of the segment.
-    """
+    """Make the records of a group, to be written at `begin` or the end of the segment; nothing is changed yet."""
     packed = Packed(segment, commit, segment.length if begin is None else begin)
     for topic, appends in topics.items():
         packed.add(topic, appends, now)
     return packed
 
 
-def _cuts(fragments: Sequence[Fragment]) -> Iterator[int]:
-    """Yield where an append is cut into records."""
+def _record_ends(fragments: Sequence[Fragment]) -> Iterator[int]:
+    """Yield the numbers of fragments at which an append is cut into records."""
     ends = list(accumulate(map(len, fragments)))
     start = size = 0
     while ends[-1] - size > RECORD_BYTES:
@@ -304,10 +272,7 @@ def _counted(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Se
 
 
 def loads(
-    topic: TopicState,
-    batch: Sequence[Stored],
-    count_from: Offset,
-    new_answer: Callable[[], "asyncio.Future[Appended]"],
+    topic: TopicState, batch: Sequence[Stored], count_from: Offset, new_answer: Callable[[], "asyncio.Future[Appended]"]
 ) -> Iterator[Append]:
     """Yield appends with the messages of a batch, of which those from `count_from` on are counted.
 
@@ -316,9 +281,17 @@ def loads(
     """
     messages = Columns.of(batch)
     check_load(messages, topic.end, topic.tail.time)
-    starts: list[int] = []
-    """Where records begin."""
+    starts: list[int] = []  # where records begin
     begin, size, filled, end, last = 0, 0, 0, -1, -1
+
+    def append_of(run: Columns) -> Append:
+        firsts, times = ([column[start] for start in starts] for column in (run.offsets, run.times))
+        counts = [after - start for start, after in pairwise((*starts, len(run)))]
+        return Append(
+            topic, run.fragments, size, 0, new_answer(), loaded=Loaded(firsts, times, counts), count_from=count_from,
+            has_ordering_keys=has_ordering_keys(run.fragments),
+        )  # fmt: skip
+
     for number, (offset, time, fragment) in enumerate(
         zip(messages.offsets, messages.times, messages.fragments, strict=True)
     ):
@@ -327,27 +300,85 @@ def loads(
             filled += length
         else:
             if size >= LOAD_BYTES:
-                yield _load(topic, messages[begin:number], starts, size, count_from, new_answer())
+                yield append_of(messages[begin:number])
                 begin, starts, size = number, [], 0
             starts.append(number - begin)
             filled = length
         size += length
         end, last = offset + 1, time
     if starts:
-        yield _load(topic, messages[begin:], starts, size, count_from, new_answer())
+        yield append_of(messages[begin:])
 
 
-def _load(
-    topic: TopicState,
-    messages: Columns,
-    starts: Sequence[int],
-    size: int,
-    count_from: Offset,
-    answer: "asyncio.Future[Appended]",
-) -> Append:
-    firsts, times = ([column[start] for start in starts] for column in (messages.offsets, messages.times))
-    counts = [after - start for start, after in pairwise((*starts, len(messages)))]
-    return Append(
-        topic, messages.fragments, size, 0, answer, loaded=Loaded(firsts, times, counts), count_from=count_from,
-        has_ordering_keys=has_ordering_keys(messages.fragments),
-    )  # fmt: skip
+def is_sliced(append: Append, options: LogOptions) -> bool:
+    """Whether an append is written in slices: it is large, and its sync would be waited for."""
+    return options.sync == "always" and append.size > _MIN_SLICES * options.group_bytes and not append.loaded
+
+
+def room_for(append: Append, options: LogOptions) -> int:
+    """Return how many bytes the append takes at most, with its gap."""
+    return max_bytes(append) + _gap(append, options)
+
+
+def max_bytes(append: Append) -> int:
+    """Return how many bytes the records of an append take at most."""
+    return append.size + len(append.key) + _MAX_APPEND_OVERHEAD + _MAX_MESSAGE_OVERHEAD * len(append.fragments)
+
+
+def _gap(append: Append, options: LogOptions) -> int:
+    return max(min(options.group_bytes, append.size // _GAP_SHARE), HEADER_BYTES)
+
+
+class LargeAppend:
+    """A large append, on the committer's thread. Writing raises `OSError`; `RuntimeError`: its segment is closed."""
+
+    def __init__(self, append: Append, writer: Writer, commit: int, now: Milliseconds, options: LogOptions) -> None:
+        segment = writer.open
+        assert segment is not None
+        self.append, self.writer = append, writer
+        self._segment: Open = segment
+        self.now = now
+        self.later: deque[Append | Control] = deque()
+        self.begin = segment.length + _gap(append, options)
+        self.packed: Packed = pack({append.topic: (append,)}, segment, commit, now, self.begin)
+        self.is_written = False
+        self._slices = _cut(self.packed.parts, options.group_bytes)
+        self._place = self.begin
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes of others fit into the gap, and the mark that closes it behind them."""
+        return self._segment.length + size + HEADER_BYTES <= self.begin
+
+    def write_slice(self) -> None:
+        """Write the next slice durably; there is one."""
+        parts = next(self._slices)
+        self._check_open()
+        self.writer.write_behind(parts, self._place, self.packed.end)
+        self._place += sum(map(len, parts))
+        self.is_written = self._place == self.packed.end
+
+    def join(self, commit: int) -> None:
+        """Close the gap: when it returns, the append is in the segment. All slices are written."""
+        self._check_open()
+        segment = self._segment
+        header = Header(Kind.MARK, True, TopicId(bytes(16)), Offset(0), self.now, commit, segment.durable, 0, 0)
+        zeros = bytes(self.begin - segment.length - HEADER_BYTES)
+        self.writer.join(encode(header, zeros, seed_of(segment.sequence)), self.packed.end)
+
+    def _check_open(self) -> None:
+        if self.writer.open is not self._segment:
+            raise RuntimeError("the segment of a large append was closed before the append was in it")
+
+
+def _cut(parts: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
+    slice_: list[bytes] = []
+    room = size
+    for part in parts:
+        start = 0
+        while len(part) - start >= room:
+            yield [*slice_, part[start : start + room]]
+            slice_, start, room = [], start + room, size
+        slice_.append(part[start:])
+        room -= len(part) - start
+    if room < size:
+        yield slice_

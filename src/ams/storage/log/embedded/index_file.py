@@ -1,36 +1,7 @@
 """The index file of a sealed segment, as bytes: where each topic's records are, its keys, and the table of all topics.
 
-Little-endian, unsigned. Checksums are CRC-32.
-
-    header         96 bytes
-         0    8  magic              ff 41 4d 53 69 64 78 0a
-         8    1  version            1
-         9    1  retention class
-        10    6  0
-        16    8  sequence           of the segment
-        24    8  length             good bytes of the segment
-        32    8  commit             the table has every create, drop and retention up to this group commit
-        40    8  newest             largest time of a record in the segment
-        48    4  rows               of the directory
-        52    4  blocks             of entries
-        56    4  key blocks
-        60    4  directory checksum
-        64    8  keys
-        72    8  position of the key blocks
-        80    4  filter             bytes of the filter; 0: there is none
-        84    8  0
-        92    4  header checksum    over bytes 0..91
-    directory      read as a whole
-        rows x 96   one for every topic alive at seal, sorted by uuid (see `Row`)
-        blocks x 8  first offset of each block of entries, then blocks x 8 its first time, blocks x 8 its position
-        key blocks x 16   first hash of each block of keys
-    entries        blocks of at most 128 records of one topic, in the order of the rows: n x 8 first offsets, n x 8
-                   times, n x 4 numbers of messages, n x 4 positions, n x 4 lengths, checksum (4)
-    keys           sorted by hash, blocks of at most 64: per key its hash (16), first offset (8), messages (4), time
-                   (8), content hash (16); checksum (4)
-    filter         of the keys, when there are any (`ams.storage.log.embedded.segment_index`)
-
-The table is what keeps a quiet topic's ids from starting again at 0: ends outlive the segments they were reached in.
+The format is in `docs/reference/log-format.md`. The table is what keeps a quiet topic's ids from starting again at 0:
+ends outlive the segments they were reached in.
 """
 
 import struct
@@ -62,8 +33,7 @@ BLOCK = 128
 KEY_BLOCK = 64
 _HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
 _ROW = struct.Struct("<16sQQQQQQQQIIII")
-_HASH_BYTES = 16
-_KEY = struct.Struct(f"<{_HASH_BYTES}s{KEYED_RESULT.size}s")
+_KEY = struct.Struct(f"<16s{KEYED_RESULT.size}s")
 _ENTRY_BYTES = 28
 _CHECKSUM_BYTES = 4
 
@@ -90,14 +60,9 @@ class IndexHead(NamedTuple):
         return self.rows * _ROW.size + self.blocks * 24 + self.key_blocks * 16
 
     @property
-    def keys_bytes(self) -> int:
-        """Length of all blocks of keys."""
-        return self.keys * _KEY.size + self.key_blocks * _CHECKSUM_BYTES
-
-    @property
     def filter_position(self) -> int:
         """Where the filter is, after the keys."""
-        return self.keys_position + self.keys_bytes
+        return self.keys_position + self.keys * _KEY.size + self.key_blocks * _CHECKSUM_BYTES
 
     @property
     def size(self) -> int:
@@ -110,27 +75,17 @@ class Row(NamedTuple):
 
     topic: TopicId
     end: Offset
-    time: Milliseconds
-    """Of its last message."""
-    published: int
-    """Data bytes published to it in all."""
-    commit: int
-    """Of its last record: records of later commits are not in these figures."""
-    retention: int
-    """Milliseconds; 0 = the log's default."""
+    time: Milliseconds  # of its last message
+    published: int  # data bytes, in all
+    commit: int  # of its last record: records of later commits are not in these figures
+    retention: int  # milliseconds; 0 = the log's default
     oldest: Offset
-    reach: Offset
-    """End of its messages in this retention class up to and including this segment."""
+    reach: Offset  # end of its messages in this retention class up to and including this segment
     reach_time: Milliseconds
-    """Time of the last of them."""
-    entries: int = 0
-    """Its records in this segment."""
-    block: int = 0
-    """Number of its first block of entries."""
-    keys: int = 0
-    """Its keys in this segment."""
-    bytes: int = 0
-    """Of its records in this segment; 0 with entries: it was not written down."""
+    entries: int = 0  # records in this segment
+    block: int = 0  # number of its first block of entries
+    keys: int = 0  # in this segment
+    bytes: int = 0  # of its records in this segment; 0 with entries: it was not written down
 
 
 class TopicExtent(NamedTuple):
@@ -159,10 +114,7 @@ def encode_index(
     content: SegmentEntries,
     reach: Mapping[TopicId, TopicExtent],
 ) -> bytes:
-    """Return the index file of a segment; of the rows in `table` only what concerns the whole log is taken.
-
-    `reach` is how far each topic came in the class, this segment included.
-    """
+    """Return the index file of a segment; `reach` is how far each topic came in the class, this segment included."""
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)
     key_blocks = [hashes[start : start + KEY_BLOCK] for start in range(0, len(hashes), KEY_BLOCK)]
@@ -174,15 +126,12 @@ def encode_index(
         len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
         HEAD_BYTES + len(directory) + len(entries), len(keys_filter),
     )  # fmt: skip
-    keys = (_key_block(block, content.keys) for block in key_blocks)
+    keys = [_checked(b"".join([part for key in block for part in (key, content.keys[key])])) for block in key_blocks]
     return b"".join((_checked(head), directory, entries, *keys, keys_filter))
 
 
 def decode_head(data: bytes) -> IndexHead | None:
-    """Return the head of an index file; None when it is damaged.
-
-    Raises `Unusable` for an index of another version.
-    """
+    """Return the head of an index file; None when it is damaged. Raises `Unusable` for another version."""
     if len(data) < HEAD_BYTES or zlib.crc32(data[:92]).to_bytes(4, "little") != data[92:HEAD_BYTES]:
         return None
     magic, version, *fields = _HEAD.unpack_from(data)
@@ -197,11 +146,9 @@ class Directory:
     """The directory of an index file, in memory."""
 
     def __init__(self, head: IndexHead, data: bytes) -> None:
-        """Check and hold it; raises `Damaged` when it is not what was written."""
         if len(data) != head.directory_bytes or zlib.crc32(data) != head.directory_checksum:
             raise Damaged("directory checksum")
-        self.head = head
-        self._data = data
+        self.head, self._data = head, data
         fences = head.rows * _ROW.size
         size = head.blocks * 8
         self._firsts = from_bytes("Q", data[fences : fences + size])
@@ -232,15 +179,15 @@ class Directory:
 
     def block_with(self, row: Row, offset: Offset) -> int:
         """Return the number of the block that holds `offset`, or its neighbour; the row has entries."""
-        return max(bisect_right(self._firsts, offset, row.block, self._stop(row)) - 1, row.block)
+        return max(bisect_right(self._firsts, offset, row.block, self.last_block(row) + 1) - 1, row.block)
 
     def block_since(self, row: Row, time: Milliseconds) -> int:
         """Return the number of the block in which the first record of `time` or later is, or after which it begins."""
-        return max(bisect_left(self._times, time, row.block, self._stop(row)) - 1, row.block)
+        return max(bisect_left(self._times, time, row.block, self.last_block(row) + 1) - 1, row.block)
 
     def last_block(self, row: Row) -> int:
         """Return the number of the topic's last block."""
-        return self._stop(row) - 1
+        return row.block + (row.entries + BLOCK - 1) // BLOCK - 1
 
     def place(self, row: Row, block: int) -> BlockAt:
         """Return position and size of a block of entries in the file."""
@@ -249,8 +196,9 @@ class Directory:
 
     def key_place(self, hashed: bytes) -> BlockAt | None:
         """Return position and size of the block that would hold a key; None when none does."""
-        blocks = self.head.key_blocks
-        number = bisect_right(range(blocks), hashed, key=self._key_fence) - 1
+        data, fences = self._data, self._key_fences
+        starts = range(fences, fences + 16 * self.head.key_blocks, 16)
+        number = bisect_right(starts, hashed, key=lambda start: data[start : start + 16]) - 1
         if number < 0:
             return None
         count = min(KEY_BLOCK, self.head.keys - number * KEY_BLOCK)
@@ -259,12 +207,6 @@ class Directory:
 
     def _topic(self, number: int) -> TopicId:
         return TopicId(self._data[number * _ROW.size : number * _ROW.size + 16])
-
-    def _key_fence(self, number: int) -> bytes:
-        return self._data[self._key_fences + number * 16 : self._key_fences + number * 16 + 16]
-
-    def _stop(self, row: Row) -> int:
-        return row.block + (row.entries + BLOCK - 1) // BLOCK
 
 
 def decode_entries(data: bytes) -> Entries:
@@ -281,10 +223,7 @@ def decode_entries(data: bytes) -> Entries:
 
 
 def key_in(data: bytes, hashed: bytes) -> bytes | None:
-    """Return what was answered to a key (`KEYED_RESULT`), given its block; None when it is not there.
-
-    Raises `Damaged` when the block is not what was written.
-    """
+    """Return what was answered to a key (`KEYED_RESULT`), given its block, or None; raises `Damaged`."""
     for found, result in _KEY.iter_unpack(_unchecked(data, "keys")):
         if found == hashed:
             return result  # type: ignore[no-any-return]
@@ -335,10 +274,6 @@ def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:
         columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
         data = b"".join(to_bytes(column[part]) for column in columns)
         yield entries.firsts[start], entries.times[start], _checked(data)
-
-
-def _key_block(hashes: Sequence[bytes], keys: Mapping[bytes, bytes]) -> bytes:
-    return _checked(b"".join([part for hashed in hashes for part in (hashed, keys[hashed])]))
 
 
 def _checked(data: bytes) -> bytes:

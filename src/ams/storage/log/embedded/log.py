@@ -16,7 +16,7 @@ from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.ahead import Ahead
-from ams.storage.log.embedded.catalog import SegmentCatalog
+from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome, loads
 from ams.storage.log.embedded.options import MIB, LogOptions
@@ -24,44 +24,29 @@ from ams.storage.log.embedded.pages import Pages
 from ams.storage.log.embedded.reader import DamageTracker, Reader
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
-from ams.storage.log.embedded.segment import class_of, writers
-from ams.storage.log.embedded.spares import Spares
+from ams.storage.log.embedded.segment import Spares, class_of, writers
 from ams.storage.log.embedded.state import Keys, LogState, Part
-from ams.storage.log.embedded.topic import TopicState
 from ams.storage.log.embedded.upkeep import Needed, Pressed, Upkeep
 
 logger = structlog.get_logger("ams.log")
 
-MAX_APPEND_BYTES = 256 * MIB
-"""Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
+MAX_APPEND_BYTES = 256 * MIB  # an append never crosses a segment, whose positions are 32 bits
 WRITING, MEMORY = "writing of the log", "memory of the log"
 """The vital parts: the thread that stores, and the state in memory of what is stored."""
 _INDEX_MEMORY = 64 * MIB
-_AT_ONCE = 64
-"""Topics looked at before other tasks get their turn."""
-_MAX_AGE_CHECK_MS = 1000
-"""A topic's age is looked at no more often than this."""
+_AT_ONCE = 64  # topics looked at before other tasks get their turn
+_MAX_AGE_CHECK_MS = 1000  # a topic's age is looked at no more often than this
 
 
 class EmbeddedLog:
     """Keeps the promise of `ams.storage.log.base.Log` in a folder. Used from one event loop; made by `open`."""
 
     def __init__(
-        self,
-        restored: Restored,
-        folder: str,
-        files: Disk,
-        clock: Clock,
-        options: LogOptions,
-        supervisor: Supervisor,
+        self, restored: Restored, folder: str, files: Disk, clock: Clock, options: LogOptions, supervisor: Supervisor
     ) -> None:
-        """Take over what recovery left; `open` is the way to make one."""
         self.recovered: Recovery = restored.report
-        """What recovery found."""
         self._loop = asyncio.get_running_loop()
-        self._clock = clock
-        self._options = options
-        self._supervisor = supervisor
+        self._clock, self._options, self._supervisor = clock, options, supervisor
         self._spares = Spares(files, options)
         self._space = Space(files, folder, clock, options, self._spares)
         catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
@@ -81,8 +66,7 @@ class EmbeddedLog:
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
-        self._failed = False
-        """Whether nothing can be stored or made visible any more, as something failed that must not."""
+        self._failed = False  # something vital failed: nothing can be stored or made visible any more
         self._closed = False
 
     @classmethod
@@ -95,10 +79,7 @@ class EmbeddedLog:
         options: LogOptions | None = None,
         supervisor: Supervisor | None = None,
     ) -> "EmbeddedLog":
-        """Open the log in `folder`, made when it is not there, and make it whole first.
-
-        Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
-        """
+        """Open the log in `folder`, made if need be, and recover it. Raises `Unusable`."""
         files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
         restored = await asyncio.to_thread(recover, files, folder, options)
         for trimmed in restored.report.trimmed:
@@ -134,7 +115,11 @@ class EmbeddedLog:
         state = self._topic(topic)
         async for batch in batches:
             state.age_due = Milliseconds(0)
-            await asyncio.gather(*map(self._stored, list(loads(state, batch, count_from, self._loop.create_future))))
+            appends = list(loads(state, batch, count_from, self._loop.create_future))
+            state.under_way += len(appends)
+            for append in appends:
+                self._submit(append)
+            await asyncio.gather(*(append.done for append in appends))
 
     async def loaded(self) -> None:
         """Seal what was loaded, and index it (`Log.loaded`): a start reads what is not sealed record by record."""
@@ -154,10 +139,7 @@ class EmbeddedLog:
         """Let nothing be appended to a topic until the block ends (`Log.held`)."""
         self._check_open()
         state = self._state.topics.get(topic)
-        if state is None:
-            yield
-            return
-        async with state.hold():
+        async with state.hold() if state else contextlib.nullcontext():
             yield
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
@@ -207,11 +189,7 @@ class EmbeddedLog:
         return await self._keys.answered(self._topic(topic), messages, key)
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
-        """Return messages from `start` on (`Log.read`).
-
-        Damaged messages are left out, counted and logged: a read ends before them, and one that begins in them begins
-        after them.
-        """
+        """Return messages from `start` on (`Log.read`); damaged ones are left out, counted and logged."""
         state = await self._aged(topic)
         return await self._reader.read(state, max(start, state.oldest), max_messages, max_bytes)
 
@@ -265,14 +243,9 @@ class EmbeddedLog:
         except OSError as error:
             raise LogUnavailable from error
 
-    @contextlib.asynccontextmanager
-    async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
-        """Let nothing be cut until the block ends, for a copy of the files that is made meanwhile.
-
-        Gives the call that lists the files that are the whole log at that moment, with all that was answered before.
-        """
-        async with self._upkeep.kept() as parts:
-            yield parts
+    def kept(self) -> contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[Sequence[Part]]]]:
+        """Let nothing be cut until the block ends; gives the call that lists the files that are the log then."""
+        return self._upkeep.kept()
 
     def kept_for(self) -> Milliseconds | None:
         """Return for how long copies under way have kept anything from being cut; None while there is none."""
@@ -284,19 +257,12 @@ class EmbeddedLog:
         return {topic: known[topic].stored for topic in topics if topic in known}
 
     async def capacity(self) -> int | None:
-        """Return how many bytes all messages may take together, by the limit of the folder or the size of the disk.
-
-        None while the disk is full.
-        """
+        """Return how many bytes all messages may take, by the folder's limit or the disk; None while it is full."""
         stored = sum(each.stored for each in self._state.topics.values())
         return await self._upkeep.capacity(stored)
 
     def keep_needed(self, needed: Needed, pressed: Pressed) -> None:
-        """Let nothing that is needed be cut for the size of the folder.
-
-        Segments go, the oldest first, of which nobody needs anything: while the folder is too large, and while
-        `pressed` names owners that are over their limits.
-        """
+        """Cut nothing for its size that is needed; make room early for owners that are `pressed`, over their limits."""
         self._upkeep.keep_needed(needed, pressed)
 
     @property
@@ -375,7 +341,6 @@ class EmbeddedLog:
             raise LogUnavailable
 
     async def _aged(self, topic: TopicId) -> TopicState:
-        """Return a topic, its oldest offset moved up to what retention keeps."""
         state = self._topic(topic)
         now = self._upkeep.retention_clock.wall()
         if now >= state.age_due:
@@ -383,7 +348,6 @@ class EmbeddedLog:
         return state
 
     async def _age(self, state: TopicState, now: Milliseconds) -> None:
-        """Move the oldest offset past what is gone or too old, and work out when to look next."""
         retention = state.retention or self._options.retention
         find = self._state.catalog.find
         state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
@@ -399,15 +363,8 @@ class EmbeddedLog:
         state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
 
     async def _released(self, topic: TopicState) -> None:
-        """Wait while a topic is held; raise `NotFound` when it went meanwhile."""
         await topic.released()
         self._topic(topic.id)
-
-    async def _stored(self, append: Append) -> Appended:
-        """Give an append to the committer; return its answer."""
-        append.topic.under_way += 1
-        self._submit(append)
-        return await append.done
 
     def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = self._loop.create_future()
@@ -434,7 +391,7 @@ class EmbeddedLog:
 
     def _apply(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         if self._failed:
-            self._not_visible(outcomes, done)
+            self._hide(outcomes, done)
             return
         try:
             for outcome in outcomes:
@@ -444,21 +401,15 @@ class EmbeddedLog:
                 if outcome.sequence:
                     self._ahead.look(outcome.code)
         except Exception as error:
-            self._supervisor.failed(MEMORY, error, lambda: self._memory_failed(outcomes, done))
+            self._supervisor.failed(MEMORY, error, lambda: self._hide(outcomes, done))
             return
         for each in done:
             if not each.done():
                 each.set_result(None)
 
-    def _memory_failed(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
-        """Make nothing visible any more: it would be after a gap, and consumers would pass over what is missing.
-
-        It is on the disk; the next start reads it from there.
-        """
+    def _hide(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Fail: visible, it would come after a gap that consumers pass over. The next start reads it from the disk."""
         self._fail()
-        self._not_visible(outcomes, done)
-
-    def _not_visible(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         for outcome in outcomes:
             stored = [append for share in outcome.shares for append in share.appends]
             self._state.give_up([*stored, *outcome.controls], is_known=False)
@@ -466,7 +417,6 @@ class EmbeddedLog:
         _refuse(done)
 
     def _writing_ended(self) -> None:
-        """Fail all that waits for a committer that is no more."""
         self._fail()
         taken, waiting, chores = self._committer.left()
         self._state.give_up(taken, is_known=False)

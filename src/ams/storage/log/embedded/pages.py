@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ams.core.errors import LogUnavailable
@@ -30,13 +31,11 @@ class NotLoaded(Exception):
         self.key, self.load, self.weigh = key, load, weigh
 
 
+@dataclass(slots=True, eq=False)
 class _Handle:
-    __slots__ = ("file", "gone", "users")
-
-    def __init__(self, file: FileHandle) -> None:
-        self.file = file
-        self.users = 0
-        self.gone = False
+    file: FileHandle
+    users: int = 0
+    is_retired: bool = False
 
 
 class OpenFiles:
@@ -61,8 +60,18 @@ class OpenFiles:
 
     def read(self, path: str, size: int, position: int) -> bytes:
         """Read, waiting for the disk if need be."""
-        with self._borrowed(path) as file:
-            return self._files.read(file, size, position)
+        with self._lock:
+            handle = self._handles.get(path)
+            if handle is None:
+                handle = self._handles[path] = _Handle(self._files.open(path))
+            self._handles.move_to_end(path)
+            handle.users += 1
+            while len(self._handles) > _MAX_OPEN:
+                self._retire(self._handles.popitem(last=False)[1])
+        try:
+            return self._files.read(handle.file, size, position)
+        finally:
+            self._give_back(handle)
 
     def forget(self, path: str) -> None:
         """Close a file as soon as it is not being read."""
@@ -77,43 +86,25 @@ class OpenFiles:
             while self._handles:
                 self._retire(self._handles.popitem()[1])
 
-    @contextlib.contextmanager
-    def _borrowed(self, path: str) -> Iterator[FileHandle]:
-        with self._lock:
-            handle = self._handles.get(path)
-            if handle is None:
-                handle = self._handles[path] = _Handle(self._files.open(path))
-            self._handles.move_to_end(path)
-            handle.users += 1
-            while len(self._handles) > _MAX_OPEN:
-                self._retire(self._handles.popitem(last=False)[1])
-        try:
-            yield handle.file
-        finally:
-            self._give_back(handle)
-
     def _give_back(self, handle: _Handle) -> None:
         with self._lock:
             handle.users -= 1
-            if handle.gone and not handle.users:
-                self._close(handle)
+            self._close_if_unused(handle)
 
     def _retire(self, handle: _Handle) -> None:
-        handle.gone = True
-        if not handle.users:
-            self._close(handle)
+        handle.is_retired = True
+        self._close_if_unused(handle)
 
-    def _close(self, handle: _Handle) -> None:
-        """Close a file that was only read: there is nothing to lose."""
-        with contextlib.suppress(OSError):
-            self._files.close(handle.file)
+    def _close_if_unused(self, handle: _Handle) -> None:
+        if handle.is_retired and not handle.users:
+            with contextlib.suppress(OSError):  # it was only read: there is nothing to lose
+                self._files.close(handle.file)
 
 
 class Pages:
     """Bytes of files, and a bounded store of what was made of them."""
 
     def __init__(self, files: Disk, budget: int) -> None:
-        """Keep up to `budget` bytes of loaded things."""
         self.open = OpenFiles(files)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")
         self._budget = budget
@@ -138,7 +129,6 @@ class Pages:
         self._weight += weight - (before[1] if before else 0)
 
     def _trim(self) -> None:
-        """Let the least recently used things go when there are more than the budget allows."""
         while self._weight > self._budget and len(self._kept) > 1:
             self._weight -= self._kept.popitem(last=False)[1][1]
 
@@ -149,11 +139,7 @@ class Pages:
             self._weight -= self._kept.pop(key)[1]
 
     async def looked_up(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, loading what it lacks; errors of loading are raised as they are.
-
-        What was loaded for `ask` is there when it is called again, were it more than the budget: each round brings it
-        on, however many it takes.
-        """
+        """Return what `ask` returns, loading what it lacks, and keeping that till it is done."""
         loaded: list[tuple[NotLoaded, Any]] = []
         drops = self._drops
         try:

@@ -12,23 +12,24 @@ from typing import NamedTuple
 
 import structlog
 
+from ams.core.cache import LruCache
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
-from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog
+from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import THREADS
-from ams.storage.log.embedded.recent import RecentRecords
 from ams.storage.log.embedded.record import HEADER_BYTES, run_of
 from ams.storage.log.embedded.scan import Damage, check_record
-from ams.storage.log.embedded.topic import TopicState
 
 logger = structlog.get_logger("ams.log")
 
-INLINE_BYTES = 512 * 1024
-"""A larger read is made on a thread even when all of it is in memory: copying and checking it takes long."""
-_DENSE = 2
-"""Records are read in one go while the span is at most this many times what is wanted of it."""
+INLINE_BYTES = 512 * 1024  # larger reads are made on a thread even from memory: copying and checking takes long
+_DENSE = 2  # records are read in one go while the span is at most this many times what is wanted of it
 _MAX_DAMAGE = 1000
+RECENT_BYTES = 16 * 1024 * 1024  # memory for records that are kept
+BEGUN_BYTES = RECENT_BYTES // 4  # for records of which the first part was read
+_MESSAGE_OVERHEAD, _RECORD_OVERHEAD = 50, 450
+"""Memory of a message beside its bytes, and of a record beside its messages; the latter bounds the places, too."""
 
 
 class Span(NamedTuple):
@@ -58,45 +59,83 @@ class DamageTracker:
             logger.error("log.damaged", **damage._asdict())
 
 
-Checked = Run | Damage
-"""The messages of a record, or why it is not served."""
+RecordPlace = tuple[int, int]  # sequence of a segment, position in it; never becomes another record's
+Checked = Run | Damage  # the messages of a record, or why it is not served
+
+
+class RecentRecords:
+    """Records that are read again and again, checked and cut: all consumers of a topic read the newest ones.
+
+    A record is kept when it is read for the second time within the span of what could be kept: a lone consumer, or a
+    copy of a whole topic, reads each once. One of which a read took the first part only is kept until the next read.
+    """
+
+    __slots__ = ("_begun", "_budget", "_kept", "_met", "_met_before", "_met_bytes")
+
+    def __init__(self, budget: int = RECENT_BYTES) -> None:
+        self._budget = budget
+        self._kept: LruCache[RecordPlace, Run] = LruCache(budget, _weight)
+        self._begun: LruCache[RecordPlace, Run] = LruCache(BEGUN_BYTES, _weight)
+        self._met: set[RecordPlace] = set()
+        """What was read lately; two halves, the older of which goes as a whole, cost less than an order of all."""
+        self._met_before: set[RecordPlace] = set()
+        self._met_bytes = 0
+
+    def get(self, place: RecordPlace) -> Run | None:
+        """Return the messages of a record; None when it is not kept."""
+        run = self._kept.get(place)
+        if run is None and (run := self._begun.peek(place)) is not None:
+            self._begun.discard(place)
+        return run
+
+    def note_begun(self, place: RecordPlace, run: Run) -> None:
+        """Take note that the first part of a record was read, and the rest was not."""
+        if self._kept.peek(place) is None:
+            self._begun.put(place, run)
+
+    def note(self, place: RecordPlace, run: Run) -> None:
+        """Take note that a record was read; keep it if it was lately read before."""
+        if place in self._met or place in self._met_before:
+            self._kept.put(place, run)
+            return
+        self._met.add(place)
+        self._met_bytes += _weight(run)
+        if self._met_bytes > self._budget // 2:
+            self._met_before, self._met, self._met_bytes = self._met, set(), 0
+
+
+def _weight(run: Run) -> int:
+    return run.size + _MESSAGE_OVERHEAD * len(run.fragments) + _RECORD_OVERHEAD
 
 
 class Reader:
     """Reads messages of one log; `look_up` answers questions to `SegmentCatalog`, loading what they need."""
 
     def __init__(self, catalog: SegmentCatalog, damage: DamageTracker, look_up: LookUp) -> None:
-        self._catalog = catalog
-        self._damage = damage
-        self._look_up = look_up
+        self._catalog, self._damage, self._look_up = catalog, damage, look_up
         self._recent = RecentRecords()
-        self._turns = asyncio.Semaphore(THREADS)
-        """Of large reads: what many of them have found would wait in memory, however few threads there are."""
+        self._turns = asyncio.Semaphore(THREADS)  # of large reads: what they have found waits in memory
 
     async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> Runs:
         """Return messages from `start` on, as `Log.read` promises; `start` is not below the oldest kept."""
-        batch = _Batch(start, max_messages, max_bytes)
+        batch, end = _Batch(start, max_messages, max_bytes), topic.end
         try:
-            await self._fill(batch, topic)
+            while batch.offset < end and not batch.full:
+                place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
+                if place is None:
+                    break
+                place = self._take_recent(place, batch)
+                if place is None:
+                    continue
+                stop, spans = _plan(place, batch)
+                for span in spans:
+                    if not batch.full:
+                        await self._take(span, topic, batch)
+                batch.offset = max(batch.offset, stop)
         finally:
             if batch.has_turn:
                 self._turns.release()
         return Runs(batch.runs)
-
-    async def _fill(self, batch: "_Batch", topic: TopicState) -> None:
-        end = topic.end
-        while batch.offset < end and not batch.full:
-            place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
-            if place is None:
-                break
-            place = self._take_recent(place, batch)
-            if place is None:
-                continue
-            stop, spans = _plan(place, batch)
-            for span in spans:
-                if not batch.full:
-                    await self._take(span, topic, batch)
-            batch.offset = max(batch.offset, stop)
 
     def _take_recent(self, place: IndexPosition, batch: "_Batch") -> IndexPosition | None:
         """Take the records at a place that are in memory; return that of the next one, if it is wanted and follows."""
@@ -145,10 +184,7 @@ class Reader:
             return []
 
     def _noted(self, span: Span, found: list[Checked]) -> list[Checked]:
-        """Return what was found, but no damage of a segment that went meanwhile: its file may be another one's now.
-
-        Of what is there and not large a note is taken, as others may read it too.
-        """
+        """Note small records that were read; leave out damage of a segment that went: its file may be another's now."""
         sequence = span.segment.sequence
         if sequence not in self._catalog.by_sequence:
             return [] if any(isinstance(each, Damage) for each in found) else found
@@ -160,16 +196,11 @@ class Reader:
 
 
 class _Batch:
-    """The messages of one read, gathered record by record."""
-
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
         self.offset = start
-        """What is wanted next."""
         self.runs: list[Run] = []
-        self.has_turn = False
-        """Whether it has a turn of large reads, which it keeps to its end."""
-        self.full = max_messages < 1
-        """Whether nothing fits after what was found."""
+        self.has_turn = False  # whether it has a turn of large reads, which it keeps to its end
+        self.full = max_messages < 1  # whether nothing fits after what was found
         self.messages_left = max_messages
         self.bytes_left = max_bytes
 
@@ -208,7 +239,7 @@ def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
     while number < stop and entries.firsts[number] == end and total <= batch.bytes_left:
         position, length = entries.positions[number], entries.lengths[number]
         if records and position + length - begin > _DENSE * (wanted + length):
-            spans.append(_span(place.segment, records))
+            spans.append(Span(place.segment, begin, sum(records[-1]) - begin, records))
             records = []
         if not records:
             begin, wanted = position, 0
@@ -217,17 +248,11 @@ def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
         total += length
         end = entries.end_of(number)
         number += 1
-    spans.append(_span(place.segment, records))
+    spans.append(Span(place.segment, begin, sum(records[-1]) - begin, records))
     return end, spans
 
 
-def _span(segment: Segment, records: list[tuple[int, int]]) -> Span:
-    begin = records[0][0]
-    return Span(segment, begin, sum(records[-1]) - begin, records)
-
-
 def _check(span: Span, topic: TopicId, data: bytes) -> list[Checked]:
-    """Cut a span into its records, each checked."""
     found: list[Checked] = []
     for position, length in span.records:
         try:

@@ -1,37 +1,7 @@
-"""The record: one topic's messages of one group commit, or one control, as bytes.
+"""The record: one topic's messages of one group commit, or one control, as bytes (`docs/reference/log-format.md`).
 
-All numbers are little-endian and unsigned. Both checksums are CRC-32 (`zlib.crc32`) begun with the low 32 bits of the
-segment's sequence number, so that bytes of one segment never pass for bytes of another.
-
-    offset size
-       0    4  magic              ff 41 4d 53; ff never occurs in UTF-8, so no message can look like a record
-       4    4  header checksum    over bytes 8..67
-       8    4  body length        in bytes
-      12    4  body checksum      over the body
-      16   16  topic              uuid
-      32    8  first              offset of the first message; for kinds 2, 4 and 6: the oldest offset kept
-      40    8  time               publish time of all messages, milliseconds since the epoch
-      48    8  commit             number of the group commit, growing over all segments of the log
-      56    4  durable            bytes of this segment known to be on stable storage when the record was written
-      60    4  messages           how many
-      64    2  requests           how many
-      66    1  kind               1 messages, 2 create, 3 drop, 4 set retention, 5 mark, 6 oldest
-      67    1  flags              bit 0: last record of its append; bit 1: some messages have an ordering key
-      68       body
-
-The body of a messages record:
-
-    requests x 12   messages of the request in this record (4), their data bytes (4), length of its key note (2), 0 (2)
-    key notes       per request that has a key, in order, in the last record of its append: first offset of the whole
-                    append (8), its number of messages (4), content hash (16), the key (UTF-8)
-    messages x 4    length of each fragment
-    fragments       one after the other
-
-The body of create and set retention is the topic's own retention in milliseconds (8), 0 for the log's default; drop,
-mark and oldest have none. The create of a topic that was kept elsewhere before goes on with the data bytes
-published to it there (8). A mark says only, by `durable`, that everything before it is on stable storage; one that
-fills a gap (`ams.storage.log.embedded.large`) has zeros up to where that ends. An oldest
-says what retention took of a topic that has messages in several retention classes.
+Both checksums are begun with the low 32 bits of the segment's sequence number, so that bytes of one segment never pass
+for bytes of another.
 """
 
 import struct
@@ -53,25 +23,18 @@ except ImportError:  # there is none for this machine
 
 MAGIC = b"\xffAMS"
 HEADER_BYTES = 68
-RECORD_BYTES = 64 * 1024
-"""A record's messages are about this many bytes at most; one larger message makes a larger record."""
+RECORD_BYTES = 64 * 1024  # of a record's messages, about; one larger message makes a larger record
 MAX_REQUESTS = 0xFFFF
-HEAD = 3
-"""Numbers of a request in `encode_messages`."""
+HEAD = 3  # numbers of a request in `encode_messages`
 
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
-_START = struct.Struct("<4sI")
-_CHECKED = struct.Struct("<II16sQQQIIHBB")
-"""The header is a start and what the checksum in it covers."""
+_START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # the header: a start, and what is checked
 _REQUEST = struct.Struct("<IIHH")
 _NOTE = struct.Struct("<QI16s")
-_RETENTION = _PUBLISHED = struct.Struct("<Q")
-_LAST, _ORDERING_KEYS = 1, 2
-"""The flags."""
+_NUMBER = struct.Struct("<Q")
+_LAST, _ORDERING_KEYS = 1, 2  # the flags
 _SLICE = 5 * 1024
-_SMALL = 1024
-"""Fragments of less than this many bytes, on average, are joined first: each part costs about as much as copying so
-many bytes. Larger ones are not: fresh memory for a copy is what costs most."""
+_SMALL = 1024  # fragments of fewer bytes on average are joined first: a part costs about as much as copying these
 
 
 class Kind(IntEnum):
@@ -93,7 +56,6 @@ class Header(NamedTuple):
 
     kind: int
     last: bool
-    """Whether it is the last record of its append."""
     topic: TopicId
     first: Offset
     time: Milliseconds
@@ -104,12 +66,6 @@ class Header(NamedTuple):
     body_bytes: int = 0
     body_checksum: int = 0
     has_ordering_keys: bool = False
-    """Whether some of its messages have an ordering key."""
-
-    @property
-    def flags(self) -> int:
-        """What is written of it in one byte."""
-        return self.last * _LAST | self.has_ordering_keys * _ORDERING_KEYS
 
     @property
     def size(self) -> int:
@@ -123,20 +79,18 @@ class Header(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What the messages records of one group commit in one segment have in common."""
+    """The common part of the messages records of one group commit in one segment; `seed` begins checksums."""
 
     commit: int
     durable: int
     seed: int
-    """What checksums begin with."""
 
 
 class KeyNote(NamedTuple):
-    """What makes an append idempotent: its key, the hash of its content, and the answer it got."""
+    """The idempotency key of an append, the 16-byte hash of its content, and where its messages went."""
 
     key: bytes
     content: bytes
-    """16 bytes."""
     first: Offset
     messages: int
 
@@ -150,13 +104,11 @@ class Request(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """Records of messages that have offsets and publish times from another log, as columns."""
+    """Records of messages with offsets and publish times from another log, as columns."""
 
-    firsts: Sequence[int]
-    """The first offset of each record; its messages follow each other without a hole."""
+    firsts: Sequence[int]  # the first offset of each record; its messages follow each other without a hole
     times: Sequence[int]
     counts: Sequence[int]
-    """Messages of each."""
 
 
 def checksum(data: bytes | memoryview, seed: int) -> int:
@@ -175,7 +127,8 @@ def checksum(data: bytes | memoryview, seed: int) -> int:
 
 def encode(header: Header, body: bytes, seed: int) -> bytes:
     """Return the bytes of a record; the header's body length and checksum are filled in."""
-    checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, header.flags)
+    flags = header.last * _LAST | header.has_ordering_keys * _ORDERING_KEYS
+    checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, flags)
     return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
 
 
@@ -204,28 +157,21 @@ def encode_messages(
     else:
         lengths = [*map(len, fragments)]
         size = sum(lengths)
-        before = b"".join((_numbers(heads), *notes, _numbers(lengths))) if notes else _numbers([*heads, *lengths])
+        if notes:
+            before = b"".join((_numbers(len(heads)).pack(*heads), *notes, _numbers(messages).pack(*lengths)))
+        else:
+            before = _numbers(len(heads) + messages).pack(*heads, *lengths)
         if size < _SMALL * messages:
             fragments = (Fragment(b"".join(fragments)),)
     body = crc32(before, seed) if len(before) <= _SLICE else checksum(before, seed)
     for part in fragments:
         body = crc32(part, body) if len(part) <= _SLICE else checksum(part, body)
-    checked = _CHECKED.pack(
-        len(before) + size,
-        body,
-        topic,
-        first,
-        time,
-        commit,
-        durable,
-        messages,
-        len(heads) // HEAD,
-        _MESSAGES,
-        last * _LAST | has_ordering_keys * _ORDERING_KEYS,
-    )
+    flags = last * _LAST | has_ordering_keys * _ORDERING_KEYS
+    requests, size = len(heads) // HEAD, len(before) + size
+    checked = _CHECKED.pack(size, body, topic, first, time, commit, durable, messages, requests, _MESSAGES, flags)
     parts.append(b"".join((_START.pack(MAGIC, crc32(checked, seed)), checked, before)))
     parts += fragments
-    return HEADER_BYTES + len(before) + size
+    return HEADER_BYTES + size
 
 
 def encode_loaded(
@@ -236,10 +182,7 @@ def encode_loaded(
     counted: Iterable[int],
     some_have_ordering_keys: bool,
 ) -> tuple[bytes, list[int]]:
-    """Return the bytes of messages records, and the length of each; `counted` are their data bytes.
-
-    As a rule a record has one message: messages of other logs were published at any time.
-    """
+    """Return the bytes of messages records, mostly of one message, and each length; `counted` are their data bytes."""
     commit, durable, seed = stamp
     parts: list[bytes] = []
     lengths: list[int] = []
@@ -273,16 +216,11 @@ def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> byt
 
 
 _one_message = struct.Struct(f"<{HEAD + 1}I").pack
-"""The numbers of a record with one message."""
-
-
-def _numbers(numbers: Sequence[int]) -> bytes:
-    """Return numbers of 4 bytes each; of a note's length, which has 2, the upper ones are the 0 that follows it."""
-    return _format(len(numbers)).pack(*numbers)
 
 
 @lru_cache
-def _format(count: int) -> struct.Struct:
+def _numbers(count: int) -> struct.Struct:
+    """Return the format of numbers of 4 bytes; of a note's length, which has 2, the upper ones are the 0 behind it."""
     return struct.Struct(f"<{count}I")
 
 
@@ -299,34 +237,29 @@ def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
     return Header(kind, last, topic, first, time, commit, durable, messages, requests, size, body, has_keys)
 
 
-def retention_body(retention: Milliseconds | None) -> bytes:
-    """Return the body of a create or set-retention record."""
-    return _RETENTION.pack(retention or 0)
+def control_body(kind: Kind, retention: Milliseconds | None, published: int) -> bytes:
+    """Return the body of a control; `published` data bytes were published to a created topic elsewhere."""
+    if kind not in (Kind.CREATE, Kind.RETENTION):
+        return b""
+    body = _NUMBER.pack(retention or 0)
+    return body + _NUMBER.pack(published) if kind == Kind.CREATE and published else body
 
 
-def create_body(retention: Milliseconds | None, published: int) -> bytes:
-    """Return the body of a create record; `published` data bytes were published to the topic elsewhere."""
-    return retention_body(retention) + (_PUBLISHED.pack(published) if published else b"")
-
-
-def published_of(body: bytes) -> int:
-    """Read from the body of a create record what was published elsewhere."""
-    return int.from_bytes(body[_RETENTION.size :], "little")
-
-
-def retention_of(body: bytes) -> Milliseconds | None:
-    """Read the body of a create or set-retention record."""
-    (retention,) = _RETENTION.unpack_from(body)
-    return Milliseconds(retention) if retention else None
+def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
+    """Return from the body of a control the topic's own retention and what was published to it elsewhere."""
+    retention, published = (int.from_bytes(part, "little") for part in (body[:8], body[8:]))
+    return Milliseconds(retention) if retention else None, published
 
 
 def requests_of(header: Header, body: bytes) -> list[Request]:
     """Read the requests of a messages record."""
-    heads = list(_REQUEST.iter_unpack(body[: header.requests * _REQUEST.size]))
     position = header.requests * _REQUEST.size
     found = []
-    for messages, data_bytes, note_bytes, _ in heads:
-        note = _read_note(body[position : position + note_bytes]) if note_bytes else None
+    for messages, data_bytes, note_bytes, _ in _REQUEST.iter_unpack(body[:position]):
+        note = None
+        if note_bytes:
+            first, count, content = _NOTE.unpack_from(body, position)
+            note = KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count)
         found.append(Request(messages, data_bytes, note))
         position += note_bytes
     return found
@@ -351,8 +284,3 @@ def run_of(header: Header, data: bytes, body: int) -> Run:
     fragments = [data[begin:end] for begin, end in pairwise(ends)]
     size = ends[-1] - ends[0]
     return Run(header.first, header.time, cast("list[Fragment]", fragments), size, header.has_ordering_keys)
-
-
-def _read_note(data: bytes) -> KeyNote:
-    first, count, content = _NOTE.unpack_from(data)
-    return KeyNote(data[_NOTE.size :], content, first, count)

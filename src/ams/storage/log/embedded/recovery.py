@@ -1,11 +1,9 @@
 """Recovery: from the files of a folder to a log that is whole, at every start.
 
-Segments with an index are not read again. The newest table of topics is taken from the newest index; every segment
-without an index is read whole, and what it holds beyond the table is added. Ends that never became whole appends are
-cut, and pages behind them that wait to be written, as nothing of a write that failed may be met later; what a failed
-write or sync left behind is cut where the segment after it says so, and all that is kept is put on
-stable storage before anything is served: bytes that no record confirms as synced are written again, as their sync may
-have failed.
+The newest table of topics is taken from the newest index; every segment without an index is read whole, and what it
+holds beyond the table is added. Ends that never became whole appends are cut, and so is what a failed write or sync
+left behind where the next segment says so. All that is kept is put on stable storage before anything is served: bytes
+that no record confirms as synced are written again. The steps are in `docs/reference/log-format.md`.
 """
 
 import contextlib
@@ -16,12 +14,12 @@ from typing import NamedTuple
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
-from ams.storage.files import NEW, Disk, FileHandle, opened
-from ams.storage.log.embedded.catalog import Segment
-from ams.storage.log.embedded.index_file import IndexHead, Row, read_at, read_directory, read_filter, read_head
+from ams.storage.files import NEW, Disk, opened
+from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
+from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.scan import ControlRecord, Damage, Scanned, TopicEnd, Trimmed, scan
+from ams.storage.log.embedded.scan import ControlRecord, Damage, Scanned, Trimmed, scan
 from ams.storage.log.embedded.segment import (
     CLASSES,
     HEAD_BYTES,
@@ -36,7 +34,6 @@ from ams.storage.log.embedded.segment import (
     log_path,
     sequence_of,
 )
-from ams.storage.log.embedded.topic import Tail, TopicState
 
 _COPY_BYTES = 4 * 1024 * 1024
 
@@ -46,8 +43,7 @@ class Recovery(NamedTuple):
 
     segments: int
     topics: int
-    scanned: int
-    """Bytes of segments without an index, read whole."""
+    scanned: int  # bytes of segments without an index, read whole
     trimmed: tuple[Trimmed, ...]
     damage: tuple[Damage, ...]
 
@@ -58,20 +54,15 @@ class Restored:
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
-    open: dict[int, Open] = field(default_factory=dict)
-    """By class: the segment that goes on being written."""
+    open: dict[int, Open] = field(default_factory=dict)  # by class: the segment that goes on being written
     commit: int = 0
     sequence: int = 0
-    table: str | None = None
-    """Path of the index file with the newest table."""
+    table: str | None = None  # path of the index file with the newest table
     report: Recovery = Recovery(0, 0, 0, (), ())
 
 
 def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
-    """Make the log in `folder` whole and return it, blocking.
-
-    Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
-    """
+    """Make the log in `folder` whole and return it, blocking. Raises `Unusable`."""
     try:
         return _Recovering(files, folder, options).run()
     except OSError as error:
@@ -84,43 +75,37 @@ class _Recovering:
         self._log = Restored()
         self._trimmed: list[Trimmed] = []
         self._damage: list[Damage] = []
-        self._heads: dict[str, IndexHead] = {}
-        """Of every index file that can be read, by its path."""
+        self._heads: dict[str, IndexHead] = {}  # of every index file that can be read, by its path
         self._indexed: set[int] = set()
         """Sequences that have an index file, readable or not: they were durable to their end before it was made."""
         self._scanned: dict[int, Scanned] = {}
         self._bytes = 0
-        self._known = 0
-        """The last commit whose creates, drops and retentions are in the table."""
+        self._known = 0  # the last commit whose creates, drops and retentions are in the table
 
     def run(self) -> Restored:
-        self._make_folders()
+        for kind in CLASSES:
+            self._files.make_folder(os.path.join(self._folder, kind.name))
+        self._files.sync_folder(self._folder)
+        self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
         by_class = [self._segments(kind) for kind in CLASSES]
         self._take_table()
         for segments in by_class:
             self._scan_class(segments)
-        self._sync_folders()
+        for kind in CLASSES:
+            self._files.sync_folder(os.path.join(self._folder, kind.name))
         self._replay()
         for kind, segments in zip(CLASSES, by_class, strict=True):
             self._note_classes(kind, segments)
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
-            self._forget_the_dropped(segment)
-            self._take_filter(segment)
+            self._complete(segment)
         log = self._log
         log.report = Recovery(
             len(log.segments), len(log.topics), self._bytes, tuple(self._trimmed), tuple(self._damage)
         )
         return log
 
-    def _make_folders(self) -> None:
-        for kind in CLASSES:
-            self._files.make_folder(os.path.join(self._folder, kind.name))
-        self._files.sync_folder(self._folder)
-        self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
-
     def _segments(self, kind: RetentionClass) -> list[Segment]:
-        """List the segments of a class, with the heads of their indexes."""
         place = os.path.join(self._folder, kind.name)
         logs: list[int] = []
         for name in self._files.names(place):
@@ -161,40 +146,35 @@ class _Recovering:
         newest_first = sorted(self._heads.items(), key=lambda each: (each[1].commit, each[1].sequence), reverse=True)
         for path, head in newest_first:
             self._log.commit = max(self._log.commit, head.commit)
-            if self._log.table is None:
-                self._restore(path, head)
+            if self._log.table is not None:
+                continue
+            try:
+                directory = read_directory(self._files, path, head)
+            except Damaged as damage:
+                self._damaged(path, 0, damage.message)
+                continue
+            self._log.table, self._known = path, head.commit
+            for row in directory.rows():
+                retention = Milliseconds(row.retention) if row.retention else None
+                topic = self._log.topics[row.topic] = self._new_topic(row.topic, retention)
+                topic.tail, topic.oldest = Tail(row.end, row.time, row.published, row.commit), row.oldest
         for path in self._heads:
             if path != self._log.table and not self._files.exists(os.path.splitext(path)[0] + ".log"):
                 self._files.unlink(path)
-
-    def _restore(self, path: str, head: IndexHead) -> None:
-        try:
-            directory = read_directory(self._files, path, head)
-        except Damaged as damage:
-            self._damaged(path, 0, damage.message)
-            return
-        self._log.table = path
-        self._known = head.commit
-        for row in directory.rows():
-            self._log.topics[row.topic] = self._topic(row)
-
-    def _topic(self, row: Row) -> TopicState:
-        retention = Milliseconds(row.retention) if row.retention else None
-        topic = self._new_topic(row.topic, retention)
-        topic.tail = Tail(row.end, row.time, row.published, row.commit)
-        topic.oldest = row.oldest
-        return topic
 
     def _new_topic(self, topic: TopicId, retention: Milliseconds | None) -> TopicState:
         return TopicState(topic, retention, class_of(retention or self._options.retention))
 
     def _scan_class(self, segments: list[Segment]) -> None:
-        """Read the segments without an index; drop the empty ones from the list."""
         self._drop_unborn(segments)
-        cuts = self._cuts(segments)
+        # What is good of failed segments without an index, as their successors say.
+        first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
+        heads = [self._read_head(segment) for segment in segments[first:]]
+        cuts = {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
         for segment in list(segments):
-            if segment.head is not None and self._table_is_sound(segment):
-                continue
+            head = segment.head
+            if head is not None and (segment.index_path == self._log.table or head.commit <= self._known):
+                continue  # its table is the one that was taken, or an older one; others were found damaged
             last = segment is segments[-1]
             self._scan(segment, cuts.get(segment.sequence), last=last)
             if not self._keep(segment, last=last):
@@ -208,17 +188,6 @@ class _Recovering:
             if self._read_head(segment) is None and segment.sequence not in self._indexed:
                 self._files.unlink(segment.path)
                 segments.remove(segment)
-
-    def _table_is_sound(self, segment: Segment) -> bool:
-        """Whether the index is valid: its table is the one taken, or older; else it was found damaged."""
-        assert segment.head is not None
-        return segment.index_path == self._log.table or segment.head.commit <= self._known
-
-    def _cuts(self, segments: list[Segment]) -> dict[int, Cut]:
-        """Return the failed segments without an index, and what is good of them, as their successors say."""
-        first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
-        heads = [self._read_head(segment) for segment in segments[first:]]
-        return {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
         return decode_head(self._head_bytes(segment))
@@ -243,21 +212,18 @@ class _Recovering:
         self._trim(segment, size, found)
 
     def _trim(self, segment: Segment, size: int, found: Scanned) -> None:
-        """Cut what is not kept, and put what is kept on stable storage."""
         with opened(self._files, segment.path) as handle:
             if size > segment.length:
                 reason = found.torn or "refused by the disk"
                 if not found.unwritten:
                     self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
                 self._files.truncate(handle, segment.length)
-            self._write_again(handle, found.durable, min(size, segment.length))
+            # A sync of what no record confirms may have failed: the system calls it clean and would not try again.
+            position, end = found.durable, min(size, segment.length)
+            while data := self._files.read(handle, min(_COPY_BYTES, end - position), position):
+                self._files.write(handle, data, position)
+                position += len(data)
             self._files.sync(handle)
-
-    def _write_again(self, handle: FileHandle, position: int, end: int) -> None:
-        """Write what a sync may have failed for before the restart: the system calls it clean and would not try."""
-        while data := self._files.read(handle, min(_COPY_BYTES, end - position), position):
-            self._files.write(handle, data, position)
-            position += len(data)
 
     def _keep(self, segment: Segment, *, last: bool) -> bool:
         """Decide what becomes of a scanned segment: it goes on being written, is sealed, or (False) goes."""
@@ -267,14 +233,16 @@ class _Recovering:
             return False
         fits = segment.length < self._options.segment_bytes
         if last and whole and fits and not found.damage and segment.sequence not in self._indexed:
-            self._go_on(segment, found)
+            segment.closed = False
+            length = segment.length
+            self._log.open[segment.kind.code] = Open(
+                segment.sequence, segment.path, self._files.open(segment.path), length, length, found.first_time,
+                marked=max(length if found.marked else 0, HEAD_BYTES), keys=len(found.content.keys),
+            )  # fmt: skip
         return True
 
     def _check_head(self, segment: Segment, found: Scanned) -> bool:
-        """Return whether both copies of the header are as they were written.
-
-        If they are not, it is damage but for a torn beginning.
-        """
+        """Return whether both copies of the header are whole; if not, it is damage but for a torn beginning."""
         data = self._head_bytes(segment)
         head = decode_head(data)
         ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
@@ -283,42 +251,27 @@ class _Recovering:
             self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
         return whole
 
-    def _go_on(self, segment: Segment, found: Scanned) -> None:
-        segment.closed = False
-        length = segment.length
-        marked = length if found.marked else 0
-        handle = self._files.open(segment.path)
-        self._log.open[segment.kind.code] = Open(
-            segment.sequence, segment.path, handle, length, length, found.first_time, max(marked, HEAD_BYTES),
-            len(found.content.keys),
-        )  # fmt: skip
-
-    def _sync_folders(self) -> None:
-        for kind in CLASSES:
-            self._files.sync_folder(os.path.join(self._folder, kind.name))
-
     def _replay(self) -> None:
-        """Apply what happened after the table was written."""
-        dropped = self._replay_controls()
+        controls = [control for found in self._scanned.values() for control in found.controls]
+        later = sorted((each for each in controls if each.commit > self._known), key=lambda each: each.commit)
+        for control in later:
+            self._obey(control)
+        dropped = {each.topic for each in later if each.kind == Kind.DROP}
         for sequence in sorted(self._scanned):
             for topic, tail in self._scanned[sequence].tails.items():
                 state = self._log.topics.get(topic)
                 if state is None and tail.commit > self._known and topic not in dropped:
                     state = self._log.topics[topic] = self._new_topic(topic, None)
                 if state is not None:
-                    state.tail = _later(state.tail, tail)
+                    before = state.tail
+                    state.tail = Tail(
+                        max(before.end, tail.end),
+                        max(before.time, tail.time),
+                        before.published + tail.published,
+                        max(before.commit, tail.commit),
+                    )
         for state in self._log.topics.values():
             state.end = state.tail.end
-
-    def _replay_controls(self) -> set[TopicId]:
-        dropped: set[TopicId] = set()
-        controls = [control for found in self._scanned.values() for control in found.controls]
-        for control in sorted(controls, key=lambda each: each.commit):
-            if control.commit > self._known:
-                self._obey(control)
-                if control.kind == Kind.DROP:
-                    dropped.add(control.topic)
-        return dropped
 
     def _obey(self, control: ControlRecord) -> None:
         topics = self._log.topics
@@ -345,13 +298,11 @@ class _Recovering:
         for topic in there & self._log.topics.keys():
             self._log.topics[topic].classes |= 1 << kind.code
 
-    def _forget_the_dropped(self, segment: Segment) -> None:
+    def _complete(self, segment: Segment) -> None:
         if segment.entries is not None:
             content = segment.entries.topics
-            for topic in [topic for topic in content if topic not in self._log.topics]:
+            for topic in content.keys() - self._log.topics.keys():
                 del content[topic]
-
-    def _take_filter(self, segment: Segment) -> None:
         if segment.head is not None:
             with contextlib.suppress(Damaged):  # reported, and the index made anew, when a key is looked up
                 segment.filter = read_filter(self._files, segment.index_path, segment.head)
@@ -362,12 +313,3 @@ class _Recovering:
     def _size(self, path: str) -> int:
         with opened(self._files, path) as handle:
             return self._files.size(handle)
-
-
-def _later(before: Tail, found: TopicEnd) -> Tail:
-    return Tail(
-        max(before.end, found.end),
-        max(before.time, found.time),
-        before.published + found.published,
-        max(before.commit, found.commit),
-    )

@@ -1,21 +1,32 @@
-"""Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for verifying.
+"""Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for `ams check`.
 
 A torn end and damage in the middle look alike: bytes that do not match their checksum. They are distinguished by the
-`durable` length every record carries. A later record that confirms the bytes as synced makes it damage;
-without such a witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged.
-Bytes that a file held before it became this segment look like a torn end too, and end the segment like one: no record
-among them has a checksum that begins with its number, so none is a record here, and none is a witness.
+`durable` length every record carries. A later record that confirms the bytes as synced makes it damage; without such a
+witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged. Bytes of what the
+file was before look like a torn end, too: no checksum among them begins with the segment's number.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
-from ams.core.errors import Damaged
+from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, FileHandle, opened
 from ams.storage.log.base import Appended, key_hash
+from ams.storage.log.embedded.index_file import (
+    Directory,
+    IndexHead,
+    Row,
+    decode_entries,
+    key_in,
+    read_at,
+    read_directory,
+    read_filter,
+    read_head,
+)
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
@@ -24,22 +35,31 @@ from ams.storage.log.embedded.record import (
     checksum,
     data_bytes_and_notes,
     decode_header,
-    published_of,
-    retention_of,
+    read_control,
 )
-from ams.storage.log.embedded.segment import HEAD_BYTES, decode_head, seed_of
-from ams.storage.log.embedded.segment_index import SegmentEntries
+from ams.storage.log.embedded.segment import (
+    CLASSES,
+    HEAD_BYTES,
+    Cut,
+    RetentionClass,
+    decode_head,
+    head_is_whole,
+    index_path,
+    log_path,
+    seed_of,
+    sequence_of,
+)
+from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
 
 _WINDOW = 4 * 1024 * 1024
 
 
 class Damage(NamedTuple):
-    """Bytes that are not what was written: never served, counted, and reported."""
+    """Bytes that are not what was written: never served, counted, and reported; `length` is 0 when unknown."""
 
     file: str
     position: int
     length: int
-    """0 when unknown."""
     reason: str
 
     def __str__(self) -> str:
@@ -67,8 +87,7 @@ class ControlRecord:
     topic: TopicId
     retention: Milliseconds | None
     oldest: Offset
-    published: int = 0
-    """Data bytes published to a topic before it was created here."""
+    published: int = 0  # data bytes published to a topic before it was created here
 
 
 @dataclass(slots=True)
@@ -79,20 +98,15 @@ class Scanned:
     tails: dict[TopicId, "TopicEnd"] = field(default_factory=dict)
     controls: list[ControlRecord] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    end: int = HEAD_BYTES
-    """Where the last whole append ends; what follows was never acknowledged."""
-    durable: int = 0
-    """How much of the segment its records know to be on stable storage."""
-    torn: str = ""
-    """Why the scan ended before the end of the file."""
-    unwritten: bool = False
-    """Whether what follows the end are pages that wait to be written, as far as one can see, and nothing torn."""
+    end: int = HEAD_BYTES  # where the last whole append ends; what follows was never acknowledged
+    durable: int = 0  # how much of the segment its records know to be on stable storage
+    torn: str = ""  # why the scan ended before the end of the file
+    unwritten: bool = False  # what follows the end are pages that wait to be written, and nothing torn
     records: int = 0
     messages: int = 0
     commit: int = 0
     first_time: Milliseconds | None = None
     marked: bool = False
-    """Whether the last record is a mark."""
 
 
 @dataclass(slots=True)
@@ -101,8 +115,7 @@ class TopicEnd:
 
     end: Offset = Offset(0)
     time: Milliseconds = Milliseconds(0)
-    published: int = 0
-    """Data bytes of records of commits that are later than the caller's."""
+    published: int = 0  # data bytes of records of commits that are later than the caller's
     commit: int = 0
 
 
@@ -114,18 +127,14 @@ class Scanner:
     handle: FileHandle
     path: str
     seed: int
-    """Of the checksums of its records."""
     length: int
-    closed: bool
-    """Whether all of `length` is known to be on stable storage."""
+    closed: bool  # whether all of `length` is known to be on stable storage
     known: Mapping[TopicId, int] = field(default_factory=dict)
     """Up to which commit each topic's published bytes are counted already."""
-    held: int = 0
-    """Up to where the file may hold bytes of what it was before."""
+    held: int = 0  # up to where the file may hold bytes of what it was before
     _base: int = 0
     _window: bytes = b""
     _open: list[tuple[Header, int, bytes]] = field(default_factory=list)
-    """Records of an append whose last record has not come yet."""
     _found: Scanned = field(default_factory=Scanned)
 
     def scan(self) -> Scanned:
@@ -133,7 +142,7 @@ class Scanner:
         position = HEAD_BYTES
         while position < self.length and not self._found.torn:
             header = self._header(position)
-            if header is None:
+            if header is None or position + header.size > self.length:  # damaged, or not there to its end
                 position = self._past_bad_header(position)
                 continue
             start, position = position, position + header.size
@@ -161,13 +170,7 @@ class Scanner:
             self._found.torn = "an append without its end"
 
     def _header(self, position: int) -> Header | None:
-        """Return the header of a record that is there to its end, damaged or not."""
-        header = self._lone_header(position)
-        return header if header is not None and position + header.size <= self.length else None
-
-    def _lone_header(self, position: int) -> Header | None:
-        """Return the header at a position, even if its record is not whole."""
-        offset = self._offset(position, HEADER_BYTES)
+        offset = self._offset(position, HEADER_BYTES)  # before the window is looked at: it may move
         return decode_header(self._window, self.seed, offset)
 
     def _offset(self, position: int, size: int) -> int:
@@ -217,7 +220,6 @@ class Scanner:
         return True
 
     def _next_header(self, position: int) -> int:
-        """Return where the next undamaged header is; the end of the segment when there is none."""
         while position < self.length:
             offset = self._offset(position, min(HEADER_BYTES, self.length - position))
             found = self._window.find(MAGIC, offset)
@@ -225,7 +227,7 @@ class Scanner:
                 position = max(self._base + len(self._window) - len(MAGIC) + 1, position + 1)
                 continue
             position = self._base + found
-            if self._lone_header(position) is not None:
+            if self._header(position) is not None:
                 return position
             position += 1
         return self.length
@@ -235,7 +237,7 @@ class Scanner:
         if self.closed:
             return True
         while following < self.length:
-            header = self._lone_header(following)
+            header = self._header(following)
             if header is not None and header.durable > position:
                 return True
             following = following + header.size if header is not None else self._next_header(following + 1)
@@ -261,9 +263,9 @@ class Scanner:
             self._take_messages(header, position, body)
         elif header.kind != Kind.MARK:
             found.content.note_time(header.time)
-            retention = retention_of(body) if body else None
+            retention, published = read_control(body)
             found.controls.append(
-                ControlRecord(header.commit, header.kind, header.topic, retention, header.first, published_of(body))
+                ControlRecord(header.commit, header.kind, header.topic, retention, header.first, published)
             )
 
     def _take_messages(self, header: Header, position: int, body: bytes) -> None:
@@ -316,17 +318,162 @@ def scan(
 
 
 def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> Header:
-    """Check the record of a topic at a position in `data`, to which the index led; raises `Damaged` with the reason.
-
-    Its body, right behind the header, is not copied for that.
-    """
+    """Check the record of a topic at a position in `data`, to which the index led; raises `Damaged` with the reason."""
     seed = seed_of(sequence)
     header = decode_header(data, seed, position)
     if header is None:
         raise Damaged("record header checksum")
+    # The body is not copied for this.
     body = memoryview(data)[position + HEADER_BYTES : position + header.size]
     if len(body) != header.body_bytes or checksum(body, seed) != header.body_checksum:
         raise Damaged("record checksum")
     if header.topic != topic or header.kind != Kind.MESSAGES:
         raise Damaged("a record of another topic")
     return header
+
+
+class Report(NamedTuple):
+    """What is in a log's folder."""
+
+    segments: int
+    indexes: int
+    records: int
+    messages: int
+    topics: int  # topics that have messages
+    bytes: int  # of segments
+    torn: tuple[Trimmed, ...]  # ends that never became whole, acknowledged appends; the next start cuts them
+    damage: tuple[Damage, ...]
+
+
+def check(folder: str, *, files: Disk | None = None) -> Report:
+    """Read the whole log in `folder` and report; blocking, changes nothing. Raises `Unusable`."""
+    try:
+        return _Check(files or Disk(), folder).run()
+    except OSError as error:
+        raise Unusable(f"log folder {folder}: {error.strerror}") from error
+
+
+class _Check:
+    def __init__(self, files: Disk, folder: str) -> None:
+        self._files, self._folder = files, folder
+        self._damage: list[Damage] = []
+        self._torn: list[Trimmed] = []
+        self._scanned: list[Scanned] = []
+        self._bytes = 0
+        self._indexes = 0
+
+    def run(self) -> Report:
+        for kind in CLASSES:
+            if self._files.exists(os.path.join(self._folder, kind.name)):
+                self._check_class(kind)
+        return Report(
+            len(self._scanned),
+            self._indexes,
+            sum(each.records for each in self._scanned),
+            sum(each.messages for each in self._scanned),
+            len({topic for each in self._scanned for topic in each.content.topics}),
+            self._bytes,
+            tuple(self._torn),
+            tuple(self._damage),
+        )
+
+    def _check_class(self, kind: RetentionClass) -> None:
+        logs: list[int] = []
+        indexes: list[int] = []
+        for name in self._files.names(os.path.join(self._folder, kind.name)):
+            sequence = sequence_of(name)
+            if sequence is not None:
+                (logs if name.endswith(".log") else indexes).append(sequence)
+        cuts: dict[int, Cut] = {}
+        for sequence in logs:
+            path = log_path(self._folder, kind, sequence)
+            data = read_at(self._files, path, HEAD_BYTES, 0)
+            segment_head = decode_head(data)
+            if len(data) == HEAD_BYTES and not head_is_whole(data):
+                self._note(path, 0, "segment header checksum", HEAD_BYTES)
+            if segment_head is not None and segment_head.cut is not None:
+                cuts[segment_head.cut.sequence] = segment_head.cut
+        for sequence in logs:
+            head = self._head(kind, sequence) if sequence in indexes else None
+            closed = sequence in indexes or sequence != logs[-1]
+            self._check_segment(kind, sequence, head, cuts.get(sequence), closed=closed)
+        for sequence in sorted(set(indexes) - set(logs)):
+            head = self._head(kind, sequence)
+            if head is not None:
+                self._directory(index_path(self._folder, kind, sequence), head)
+
+    def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
+        path = index_path(self._folder, kind, sequence)
+        self._indexes += 1
+        head = read_head(self._files, path)
+        if head is None or (head.class_code, head.sequence) != (kind.code, sequence):
+            self._note(path, 0, "index header checksum")
+            return None
+        return head
+
+    def _check_segment(
+        self, kind: RetentionClass, sequence: int, head: IndexHead | None, cut: Cut | None, *, closed: bool
+    ) -> None:
+        path = log_path(self._folder, kind, sequence)
+        limit = head.length if head else cut.length if cut else None
+        found = scan(self._files, path, sequence, limit, closed=closed)
+        with opened(self._files, path) as handle:
+            size = self._files.size(handle)
+        end = found.end if found.torn or limit is None else limit
+        if size > max(end, HEAD_BYTES) and not found.unwritten:
+            self._torn.append(Trimmed(path, end, size - end, found.torn or "refused by the disk"))
+        self._scanned.append(found)
+        self._damage += found.damage
+        self._bytes += size
+        if head is not None:
+            self._check_index(index_path(self._folder, kind, sequence), head, found)
+
+    def _check_index(self, path: str, head: IndexHead, found: Scanned) -> None:
+        directory = self._directory(path, head)
+        if directory is None:
+            return
+        for row in directory.rows():
+            try:
+                self._check_row(path, directory, row, found)
+            except Damaged as damage:
+                self._note(path, 0, damage.message)
+        try:
+            self._check_keys(path, directory, found.content)
+        except Damaged as damage:
+            self._note(path, head.keys_position, damage.message)
+
+    def _directory(self, path: str, head: IndexHead) -> Directory | None:
+        try:
+            return read_directory(self._files, path, head)
+        except Damaged as damage:
+            self._note(path, 0, damage.message)
+            return None
+
+    def _check_row(self, path: str, directory: Directory, row: Row, found: Scanned) -> None:
+        """Compare a topic's entries with its records; records that are damaged now may be in the index."""
+        listed: dict[int, tuple[int, ...]] = {}
+        blocks = range(row.block, directory.last_block(row) + 1) if row.entries else ()
+        for block in blocks:
+            place = directory.place(row, block)
+            listed.update(_lines(decode_entries(read_at(self._files, path, place.size, place.position))))
+        real = dict(_lines(found.content.topics.get(row.topic, Entries())))
+        if any(listed.get(position) != line for position, line in real.items()):
+            raise Damaged("the index does not agree with the segment")
+        if len(listed) != len(real) and not found.damage:
+            raise Damaged("the index has records the segment has not")
+
+    def _check_keys(self, path: str, directory: Directory, content: SegmentEntries) -> None:
+        keys = read_filter(self._files, path, directory.head)
+        for hashed, result in content.keys.items():
+            place = directory.key_place(hashed)
+            data = read_at(self._files, path, place.size, place.position) if place else None
+            if data is None or key_in(data, hashed) != result or not keys.may_hold(hashed):
+                raise Damaged("the index does not agree with the segment's keys")
+
+    def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:
+        self._damage.append(Damage(path, position, length, reason))
+
+
+def _lines(entries: Entries) -> Iterator[tuple[int, tuple[int, ...]]]:
+    columns = (entries.firsts, entries.times, entries.counts, entries.lengths)
+    return zip(entries.positions, zip(*columns, strict=True), strict=True)

@@ -1,27 +1,9 @@
 """The segment: a file that begins with a header and goes on with records; its name is its sequence number.
 
-Topics that are kept about as long share segments (a retention class), so that no topic pins another's space. One
-segment of a class is open at a time, and one in which a write or sync failed is never written again.
-
-The file of an open segment may be longer than what was written to it: a segment that is made of a spare
-(`ams.storage.log.embedded.spares`) has that one's bytes behind its own, and one in which pages are written ahead
-(`ams.storage.log.embedded.ahead`) has zeros. They are cut off when it is sealed.
-
-The header is 64 bytes, written twice so that no single damaged place loses it (little-endian, unsigned):
-
-    offset size
-       0    8  magic               ff 41 4d 53 6c 6f 67 0a
-       8    1  version             1
-       9    1  retention class     0..4 (1h, 1d, 7d, 30d, 1y)
-      10    2  0
-      12    4  0
-      16    8  sequence            of this segment; grows over all classes
-      24    8  created             milliseconds since the epoch
-      32    8  cut                 sequence of the previous segment of the class if a write or sync failed in it, or 0
-      40    8  cut length          bytes of that segment that are good: all that follows was refused and must not return
-      48    8  held                length of the spare it was made of, or 0: up to there it may hold other bytes
-      56    4  0
-      60    4  checksum            CRC-32 over bytes 0..59
+The format is in `docs/reference/log-format.md`. Topics that are kept about as long share segments (a retention class),
+so that no topic pins another's space. One segment of a class is open at a time, and one in which a write or sync failed
+is never written again. The file of an open segment may be longer than its records: it is made of a spare, the file of a
+segment that retention took, or zeros were written ahead (`docs/decisions/0031-pages-written-before.md`).
 """
 
 import contextlib
@@ -29,38 +11,39 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+import structlog
+
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
-from ams.storage.files import Disk, FileHandle
+from ams.storage.files import NEW, Disk, FileHandle, opened
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.spares import Spares
+
+logger = structlog.get_logger("ams.log")
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
-SEAL_PART = 8
-"""A segment is sealed when its first record is 1/8 of its class's age old, so space is freed at most 1/8 late."""
+SEAL_PART = 8  # sealed when its first record is 1/8 of its class's age old: space is freed at most so late
 SEGMENT_MAGIC = b"\xffAMSlog\n"
 VERSION = 1
-HEAD_BYTES = 128
-"""Both copies of the header: records begin here."""
+HEAD_BYTES = 128  # both copies of the header: records begin here
 _HEAD = struct.Struct("<8sBBHIQQQQQ4x")
 _COPY_BYTES = 64
-_MAX_SEGMENT_BYTES = 1 << 30
-"""Positions in a segment are 32 bits, and one large append may go over the size at which it is sealed."""
+MAX_SPARES = 2
+_SPARES_SHARE = 8  # spares have at most this part of the size to which a data folder is limited
+_SEED_PERIOD = 1 << 32  # segment numbers repeat in the checksum seed after this many segments
+_MAX_SEGMENT_BYTES = 1 << 30  # positions are 32 bits, and one large append may go over the size
 
 
 class RetentionClass(NamedTuple):
     """Segments whose messages may go when the newest of them is older than `age`."""
 
     code: int
-    """The number written in headers."""
-    name: str
-    """The folder of its segments."""
+    name: str  # the folder of its segments
     age: Milliseconds
 
 
@@ -92,8 +75,7 @@ class SegmentHead(NamedTuple):
     sequence: int
     created: Milliseconds
     cut: Cut | None = None
-    held: int = 0
-    """How long its file was before it became this segment: up to there other bytes may be behind the records."""
+    held: int = 0  # length of the spare it was made of: up to there other bytes may be behind the records
 
 
 def encode_head(header: SegmentHead) -> bytes:
@@ -106,10 +88,7 @@ def encode_head(header: SegmentHead) -> bytes:
 
 
 def decode_head(data: bytes) -> SegmentHead | None:
-    """Return what the first undamaged copy says; None when there is none.
-
-    Raises `Unusable` for a segment of another version.
-    """
+    """Return what the first undamaged copy says, or None. Raises `Unusable` for another version."""
     return _decode_copy(data[:_COPY_BYTES]) or _decode_copy(data[_COPY_BYTES:HEAD_BYTES])
 
 
@@ -151,11 +130,80 @@ def sequence_of(name: str) -> int | None:
     return int(stem) if dot and kind in ("log", "idx") and len(stem) == 16 and stem.isdecimal() else None
 
 
+class Spare(NamedTuple):
+    """A file that waits to become a segment of the class in whose folder it is."""
+
+    code: int
+    sequence: int  # of the segment it was: all that is in it was written as that one
+    path: str
+    length: int
+
+
+class Spares:
+    """The spares of one log, which are no part of it: a start removes them, and so does want of space. Thread-safe."""
+
+    def __init__(self, files: Disk, options: LogOptions) -> None:
+        self._files = files
+        limit = MAX_SPARES * options.segment_bytes
+        self._limit = limit if options.max_bytes is None else min(limit, options.max_bytes // _SPARES_SHARE)
+        self._lock = threading.Lock()
+        self._kept: list[Spare] = []
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all spares."""
+        return sum(each.length for each in list(self._kept))
+
+    def keep(self, code: int, sequence: int, path: str, length: int) -> bool:
+        """Make a spare of a segment's file, which then has another name; False: the file is to be removed."""
+        with self._lock:
+            if len(self._kept) >= MAX_SPARES or self.bytes + length > self._limit:
+                return False
+        spare = Spare(code, sequence, os.path.splitext(path)[0] + NEW, length)
+        try:
+            with opened(self._files, path) as handle:
+                if self._files.size(handle) > length:  # of a failed write: bytes of other segments may be there
+                    self._files.truncate(handle, length)
+            self._files.rename(path, spare.path)
+            # Before it is written to: a segment that is back after a power loss must be what it was.
+            self._files.sync_folder(os.path.dirname(path))
+        except OSError as error:
+            logger.warning("log.no_spare", reason=error.strerror)
+            self.discard(spare)
+            return False
+        with self._lock:
+            self._kept.append(spare)
+        return True
+
+    def take(self, code: int, sequence: int) -> Spare | None:
+        """Hand out a class's longest spare whose old records cannot pass for this segment's; None: there is none."""
+        with self._lock:
+            fit = [each for each in self._kept if each.code == code and 0 < sequence - each.sequence < _SEED_PERIOD]
+            if not fit:
+                return None
+            spare = max(fit, key=lambda each: each.length)
+            self._kept.remove(spare)
+            return spare
+
+    def give_up(self, *, but: Collection[int] = ()) -> bool:
+        """Free the space of all spares, but not of these classes; return whether there were any."""
+        with self._lock:
+            given_up = [each for each in self._kept if each.code not in but]
+            self._kept = [each for each in self._kept if each.code in but]
+        for spare in given_up:
+            self.discard(spare)
+        return bool(given_up)
+
+    def discard(self, spare: Spare) -> None:
+        """Remove the file of a spare that was taken; one that cannot be removed goes at the next start."""
+        with contextlib.suppress(OSError):
+            self._files.unlink(spare.path)
+
+
 class Look(NamedTuple):
-    """How far an open segment was at some moment."""
+    """How far an open segment was at a moment, by the monotonic clock."""
 
     time: Milliseconds
-    """Monotonic."""
     length: int
     writes: int
 
@@ -167,31 +215,20 @@ class Open:
     sequence: int
     path: str
     handle: FileHandle
-    length: int
-    """Bytes that readers may see: the next write goes here."""
-    durable: int
-    """Bytes known to be on stable storage."""
-    first_time: Milliseconds | None = None
-    """Time of its first record."""
-    marked: int = HEAD_BYTES
-    """The length at which a mark said that all was durable."""
-    keys: int = 0
-    """Appends in it that have an idempotency key."""
-    reached: int = 0
-    """Where the last write ends, or would have ended: up to here there may be bytes of a failed one."""
-    size: int = 0
-    """Bytes of its file: records, and behind them pages that wait to be written. Grows under the lock only."""
+    length: int  # bytes that readers may see: the next write goes here
+    durable: int  # bytes known to be on stable storage
+    first_time: Milliseconds | None = None  # time of its first record
+    marked: int = HEAD_BYTES  # the length at which a mark said that all was durable
+    keys: int = 0  # appends in it that have an idempotency key
+    reached: int = 0  # where the last write ends, or would have ended
+    size: int = 0  # bytes of its file, with pages that wait to be written; grows under the lock only
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while pages are written ahead, and while the file grows in another way."""
     sealed: bool = False
-    """Whether nothing more may be written ahead; set under the lock."""
     writes: int = 0
-    look_at: int = 0
-    """The length at which to look next whether pages are to be written ahead."""
-    looked: Look | None = None
-    """What that look found last."""
-    was_ahead: bool = False
-    """Whether pages were written ahead since writes were faster than that."""
+    look_at: int = 0  # the length at which to look next whether pages are to be written ahead
+    looked: Look | None = None  # what that look found last
+    was_ahead: bool = False  # whether pages were written ahead since writes were faster than that
 
     def __post_init__(self) -> None:
         self.size = max(self.size, self.length)
@@ -213,10 +250,7 @@ class Open:
 
 
 class Writer:
-    """The open segment of a class. Used by the committer's thread alone; every call may raise `OSError`.
-
-    `sequences` gives the next number; also one whose segment could then not be made is used up.
-    """
+    """The open segment of a class, on the committer's thread. Every call may raise `OSError`."""
 
     def __init__(
         self,
@@ -229,14 +263,11 @@ class Writer:
     ) -> None:
         self.kind = kind
         self.open: Open | None = None
-        self._folder = folder
-        self._files = files
-        self._sequences = sequences
-        self._spares = spares
+        self._folder, self._files = folder, files
+        self._sequences, self._spares = sequences, spares
         self._segment_bytes = min(options.segment_bytes, _MAX_SEGMENT_BYTES)
         self._segment_keys = options.segment_keys
-        self._cut: Cut | None = None
-        """The failed segment whose successor does not name it yet."""
+        self._cut: Cut | None = None  # the failed segment whose successor does not name it yet
 
     def is_due(self, size: int, now: Milliseconds) -> bool:
         """Whether the open segment must be sealed before `size` more bytes: too large, full of keys, or too old."""
@@ -267,14 +298,14 @@ class Writer:
         return segment
 
     def begin(self, now: Milliseconds) -> Open:
-        """Create the next segment and make it durable, name and header, before anything is written to it.
-
-        Its header names the good length of a segment that failed before it: from then on those bytes cannot return.
-        """
+        """Create the next segment, name and header durable. The header cuts the segment that failed before it."""
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
-        handle, held = self._reuse(sequence, path, now) or self._create(sequence, path, now)
+        reused = self._reuse(sequence, path, now)
+        handle, held = reused or (self._files.open(path, create=True), 0)
         try:
+            if reused is None:
+                self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut))
             self._files.sync_folder(os.path.dirname(path))
         except OSError:
             self._take_back(handle, path)
@@ -283,21 +314,8 @@ class Writer:
         self.open = Open(sequence, path, handle, HEAD_BYTES, HEAD_BYTES, size=held)
         return self.open
 
-    def _create(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int]:
-        """Make the file of a segment, empty but for its header, which is durable."""
-        handle = self._files.open(path, create=True)
-        try:
-            self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut))
-        except OSError:
-            self._take_back(handle, path)
-            raise
-        return handle, 0
-
     def _reuse(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int] | None:
-        """Make the file of a segment of a spare; None when there is none, or it cannot be had.
-
-        The header is durable before the file gets its name: what it held before never stands under that.
-        """
+        """Make a segment's file of a spare, if there is one; the header is durable before the file gets its name."""
         spare = self._spares.take(self.kind.code, sequence)
         if spare is None:
             return None
@@ -347,10 +365,7 @@ class Writer:
         segment.length = segment.reached
 
     def write_behind(self, parts: Sequence[bytes], position: int, end: int) -> None:
-        """Write parts durably behind the end of the open segment, where `join` will find them.
-
-        `end` is how long the segment will be then.
-        """
+        """Write parts durably behind the end of the open segment, up to `end` at last, where `join` will find them."""
         segment = self.open
         assert segment is not None
         if end > segment.size:
@@ -358,7 +373,7 @@ class Writer:
         self._files.write_through(segment.handle, parts, position)
 
     def join(self, filler: bytes, end: int) -> None:
-        """Append a filler durably up to what was written behind the end, which is in the segment then: up to `end`."""
+        """Append a filler durably up to what was written behind the end: the segment then goes up to `end`."""
         segment = self.open
         assert segment is not None
         segment.reached = end
@@ -392,7 +407,6 @@ class Writer:
         return self._cut is not None
 
     def _close(self, handle: FileHandle) -> None:
-        """Close a file nothing more is expected of: all that counts was synced, or has failed already."""
         with contextlib.suppress(OSError):
             self._files.close(handle)
 

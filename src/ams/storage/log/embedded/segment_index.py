@@ -2,12 +2,7 @@
 
 `SegmentEntries` is kept for the segments being written, and for the short time until a sealed one has its index file
 (`ams.storage.log.embedded.index_file`). Numbers live in arrays: a record costs 28 bytes however small its messages are.
-
-`KeyFilter` is kept for sealed segments, so that a new key need not ask the disk. A key's hash is a number evenly
-spread. It is stretched to as many buckets as there are keys / 32, with 16 bits after the point: the *fingerprint*. The
-filter keeps those 16 bits of every key, in the order of the hashes, and where each bucket begins: 17 bits a key, 212 kB
-for the 100,000 keys of a full segment, 21 MB for ten million keys in the log. A key that is there always passes; of
-others about one in 2,000 does, and then the index file is asked.
+`KeyFilter` is kept for sealed segments, so that a new key need not ask the disk: `docs/reference/log-format.md`.
 """
 
 import struct
@@ -21,8 +16,7 @@ from ams.core.clock import Milliseconds
 from ams.core.names import Offset, TopicId
 from ams.storage.log.base import Appended
 
-BUCKET = 32
-"""Keys for each bucket, on average."""
+BUCKET = 32  # keys for each bucket, on average
 _REST_BITS = 16
 _REST = (1 << _REST_BITS) - 1
 _PREFIX_BYTES = 6
@@ -33,26 +27,23 @@ class KeyedResult(NamedTuple):
     """What an append with a key was answered."""
 
     appended: Appended
-    content: bytes
-    """16 bytes that stand for its messages (`ams.storage.log.base.is_content`)."""
+    content: bytes  # 16 bytes that stand for its messages (`ams.storage.log.base.is_content`)
 
 
 KEYED_RESULT = struct.Struct("<QIQ16s")
 """A `KeyedResult` as it is in memory and in index files: very many of them, as objects, would take long to collect."""
 
 
-def unpacked(result: bytes) -> KeyedResult:
-    """Read what was kept of a `KeyedResult`."""
+def unpacked(result: bytes | None) -> KeyedResult | None:
+    """Read what was kept of a `KeyedResult`, if anything was."""
+    if result is None:
+        return None
     first, count, time, content = KEYED_RESULT.unpack(result)
     return KeyedResult(Appended(Offset(first), count, Milliseconds(time)), content)
 
 
 class Entries:
-    """Records of one topic in one segment, in offset order.
-
-    Between two of them offsets may be missing: damaged ones, or ones that are in another retention class because the
-    topic changed its own.
-    """
+    """Records of one topic in one segment, in offset order; damaged ones, or those of another class, are missing."""
 
     __slots__ = ("counts", "firsts", "lengths", "positions", "times")
 
@@ -88,20 +79,12 @@ class Entries:
         self.positions.append(position)
         self.lengths.append(length)
 
-    def extend(
-        self,
-        firsts: Sequence[int],
-        times: Sequence[int],
-        counts: Sequence[int],
-        positions: Sequence[int],
-        lengths: Sequence[int],
-    ) -> None:
-        """Take more records."""
-        self.firsts.extend(firsts)
-        self.times.extend(times)
-        self.counts.extend(counts)
-        self.positions.extend(positions)
-        self.lengths.extend(lengths)
+    def extend(self, *columns: Sequence[int]) -> None:
+        """Take more records: first offsets, times, counts, positions and lengths."""
+        for own, more in zip(
+            (self.firsts, self.times, self.counts, self.positions, self.lengths), columns, strict=True
+        ):
+            own.extend(more)
 
     def at(self, offset: Offset) -> int:
         """Return the number of the record that holds `offset`, or of the first one after it; `len` when past all."""
@@ -123,12 +106,9 @@ class SegmentEntries:
     """Everything known of one segment's content."""
 
     topics: dict[TopicId, Entries] = field(default_factory=dict)
-    keys: dict[bytes, bytes] = field(default_factory=dict)
-    """By `key_hash`, what was answered (`KEYED_RESULT`)."""
-    keyed: dict[TopicId, int] = field(default_factory=dict)
-    """How many keys of each topic are in `keys`."""
-    newest: Milliseconds = Milliseconds(0)
-    """Largest time of a record, creates and drops included."""
+    keys: dict[bytes, bytes] = field(default_factory=dict)  # by `key_hash`, what was answered (`KEYED_RESULT`)
+    keyed: dict[TopicId, int] = field(default_factory=dict)  # how many keys of each topic are in `keys`
+    newest: Milliseconds = Milliseconds(0)  # largest time of a record, creates and drops included
 
     def add(self, topic: TopicId, first: Offset, time: Milliseconds, count: int, position: int, length: int) -> None:
         """Take one more record."""
@@ -139,10 +119,10 @@ class SegmentEntries:
         if time > self.newest:
             self.newest = time
 
-    def extend(self, topic: TopicId, firsts: Sequence[int], times: Sequence[int], *rest: Sequence[int]) -> None:
+    def extend(self, topic: TopicId, *columns: Sequence[int]) -> None:
         """Take more records of one topic."""
-        self.topics.setdefault(topic, Entries()).extend(firsts, times, *rest)
-        self.note_time(Milliseconds(times[-1]))
+        self.topics.setdefault(topic, Entries()).extend(*columns)
+        self.note_time(Milliseconds(columns[1][-1]))
 
     def note_time(self, time: Milliseconds) -> None:
         """Take note of the time of a record."""
@@ -156,17 +136,14 @@ class SegmentEntries:
 
 
 def _prefix_of(hashed: bytes) -> int:
-    """Return what a filter looks at of a key's hash."""
     return int.from_bytes(hashed[:_PREFIX_BYTES])
 
 
 class KeyFilter(NamedTuple):
     """Says of a key that it is not in a segment, or may be."""
 
-    starts: "array[int]"
-    """Number of the first key of each bucket, and after the last one the number of keys."""
-    rests: "array[int]"
-    """Of each key, in the order of their hashes: the 16 bits of its fingerprint within its bucket."""
+    starts: "array[int]"  # number of the first key of each bucket, and after the last one the number of keys
+    rests: "array[int]"  # of each key, in the order of their hashes: 16 bits of its fingerprint
 
     def may_hold(self, hashed: bytes) -> bool:
         """Whether a key with this hash may be among the keys; False is certain."""

@@ -15,23 +15,20 @@ from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
 from ams.core.names import TopicId
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
-from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog
+from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome
 from ams.storage.log.embedded.index_file import Row
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, index_path, sequence_of
-from ams.storage.log.embedded.segment_index import KeyedResult, SegmentEntries
-from ams.storage.log.embedded.topic import TopicState
+from ams.storage.log.embedded.segment_index import SegmentEntries
 
 
 class Part(NamedTuple):
-    """A file of the log."""
+    """A file of the log, by its path within the log's folder."""
 
     name: str
-    """Its path within the log's folder."""
-    length: int | None
-    """How many bytes of it belong to the moment; None: all of it."""
+    length: int | None  # how many bytes of it belong to the moment; None: all of it
 
 
 @dataclass(slots=True)
@@ -41,18 +38,13 @@ class LogState:
     folder: str
     topics: dict[TopicId, TopicState]
     catalog: SegmentCatalog
-    commit: int
-    """The last commit applied here."""
-    table: str | None
-    """Path of the index file with the newest table of topics."""
+    commit: int  # the last commit applied here
+    table: str | None  # path of the index file with the newest table of topics
     keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
     """By hash, the keys of appends under way: what completes when such a one has its answer; None: nobody waits."""
-    creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)
-    """Topics whose creation is under way."""
-    has_dropped: bool = False
-    """Whether topics were dropped whose segments may hold nothing else."""
-    unsealed: list[Segment] = field(default_factory=list)
-    """Segments that will not grow any more and have no index file yet, oldest first."""
+    creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # topics whose creation is under way
+    has_dropped: bool = False  # whether topics were dropped whose segments may hold nothing else
+    unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
 
     def apply(self, outcome: Outcome) -> None:
         """Make what the committer did visible: ends, places, answers."""
@@ -65,8 +57,8 @@ class LogState:
         if outcome.shares:
             self._place(outcome)
             self._answer(outcome)
-        if outcome.controls:
-            self._note_time(outcome)
+        if outcome.controls:  # a segment of creates only is as old as they are, not older than every message
+            self._index(outcome).note_time(outcome.time)
         for control in outcome.controls:
             self._obey(control)
         for work in outcome.failed:
@@ -78,10 +70,7 @@ class LogState:
         self.commit = max(self.commit, outcome.commit)
 
     def table_rows(self) -> tuple[int, list[Row]]:
-        """Return what must outlive segments, for the thread that writes index files.
-
-        The commit is read first: what is newer in the rows does no harm, what were older would.
-        """
+        """Return what must outlive segments. The commit is read first: newer rows do no harm. On the sealing thread."""
         commit = self.commit
         return commit, [topic.row() for topic in list(self.topics.values())]
 
@@ -105,7 +94,6 @@ class LogState:
             gate.set_result(None)
 
     def _place(self, outcome: Outcome) -> None:
-        """Let readers find the records."""
         index = self._index(outcome)
         add = index.add
         for each in outcome.records:
@@ -116,7 +104,6 @@ class LogState:
             topic.stored += sum(lengths)
 
     def _answer(self, outcome: Outcome) -> None:
-        """Move the ends of topics, and answer their appends."""
         bit, index = 1 << outcome.code, self._index(outcome)
         for share in outcome.shares:
             topic, appends = share.topic, share.appends
@@ -135,12 +122,7 @@ class LogState:
                 if not append.done.done():
                     append.done.set_result(answer)
 
-    def _note_time(self, outcome: Outcome) -> None:
-        """Let a segment of creates only be as old as they are, and not older than every message."""
-        self._index(outcome).note_time(outcome.time)
-
     def _index(self, outcome: Outcome) -> SegmentEntries:
-        """Return the index of the segment that was written to."""
         entries = self.catalog.by_sequence[outcome.sequence].entries
         assert entries is not None
         return entries
@@ -188,10 +170,8 @@ class Keys:
     """The keys of all topics; made by `EmbeddedLog`."""
 
     def __init__(self, state: LogState, look_up: LookUp, clock: Clock, options: LogOptions) -> None:
-        self._state = state
-        self._look_up = look_up
-        self._clock = clock
-        self._options = options
+        self._state, self._look_up = state, look_up
+        self._clock, self._options = clock, options
 
     async def answered(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
         """Return what was answered to a key, None when it is new (`Log.answered`); waits for appends under way."""
@@ -200,10 +180,7 @@ class Keys:
         return await self._answer(topic, hashed, messages)
 
     def claim_new(self, append: Append, messages: Sequence[Message], key: str) -> bool:
-        """Give an append its key; return whether that is certainly new and the append may be made now.
-
-        The key is then under way, until the append has its answer. If not, `claim` finds out.
-        """
+        """Give an append its key; True: it is certainly new, and under way now. If not, `claim` finds out."""
         topic, under_way = append.topic, self._state.keys
         append.key = encoded = key.encode()
         append.hashed = hashed = key_hash(topic.id, encoded)
@@ -236,7 +213,6 @@ class Keys:
         return answer
 
     async def _until_decided(self, hashed: bytes) -> None:
-        """Wait while appends with this key are under way."""
         under_way = self._state.keys
         while hashed in under_way:
             decided = under_way[hashed]
@@ -245,26 +221,16 @@ class Keys:
             await asyncio.wait((decided,))
 
     async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
-        answered = await self._remembered(topic, hashed)
-        if answered is None:
-            return None
-        if not is_content(answered.content, messages):
-            raise KeyReused
-        return answered.appended
-
-    async def _remembered(self, topic: TopicState, hashed: bytes) -> KeyedResult | None:
-        """Return what is known of a key; None when it is new to its window."""
-        since, catalog = self._since(topic), self._state.catalog
+        """Return what was answered to a key; None when it is new to its window."""
+        window = self._options.idempotency_window or topic.retention or self._options.retention
+        since, catalog = Milliseconds(self._clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
             answered = await self._look_up(partial(catalog.answered_in, segment, topic.id, hashed))
             if answered is not None and answered.appended.time >= since:
-                return answered
+                if not is_content(answered.content, messages):
+                    raise KeyReused
+                return answered.appended
         return None
-
-    def _since(self, topic: TopicState) -> Milliseconds:
-        """Return the time before which a key counts as new."""
-        window = self._options.idempotency_window or topic.retention or self._options.retention
-        return Milliseconds(self._clock.wall() - window)
 
 
 def parts_in(folder: str) -> Sequence[Part]:

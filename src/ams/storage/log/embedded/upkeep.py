@@ -21,7 +21,7 @@ from ams.core.names import Offset, TopicId
 from ams.core.rounds import Rounds
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Owner
-from ams.storage.log.embedded.catalog import IndexDamaged, Segment
+from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
 from ams.storage.log.embedded.index_file import (
@@ -38,35 +38,22 @@ from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.reader import DamageTracker
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.scan import Damage, scan
-from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART
+from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
 from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
-from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.state import LogState, Part
-from ams.storage.log.embedded.topic import TopicState
 
-Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]
-"""Returns the first offset of each topic that somebody still needs; of others nobody needs anything."""
-Table = Callable[[], tuple[int, list[Row]]]
-"""Returns the topics alive and the last commit whose creates, drops and retentions they reflect."""
+Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset that somebody needs of each topic
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")
-
-
 Pressed = Callable[[], Iterable[Owner]]
-
-
-def _nobody() -> Iterable[Owner]:
-    return ()
 
 
 class Share(NamedTuple):
     """What a topic has in a segment."""
 
     topic: TopicId
-    reach: Offset
-    """The offset after its last message there."""
+    reach: Offset  # the offset after its last message there
     bytes: int
-    """Of its records."""
 
 
 Index = SegmentEntries | Directory
@@ -81,9 +68,8 @@ def _shares(index: Index) -> Iterable[Share]:
 class Sealer:
     """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
 
-    def __init__(self, files: Disk, table: Table) -> None:
-        self._files = files
-        self._table = table
+    def __init__(self, files: Disk, table: Callable[[], tuple[int, list[Row]]]) -> None:
+        self._files, self._table = files, table
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
         """By class: how far each topic came up to the segment of this sequence."""
 
@@ -108,23 +94,14 @@ class Sealer:
             return reach
         own: list[dict[TopicId, TopicExtent]] = []
         for each in reversed(earlier):
-            written = self._written(each)
-            if written is not None:
-                own.append(written)
-                break
+            if each.head is not None:
+                with contextlib.suppress(Damaged):  # then it is worked out
+                    rows = read_directory(self._files, each.index_path, each.head).rows()
+                    own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
+                    break
             content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
             own.append(_own_reach(content))
         return {topic: reach for part in reversed(own) for topic, reach in part.items()}
-
-    def _written(self, segment: Segment) -> dict[TopicId, TopicExtent] | None:
-        """Return what the index file of a segment says; None when it has none that is undamaged."""
-        if segment.head is None:
-            return None
-        try:
-            directory = read_directory(self._files, segment.index_path, segment.head)
-        except Damaged:
-            return None
-        return {row.topic: TopicExtent(row.reach, row.reach_time) for row in directory.rows()}
 
 
 def _own_reach(entries: SegmentEntries) -> dict[TopicId, TopicExtent]:
@@ -145,12 +122,9 @@ class Upkeep:
         spares: Spares,
     ) -> None:
         self._state = state
-        self._spares = spares
-        self._committer = committer
-        self._files = files
-        self._clock = clock
-        self._options = options
-        self._damage = damage
+        self._data_folder = options.data_folder or state.folder
+        self._spares, self._committer, self._files = spares, committer, files
+        self._clock, self._options, self._damage = clock, options, damage
         self._sealer = Sealer(files, state.table_rows)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False
@@ -159,19 +133,15 @@ class Upkeep:
         self.rounds = Rounds("upkeep of the log", options.check_interval_ms / 1000, self._round)
         self.retention_clock = RetentionClock(clock)
         self._needed: Needed | None = None
-        self._pressed: Pressed = _nobody
-        self._uncounted = [each for each in state.catalog if each.head is not None]
-        """Segments of earlier runs whose bytes are not counted for their topics yet."""
+        self._pressed: Pressed = tuple
+        self._uncounted = [each for each in state.catalog if each.head is not None]  # of earlier runs
         for segment in state.catalog:
             if segment.entries is not None:
                 self._count({each.topic: each.bytes for each in _shares(segment.entries)})
         self._old_tables: list[str] = []
-        self._forgotten: list[Segment] = []
-        """Segments that went, but for their files."""
-        self._keepers: dict[object, Milliseconds] = {}
-        """Copies under way, and when they began (monotonic): until they are made no file goes."""
-        self._about_to_list: set[object] = set()
-        """Those of them that have not asked for the list of files yet."""
+        self._forgotten: list[Segment] = []  # segments that went, but for their files
+        self._keepers: dict[object, Milliseconds] = {}  # copies under way, and when they began: no file goes
+        self._about_to_list: set[object] = set()  # those of them that have not asked for the list of files yet
 
     def keep_needed(self, needed: "Needed", pressed: "Pressed") -> None:
         """Cut nothing for its size that is needed; instead make room early for those who are `pressed`."""
@@ -191,7 +161,9 @@ class Upkeep:
             await self._chore(seal_all=False)
             if not self._about_to_list:
                 await self._index_sealed()
-            await self._count_earlier()
+            while self._uncounted:
+                self._count(await self._sizes(self._uncounted[0]))
+                self._uncounted.pop(0)
             if not self._keepers:
                 await self._unlink_forgotten()
                 await self._drop_old_table()
@@ -199,25 +171,27 @@ class Upkeep:
                 await self._cut_dropped()
                 await self._cut_large()
                 await self._cut_for_pressed()
-            await self._free_idle_spares()
+            if self._spares.bytes:
+                await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
 
     async def seal(self) -> None:
         """Seal every segment, however young, and index it."""
         async with self._turn:
-            await self._chore(seal_all=True)
-            await self._index_sealed()
+            await self._seal_all()
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
-        """Let no file go until the block ends; gives the call that lists the files that are the log at that moment.
-
-        Until the list is asked for no index is written: the caller may keep others waiting meanwhile.
-        """
+        """Let no file go until the block ends, and write no index until the given call has listed the files."""
         copy = object()
 
         async def parts() -> Sequence[Part]:
             try:
-                return await self._parts()
+                async with self._turn:
+                    if self._closed:
+                        raise LogUnavailable
+                    # After this all that the tables of index files say is known here too.
+                    await self._chore(seal_all=False)
+                    return self._state.parts()
             finally:
                 self._let_go_on(copy)
 
@@ -237,24 +211,14 @@ class Upkeep:
         return Milliseconds(self._clock.monotonic() - min(self._keepers.values()))
 
     def _let_go_on(self, copy: object) -> None:
-        """Go on with the upkeep, as far as the copies under way allow."""
         self._about_to_list.discard(copy)
         self.rounds.soon()
-
-    async def _parts(self) -> Sequence[Part]:
-        async with self._turn:
-            if self._closed:
-                raise LogUnavailable
-            # After this all that the tables of index files say is known here too.
-            await self._chore(seal_all=False)
-            return self._state.parts()
 
     async def capacity(self, stored: int) -> int | None:
         """Return how many bytes messages may take together that take so many now; None while the disk is full."""
         if self._options.max_bytes is not None:
             return max(self._options.max_bytes - (await self._used() - stored), 0)
-        folder = self._options.data_folder or self._state.folder
-        free = await self._on_thread(lambda: self._files.free_bytes(folder))
+        free = await self._on_thread(lambda: self._files.free_bytes(self._data_folder))
         room = free - self._options.min_free_bytes
         return stored + room if room > 0 else None  # a full disk is no matter of shares: appends are refused
 
@@ -278,25 +242,22 @@ class Upkeep:
         await done
 
     async def _index_sealed(self) -> None:
-        unsealed = self._state.unsealed
+        state, unsealed = self._state, self._state.unsealed
         while unsealed:
             segment = unsealed[0]
-            if segment.length > HEAD_BYTES:
-                await self._index(segment)
-            unsealed.pop(0)
             if segment.length <= HEAD_BYTES:
+                unsealed.pop(0)
                 await self._remove(segment)
-
-    async def _index(self, segment: Segment) -> None:
-        state = self._state
-        earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
-        head, keys = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
-        state.catalog.forget_index(segment)
-        segment.head, segment.filter, segment.entries = head, keys, None
-        if state.table is not None and all(each.index_path != state.table for each in state.catalog):
-            self._old_tables.append(state.table)
-        state.table = segment.index_path
-        logger.info("log.sealed", file=segment.path, bytes=segment.length)
+                continue
+            earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
+            head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
+            state.catalog.forget_index(segment)
+            segment.head, segment.filter, segment.entries = head, keys, None
+            if state.table is not None and all(each.index_path != state.table for each in state.catalog):
+                self._old_tables.append(state.table)
+            state.table = segment.index_path
+            logger.info("log.sealed", file=segment.path, bytes=segment.length)
+            unsealed.pop(0)
 
     async def _drop_old_table(self) -> None:
         """Remove index files that were kept, without their segments, only for their table."""
@@ -353,8 +314,11 @@ class Upkeep:
             return
         sealed_all = False
         while True:
-            pressed = [each for each in self._pressed() if self._stored(each.topics) > each.limit]
-            topics = frozenset(topic for each in pressed for topic in each.topics)
+            topics: set[TopicId] = set()
+            for owner in self._pressed():
+                there = [self._state.topics[each] for each in owner.topics if each in self._state.topics]
+                if sum(each.stored for each in there) > owner.limit:
+                    topics.update(owner.topics)
             if not topics:
                 return
             oldest = await self._oldest_unneeded(await self._needed(), topics)
@@ -369,7 +333,6 @@ class Upkeep:
     async def _oldest_unneeded(
         self, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None = None
     ) -> Segment | None:
-        """Return the oldest sealed segment of which nothing is needed, and that holds something of `holding`."""
         sealed = [each for each in self._state.catalog if each.head is not None]
         for segment in sorted(sealed, key=lambda each: each.sequence):
             if self._needed is None and holding is None:
@@ -392,16 +355,11 @@ class Upkeep:
         return holds
 
     def _index_of(self, segment: Segment) -> Index:
-        """Return the index of a segment, of which the memory holds all while its file is damaged."""
         return segment.entries or self._state.catalog.directory(segment)
 
     def _shares_of(self, segment: Segment) -> list[Share]:
-        """Return the shares of topics that are there."""
         topics = self._state.topics
         return [each for each in _shares(self._index_of(segment)) if each.topic in topics]
-
-    def _stored(self, topics: Iterable[TopicId]) -> int:
-        return sum(self._state.topics[each].stored for each in topics if each in self._state.topics)
 
     def _count(self, sizes: Mapping[TopicId, int], sign: int = 1) -> None:
         for topic, size in sizes.items():
@@ -409,18 +367,11 @@ class Upkeep:
             if state is not None:
                 state.stored = max(state.stored + sign * size, 0)
 
-    async def _count_earlier(self) -> None:
-        while self._uncounted:
-            self._count(await self._sizes(self._uncounted[0]))
-            self._uncounted.pop(0)
-
     async def _sizes(self, segment: Segment) -> Mapping[TopicId, int]:
-        """Return how many bytes each topic has in a segment."""
         return {each.topic: each.bytes for each in await self.look_up(partial(self._shares_of, segment))}
 
     async def _used(self) -> int:
-        folder = self._options.data_folder or self._state.folder
-        return await self._on_thread(lambda: self._files.used_bytes(folder))
+        return await self._on_thread(lambda: self._files.used_bytes(self._data_folder))
 
     async def _remove(self, segment: Segment) -> None:
         """Remove a segment to the end, were the log being closed: what was forgotten here must not be found again."""
@@ -486,10 +437,6 @@ class Upkeep:
         now = self._clock.wall()
         segments = self._state.catalog
         return {each.kind.code for each in segments if now - each.newest < each.kind.age // SEAL_PART}
-
-    async def _free_idle_spares(self) -> None:
-        if self._spares.bytes:
-            await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
 
     def _unlink(self, segment: Segment, *, keep_index: bool, reuse: bool) -> None:
         worth = reuse and segment.length > HEAD_BYTES

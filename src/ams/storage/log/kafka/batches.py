@@ -1,8 +1,7 @@
 """Batches: what is sent to a topic at once, whole requests only.
 
-The broker stores a batch wholly or not at all, with consecutive offsets; so a request that is whole in one batch is
-stored as one by construction, independent of all else that is sent meanwhile. A batch carries the identity of its
-producer and a sequence number: sent again, unchanged, it is stored once.
+The broker stores a batch wholly or not at all, with consecutive offsets. A batch carries the identity of its producer
+and a sequence number: sent again, unchanged, it is stored once.
 """
 
 import asyncio
@@ -22,19 +21,14 @@ from ams.storage.log.base import Appended
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import Header
 
-GATHER_BYTES = 512 * 1024
-"""Requests are gathered no further than this beyond the first, so that reads of a few messages stay cheap."""
+GATHER_BYTES = 512 * 1024  # so far beyond the first request others are gathered: reads of a few messages stay cheap
 LAST_EPOCH = 2**15 - 1
 LAST_SEQUENCE = 2**31 - 1
-_MOST_RECORDS = 2**21
-"""More than fit into a batch."""
-_RECORD_BYTES = 40
-"""More than a record takes beside value, names and values of headers."""
+_MOST_RECORDS = 2**21  # more than fit into a batch
+_RECORD_BYTES = 40  # more than a record takes beside value, names and values of headers
 _HEADER_BYTES = 10
-_MADE_AT_ONCE = 500
-"""Records made in one turn of the event loop."""
-Record = tuple[bytes, list[Header]]
-"""Value and headers."""
+_MADE_AT_ONCE = 500  # records made in one turn of the event loop
+Record = tuple[bytes, list[Header]]  # value and headers
 
 
 class Unsent(LogUnavailable):
@@ -62,11 +56,8 @@ class Request:
         times: Sequence[Milliseconds] | None = None,
     ) -> None:
         """`until` is the loop time after which its caller does not wait any longer; `times` are only for loading."""
-        self.records = records
-        self.times = times
-        self.fragments = fragments
-        self.data_bytes = data_bytes
-        self.until = until
+        self.records, self.times, self.fragments = records, times, fragments
+        self.data_bytes, self.until = data_bytes, until
         self.size = upper_size(records)
         self.done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
@@ -87,12 +78,9 @@ class Batch:
 
     requests: list[Request]
     size: int
-    attempts: int = 0
-    """How often it was sent; from the first time on it is not known whether it is stored until the broker says so."""
-    data: bytes = b""
-    """As it is sent, again and again; empty until it is made."""
-    time: Milliseconds = Milliseconds(-1)
-    """When it was made; -1: its messages have the times they were given."""
+    attempts: int = 0  # how often it was sent; from the first time on it may be stored
+    data: bytes = b""  # as it is sent, again and again; empty until it is made
+    time: Milliseconds = Milliseconds(-1)  # when it was made; -1: its messages have the times they were given
 
     @property
     def count(self) -> int:
@@ -101,7 +89,7 @@ class Batch:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether any request still waits for it."""
+        """Whether any caller still waits for it."""
         return any(not each.done.done() for each in self.requests)
 
     def expire(self, now: float) -> None:
@@ -119,29 +107,19 @@ class Batch:
 
 
 class TopicQueue:
-    """The requests of one topic, of which one batch is on its way at a time."""
+    """The requests of one topic, of which one batch is on its way at a time. It begins without a producer."""
 
     __slots__ = ("batch", "partition", "producer", "queued", "quiet", "sequence", "waiting", "worn")
 
     def __init__(self, partition: Partition) -> None:
-        """Begin with nothing, and without a producer."""
         self.partition = partition
         self.waiting: deque[Request] = deque()
         self.batch: Batch | None = None
-        self.queued = False
-        """Whether it is about to be sent, or is being sent."""
-        self.quiet: asyncio.Future[None] | None = None
-        """Completes when nothing is queued any longer."""
+        self.queued = False  # whether it is about to be sent, or is being sent
+        self.quiet: asyncio.Future[None] | None = None  # completes when nothing is queued any longer
         self.producer: Producer | None = None
-        """None: it needs one."""
-        self.worn = -1
-        """The producer whose epochs it used up."""
+        self.worn = -1  # the producer whose epochs it used up
         self.sequence = 0
-
-    @property
-    def has_work(self) -> bool:
-        """Whether there is something to send."""
-        return self.batch is not None or bool(self.waiting)
 
     def fail(self, error: Exception) -> None:
         """Tell all who wait; an engine that is away has surely not stored what was not sent to it."""
@@ -163,11 +141,7 @@ class TopicQueue:
             self.batch.expire(now)
 
     def next_batch(self, limit: int, now: float) -> Batch | None:
-        """Return the batch to be sent: the one that was sent before in vain, else the next requests, whole.
-
-        Those without a caller that waits at loop time `now` are given up. No request is above `limit`, and neither
-        are several together: a batch takes no more bytes than that.
-        """
+        """Return the batch to send: the last one again, else whole requests somebody awaits, up to `limit` bytes."""
         if self.batch is not None:
             self.batch.expire(now)
             if self.batch.is_awaited:
@@ -232,7 +206,7 @@ async def make(queue: TopicQueue, batch: Batch, limit: int, time: Milliseconds) 
 
 
 def upper_size(records: Sequence[Record]) -> int:
-    """Return bytes that records do not exceed in a batch."""
+    """Return an upper bound for the bytes of records in a batch."""
     size = _RECORD_BYTES * len(records) + sum([len(value) for value, _ in records])
     for _, headers in records:
         for name, value in headers:

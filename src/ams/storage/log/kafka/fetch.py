@@ -1,17 +1,15 @@
 """Questions to the leaders of topics: messages from an offset on, ends, starts and times, and fetch sessions.
 
-Nothing is subscribed to and nothing is kept at the broker, so any read can be at any place at no cost but its own.
-Only what all in-sync replicas have is seen (the high watermark). Offsets are ours, not the broker's.
+Nothing is subscribed to and nothing is kept at the broker, so any read can be at any place at no cost but its own. Only
+what all in-sync replicas have is seen (the high watermark). Offsets are ours, not the broker's.
 
-A fetch session is a long question about many topics of which only what changed goes over the wire (KIP-227). The broker
-remembers what was asked about; a request says what is new in it, has moved or is no longer asked about, and the answer
-holds topics that have something new. A broker that cannot take a session is asked about all each time, and one that
-has forgotten a session is sent all again.
+A fetch session (KIP-227) is a long question about many topics of which only what changed goes over the wire. A broker
+that cannot take a session is asked about all each time, and one that has forgotten a session is sent all again.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, KafkaError
@@ -24,29 +22,20 @@ from ams.core.names import Offset
 from ams.core.runs import Run
 from ams.core.turns import Turns
 from ams.storage.log.base import Bounds
-from ams.storage.log.kafka.connection import Connection
-from ams.storage.log.kafka.links import Lane, NodeId, check, error_of
+from ams.storage.log.kafka.connection import Connection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.message_cache import PendingRead
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, pieces
 
-SCAN = Lane("scan")
-"""The lane of large fetches, so that small ones do not wait for their bytes."""
-READ = Lane("read")
-"""The lane of the others: they bring a whole batch at least, which may be large; no pull at a tail waits for that."""
-MADE_AT_ONCE = 100
-"""Messages made at once, in one turn of the event loop, in which none are made of other fetches; some 0.1 ms."""
+SCAN = Lane("scan")  # the lane of large fetches, so that small ones do not wait for their bytes
+READ = Lane("read")  # whole batches, which may be large; no pull at a tail waits for that
+MADE_AT_ONCE = 100  # messages made in one turn of the event loop, some 0.1 ms
 UNCOMMITTED, CONSUMER = 0, -1
-FOLLOWER = 0
-"""Fetch as a follower: all that the leader has, also what is not replicated yet. Each id that is not a
-consumer's has this effect."""
+FOLLOWER = 0  # as each id that is no consumer's: all that the leader has, replicated or not
 LATEST, EARLIEST = -1, -2
-AT_ONCE = 1000
-"""Topics in one question."""
-NOT_KNOWN = -1
-"""Stands for the leader's epoch and the start of the log, which only replicas give."""
-NONE, FULL = 0, 0
-"""Session id of a client without one, and the epoch that requests one."""
+AT_ONCE = 1000  # topics in one question
+NOT_KNOWN = -1  # stands for the leader's epoch and the start of the log, which only replicas give
+NONE, FULL = 0, 0  # session id of a client without one, and the epoch that requests one
 LAST_EPOCH = 2**31 - 1
 
 
@@ -55,15 +44,13 @@ class Fetched(NamedTuple):
 
     runs: Sequence[Run]
     next: Offset
-    end: Offset
-    """End of the topic as the leader knew it then; it may lag for a moment after the leader moved."""
+    end: Offset  # end of the topic as the leader knew it then; it may lag for a moment after the leader moved
 
 
 class Part(NamedTuple):
     """The answer to a fetch of one topic, not yet decoded."""
 
-    high: int
-    """The broker's offset after the last message that may be seen."""
+    high: int  # the broker's offset after the last message that may be seen
     data: bytes
 
 
@@ -77,10 +64,9 @@ class Fetcher:
     async def fetch(
         self, partition: Partition, start: Offset, size: int, *, until: float, enough: PendingRead | None = None
     ) -> Fetched:
-        """Return messages from `start` on: those of the first batch at least, and about `size` bytes in all.
+        """Return messages from `start` on: a whole batch at least, about `size` bytes, no more than `enough` takes.
 
-        No more than what `enough` still takes are made, if it is given. Raises `OffsetOutOfRangeError` for a start
-        that is not between the oldest message and the end, beside what `Connection.ask` raises.
+        Raises `OffsetOutOfRangeError`, and what `Connection.ask` raises.
         """
         part = await fetch_part(self._connection, partition, start, size, READ if enough else SCAN, until=until)
         runs, next_ = await self.decode(partition, part, start, enough)
@@ -107,50 +93,48 @@ class Fetcher:
 
     async def end(self, partition: Partition, until: float) -> Offset:
         """Return the offset the next message will get."""
-        return Offset((await self._offset(partition, LATEST, until))[0] + partition.first)
+        return await self._offset(partition, LATEST, until)
 
     async def written(self, partition: Partition, until: float) -> Offset:
         """Return where the leader's log ends: also of what is not visible, as too few brokers have it yet."""
-        return Offset((await self._offset(partition, LATEST, until, FOLLOWER))[0] + partition.first)
+        return await self._offset(partition, LATEST, until, FOLLOWER)
 
     async def oldest(self, partition: Partition, until: float) -> Offset:
         """Return the oldest offset kept."""
-        return Offset((await self._offset(partition, EARLIEST, until))[0] + partition.first)
+        return await self._offset(partition, EARLIEST, until)
 
     async def at(self, partition: Partition, time: Milliseconds, until: float) -> Offset | None:
         """Return the first offset whose publish time is `time` or later; None when there is none."""
-        offset, _ = await self._offset(partition, max(time, 0), until)
-        return None if offset < 0 else Offset(offset + partition.first)
+        offset = await self._offset(partition, max(time, 0), until)
+        return None if offset < partition.first else offset
 
-    async def _offset(self, partition: Partition, time: int, until: float, who: int = CONSUMER) -> tuple[int, int]:
-        request = OffsetRequest(who, UNCOMMITTED, [(partition.name, [(0, time)])])
-        return await self._connection.ask(partition, request, _only_offset, until=until)
+    async def _offset(self, partition: Partition, time: int, until: float, replica: int = CONSUMER) -> Offset:
+        def answer(response: Any) -> Offset:
+            (_, [(_, code, _, offset)]), *_ = response.topics
+            check(code)
+            return Offset(offset + partition.first)
+
+        request = OffsetRequest(replica, UNCOMMITTED, [(partition.name, [(0, time)])])
+        return await self._connection.ask(partition, request, answer, until=until)
 
 
 async def fetch_part(
     connection: Connection, partition: Partition, start: Offset, size: int, lane: Lane, *, until: float
 ) -> Part:
     """Return whole batches as the broker keeps them, the first of which holds `start`."""
+
+    def answer(response: Any) -> Part:
+        (_, [part]), *_ = response.topics
+        return part_of(part)
+
     request = FetchRequest(0, 1, size, UNCOMMITTED, [(partition.name, [(0, max(start - partition.first, 0), size)])])
-    return await connection.ask(partition, request, _only_part, until=until, lane=lane)
-
-
-def _only_part(response: Any) -> Part:
-    (_, parts), *_ = response.topics
-    return part_of(parts[0])
+    return await connection.ask(partition, request, answer, until=until, lane=lane)
 
 
 def part_of(answer: Any) -> Part:
     """Return what the answer to a fetch says of one partition; raises the `KafkaError` it holds."""
     check(answer[1])
     return Part(answer[2], answer[-1] or b"")
-
-
-def _only_offset(response: Any) -> tuple[int, int]:
-    (_, parts), *_ = response.topics
-    _, code, time, offset = parts[0]
-    check(code)
-    return offset, time
 
 
 async def bounds_of_all(
@@ -197,13 +181,8 @@ async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Par
 
 async def _offsets(connection: Connection, node: NodeId, partitions: Sequence[Partition], which: int) -> dict[str, int]:
     asked: Any = [(partition.name, [(0, which)]) for partition in partitions]
-    return dict(_told(await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))))
-
-
-def _told(response: Any) -> Iterator[tuple[str, int]]:
-    for name, [(_, code, _, offset)] in response.topics:
-        if not code:
-            yield name, offset
+    response = await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))
+    return {name: offset for name, [(_, code, _, offset)] in response.topics if not code}
 
 
 class FetchSession:
@@ -252,6 +231,5 @@ class _Request(FetchRequest):  # type: ignore[misc]  # aiokafka has no types
         self._gone = [(name, [0]) for name in gone]
 
     def build(self, request_struct_class: Any) -> Any:
-        """Return the request as it goes over the wire; of version 11, which brokers have since Kafka 2.3."""
         head = (CONSUMER, self._max_wait_ms, self._min_bytes, self._max_bytes, self._isolation_level)
         return request_struct_class(*head, *self._session, self._new, self._gone, "")

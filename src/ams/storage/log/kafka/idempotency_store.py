@@ -1,11 +1,8 @@
 """What Kafka cannot keep for the log: claims of idempotency keys, and the number of bytes published in all.
 
 The registry's database keeps it (`ams.storage.registry.idempotency`); the log uses only this protocol. A claim is
-stored before the append it is for, so that a crash between the append and its answer leaves a trace; it is settled
-afterwards.
-
-Bytes are counted here as they are stored, and added to the store about every second. A process that is killed loses
-what it has not added yet, about a second of it; messages are counted by their offsets and are always exact.
+stored before its append, so that a crash between the append and its answer leaves a trace, and is settled afterwards.
+Bytes are added to the store about every second; a process that is killed loses what it has not added yet.
 """
 
 import asyncio
@@ -21,16 +18,11 @@ from ams.storage.log.base import Appended
 class Claim(NamedTuple):
     """A key that is used, or was used, for an append."""
 
-    content: bytes
-    """Hash of the messages, 16 bytes."""
-    end: Offset
-    """The topic's end when the key was claimed: its messages can be nowhere before."""
-    age: Milliseconds
-    """Since the key was claimed or taken over, by the database's clock."""
-    version: int
-    """Raised by each change, so that of many who take over one does."""
-    appended: Appended | None
-    """Where the messages are; None: not known yet."""
+    content: bytes  # hash of the messages, 16 bytes
+    end: Offset  # the topic's end when the key was claimed: its messages can be nowhere before
+    age: Milliseconds  # since the key was claimed or taken over, by the database's clock
+    version: int  # raised by each change, so that of many who take over one does
+    appended: Appended | None  # where the messages are; None: not known yet
 
 
 class IdempotencyStore(Protocol):
@@ -42,39 +34,30 @@ class IdempotencyStore(Protocol):
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         """Claim a key, durably; return None when it is ours now, else the claim that is there already."""
-        ...
 
     async def known(self, topic: TopicId, key: bytes) -> Claim | None:
         """Return the claim on a key, None when there is none."""
-        ...
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
         """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
-        ...
 
     async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:
         """Note where the messages of a claim are, durably."""
-        ...
 
     async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
         """Give up a claim of ours. Its messages were not stored by us, and will not be."""
-        ...
 
     async def forget(self, topic: TopicId) -> None:
         """Remove all claims of a topic that is gone."""
-        ...
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
         """Remove claims older than the age for which their topic keeps them."""
-        ...
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
         """Add to the bytes published in all."""
-        ...
 
     async def bytes_of(self, topic: TopicId) -> int:
         """Return the bytes published to a topic in all, as far as they were added."""
-        ...
 
 
 class PublishedBytes:

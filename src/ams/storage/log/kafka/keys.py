@@ -2,19 +2,14 @@
 
 A key is claimed in the idempotency store before its append, durably, with the end of the topic at that moment; after
 the append the claim is settled: where the messages are. So any node can answer a repeated call. The first message
-carries the key as well. A claim that is not settled is one of
+carries the key as well. Of a claim that is not settled it is unknown for half a minute whether its append is under way:
+callers are answered to try again. After that what was sent is in the topic or nowhere, once all that the leader has is
+seen by everyone. The messages from the end at the claim on are searched for the key; when they are there the claim is
+settled, else one of the callers takes it over, were it with other messages.
 
-- an append that is under way, or whose node has just died: for half a minute it is not known which, and callers are
-  answered to try again;
-- one whose node died: what it sent is in the topic by now or nowhere, once all that the leader has is seen by everyone
-  (while too few brokers are in sync it is not, and it is not known). The messages from the end at the claim on are
-  searched for the key; when they are there the claim is settled, else it is taken over, by one of the callers. A
-  caller with other messages takes it over as well: a key without stored messages can be used again.
-
-What stays possible: an append is stored twice when its node stood still for half a minute after the claim, or was cut
-off with its request under way, another node took the claim over meanwhile, and the first request still reached a
-broker. Nodes give up what they have not sent after 10 seconds, so this takes a process or a broker that stops and goes
-on. And when the claims of a topic are older than keys are remembered, its keys are new again.
+An append can still be stored twice: when its node, or a broker, stood still for half a minute with the request under
+way, another node took the claim over meanwhile, and the first request went on then. And when the claims of a topic are
+older than keys are remembered, its keys are new again.
 """
 
 import asyncio
@@ -41,20 +36,14 @@ from ams.storage.log.kafka.records import OURS, UNREADABLE, batches
 from ams.storage.log.kafka.topics import Topics
 
 logger = structlog.get_logger("ams.log")
-YOUNG = Milliseconds(30_000)
-"""A claim not settled is left alone for so long: twice what an append can take, with all its retries."""
-_GRACE = 0.5
-"""Seconds beyond its time in which an append says what became of it."""
-KEY = OURS + "key"
-"""Header of the first message of an append with an idempotency key: 16 bytes that stand for it."""
+YOUNG = Milliseconds(30_000)  # a claim not settled is left alone for so long: twice what an append can take
+_GRACE = 0.5  # seconds beyond its time in which an append says what became of it
+KEY = OURS + "key"  # header of the first message of an append with an idempotency key: 16 bytes that stand for it
 _FETCH_BYTES = 2**20
 
 
 class Keys:
-    """Makes appends with keys; those with the same key, one after the other.
-
-    `append` appends messages, the first of which carries the key, unless they are not sent by a loop time.
-    """
+    """Makes appends with keys, one after the other for a key; `append` sends messages, the first with the key."""
 
     def __init__(
         self,
@@ -65,11 +54,8 @@ class Keys:
         reader: Reader,
         append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
     ) -> None:
-        self._store = store
-        self._connection = connection
-        self._options = options
-        self._topics = topics
-        self._reader = reader
+        self._store, self._connection, self._options = store, connection, options
+        self._topics, self._reader = topics, reader
         self._append_once = append
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
@@ -85,17 +71,15 @@ class Keys:
             await _end_of(before, until)
         task = asyncio.create_task(self._append(partition, messages, hashed, until))
         self._under_way[hashed] = task
-        task.add_done_callback(lambda done: self._decided(hashed, done))
+        task.add_done_callback(lambda _: self._under_way.pop(hashed))
+        task.add_done_callback(mark_seen)  # perhaps nothing waits for it any longer
         await _end_of(task, until)
         return task.result()
 
     async def answered(
         self, partition: Partition, messages: Sequence[Message], key: str, until: float
     ) -> Appended | None:
-        """Return where the messages of an earlier append with this key are; None when there was none.
-
-        Raises what `append` raises.
-        """
+        """Return where the messages of an earlier append with this key are, or None; raises what `append` raises."""
         task = asyncio.create_task(self._answered(partition, messages, key_hash(partition.topic, key.encode()), until))
         try:
             await _end_of(task, until)
@@ -127,10 +111,6 @@ class Keys:
             return None
         return await self._answer(partition, hashed, claim, messages, until)
 
-    def _decided(self, hashed: bytes, task: "asyncio.Task[Appended]") -> None:
-        del self._under_way[hashed]
-        mark_seen(task)  # perhaps nothing waits for it any longer
-
     async def _append(self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
         mark = new_uuid()
         claim = await self._claim(partition, hashed, content_hash(messages), mark)
@@ -156,14 +136,14 @@ class Keys:
     async def _answer(
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
-        """Return where the messages of a claim are; None when they are not stored.
-
-        Raises `KeyReused` when those that are stored are others.
-        """
         same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < YOUNG:
             raise LogUnavailable
-        found = claim.appended or await self._search(partition, hashed, claim.end, len(messages))
+        found = claim.appended
+        if found is None:
+            bounds = await self._reader.settled(partition)
+            bounds = Bounds(max(claim.end, bounds.oldest), bounds.end)
+            found = await find_append(self._connection, partition, hashed, bounds, len(messages))
         if found is not None and not same:
             raise KeyReused
         if found is not None and claim.appended is None:
@@ -171,15 +151,7 @@ class Keys:
         return found
 
     async def _window(self, partition: Partition) -> Milliseconds:
-        """Return how long keys of a topic are remembered."""
         return self._options.idempotency_window or (await self._topics.settings(partition)).age
-
-    async def _search(self, partition: Partition, hashed: bytes, since: Offset, count: int) -> Appended | None:
-        """Return where the append with a key is, from `since` on; None when it is nowhere, nor can come to be."""
-        bounds = await self._reader.settled(partition)
-        return await find_append(
-            self._connection, partition, hashed, Bounds(max(since, bounds.oldest), bounds.end), count
-        )
 
     async def _make(
         self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float, mark: str
@@ -187,7 +159,10 @@ class Keys:
         try:
             appended = await self._append_once(partition, messages, until, hashed)
         except (Unsent, TooLarge):  # not when the topic is gone: it takes its claims along, or turns up again after all
-            await self._release(partition, hashed, mark)
+            try:
+                await self._store.release(partition.topic, hashed, mark)
+            except RegistryUnavailable:  # the next call finds that they are nowhere
+                logger.warning("key.unreleased", topic=partition.name)
             raise
         await self._settle(partition, hashed, appended, until)
         return appended
@@ -198,12 +173,6 @@ class Keys:
                 await self._store.settle(partition.topic, hashed, appended)
         except (RegistryUnavailable, TimeoutError):  # the next call searches for the messages
             logger.warning("key.unsettled", topic=partition.name)
-
-    async def _release(self, partition: Partition, hashed: bytes, mark: str) -> None:
-        try:
-            await self._store.release(partition.topic, hashed, mark)
-        except RegistryUnavailable:  # the next call finds that they are nowhere
-            logger.warning("key.unreleased", topic=partition.name)
 
 
 async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:

@@ -1,8 +1,7 @@
 """Loading: messages that have their offsets and publish times from another log, into a topic that is not used yet.
 
-The brokers take the times they are given while a topic's times are those of its messages (CreateTime), which is less
-than promised: until the load is done, or done again after it was broken off, the topic takes no other messages.
-Offsets that are left out are filled by records that readers skip.
+Until the load is done, or done again, a topic's times are those of its messages (CreateTime), which is less than
+promised, so it takes no other messages. Offsets that are left out are filled by records that readers skip.
 """
 
 import asyncio
@@ -24,19 +23,15 @@ from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import Reader
 from ams.storage.log.kafka.records import HOLE, encode
 from ams.storage.log.kafka.sender import Sender
-from ams.storage.log.kafka.standards import BROKER, GIVEN, TIMES
+from ams.storage.log.kafka.topics import BROKER, GIVEN, TIMES
 
 _PAUSE = 0.05
-_SETTLES = 0.2
-"""Seconds after which a broker applies a change that it has got."""
-_BYTES, _RECORDS = 2**20, 2000
-"""A request is no larger than this, but for one message."""
+_SETTLES = 0.2  # seconds after which a broker applies a change that it has got
+_BYTES, _RECORDS = 2**20, 2000  # a request is no larger than this, but for one message
 _FILLER: Record = (b"", [(HOLE, b"")])
 
 
 class _Part(NamedTuple):
-    """What goes into one request."""
-
     first: Offset
     records: list[Record]
     times: list[Milliseconds]
@@ -46,16 +41,11 @@ class Loader:
     """Loads topics, one call each."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, reader: Reader, sender: Sender) -> None:
-        self._connection = connection
-        self._options = options
-        self._reader = reader
-        self._sender = sender
+        self._connection, self._options = connection, options
+        self._reader, self._sender = reader, sender
 
     async def load(
-        self,
-        partition: Partition,
-        batches: AsyncIterable[Sequence[Stored]],
-        loaded: Callable[[Sequence[Stored]], None],
+        self, partition: Partition, batches: AsyncIterable[Sequence[Stored]], loaded: Callable[[Sequence[Stored]], None]
     ) -> None:
         """Store messages as they were (`Log.load`); `loaded` is called with those that are stored."""
         oldest, end = await self._reader.bounds(partition)
@@ -75,7 +65,6 @@ class Loader:
 
     @contextlib.asynccontextmanager
     async def _given_times(self, partition: Partition) -> AsyncIterator[None]:
-        """Let messages have the times they are given until the block ends, however it ends."""
         await self._set(partition, GIVEN)
         try:
             yield
@@ -85,18 +74,19 @@ class Loader:
     async def _set(self, partition: Partition, times: str) -> None:
         """Say whose times a topic's are, and return when its leader goes by it."""
         until = self._connection.deadline()
-        if await self._times(partition, until) == times:
+
+        async def is_set() -> bool:
+            configs = await describe(self._connection, [partition.name], [TIMES], until)
+            return configs.get(partition.name, {}).get(TIMES) == times
+
+        if await is_set():
             return
         await alter(self._connection, partition, {TIMES: times}, until)
         for _ in range(int(self._options.patience / _PAUSE)):
-            if await self._times(partition, until) == times:
+            if await is_set():
                 break
             await asyncio.sleep(_PAUSE)
         await asyncio.sleep(_SETTLES)
-
-    async def _times(self, partition: Partition, until: float) -> str | None:
-        configs = await describe(self._connection, [partition.name], [TIMES], until)
-        return configs.get(partition.name, {}).get(TIMES)
 
     async def _send(self, partition: Partition, part: _Part) -> None:
         until = self._connection.deadline()

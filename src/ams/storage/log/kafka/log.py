@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
+from functools import partial
 from typing import Self
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.errors import LogUnavailable, TooLarge, TopicGone, Unavailable
 from ams.core.messages import Fragment, Message, Stored, batch_of, sent_bytes
 from ams.core.names import Offset, TopicId
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records
@@ -26,31 +28,29 @@ from ams.storage.log.kafka.reader import Reader
 from ams.storage.log.kafka.records import encode
 from ams.storage.log.kafka.sender import Sender
 from ams.storage.log.kafka.topics import Topics
-from ams.storage.log.kafka.upkeep import Upkeep
 
 logger = structlog.get_logger("ams.log")
-_ENCODED_AT_ONCE = 500
-"""Messages encoded in one turn of the event loop."""
+_ENCODED_AT_ONCE = 500  # messages encoded in one turn of the event loop
+_ROUND_SECONDS = 1.0  # seconds between two rounds: how much of the bytes published may be lost with a process
+_LIST_EVERY = 5  # rounds between looks at which topics there are: those that others deleted are noticed
+_LIST_SHARE = 100  # very many topics are looked at for no more than one part in so many of the time
+_LOOK_EVERY = 60  # rounds between looks at the settings of topics
+_FORGET_EVERY = 300  # rounds between removals of old keys: often, so that there are few
 
 
-class HeldTopics:
-    """Which topics are held."""
-
+class _HeldTopics:
     def __init__(self) -> None:
         self._held: dict[TopicId, asyncio.Future[None]] = {}
 
     def is_held(self, topic: TopicId) -> bool:
-        """Whether a topic is held."""
         return topic in self._held
 
     async def released(self, topic: TopicId) -> None:
-        """Wait while a topic is held."""
         while (held := self._held.get(topic)) is not None:
             await asyncio.wait((held,))
 
     @contextlib.asynccontextmanager
     async def hold(self, topic: TopicId) -> AsyncIterator[None]:
-        """Hold a topic until the block ends; it begins when the topic is not held any more."""
         await self.released(topic)
         held = self._held[topic] = asyncio.get_running_loop().create_future()
         try:
@@ -73,18 +73,18 @@ class KafkaLog:
         store: IdempotencyStore,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Take a connection; `open` is the way to make a log."""
         supervisor = supervisor or Supervisor()
-        self._connection = connection
-        self._options = options
+        self._connection, self._options = connection, options
         self._reader = Reader(connection, options, supervisor)
         self._sizes = PublishedBytes(store)
         self._topics = Topics(connection, options, self._gone)
         self._sender = Sender(connection, options, self._stored, supervisor)
         self._keys = Keys(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
-        self._held_topics = HeldTopics()
-        self._upkeep = Upkeep(connection, self._keys, self._topics, self._sender, self._sizes, supervisor)
+        self._held_topics = _HeldTopics()
+        self._supervisor = supervisor
+        self._rounds = Rounds("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
+        self._round_number, self._was_away = 0, False
         self._clock = SystemClock()
         self._closed = False
 
@@ -96,14 +96,12 @@ class KafkaLog:
         client_id: str = "ams",
         supervisor: Supervisor | None = None,
     ) -> Self:
-        """Connect to the brokers; when none answers, go on trying in the background.
-
-        `store` keeps what Kafka cannot, and is not closed with the log.
-        """
+        """Connect to the brokers, or go on trying in the background. `store` is not closed with the log."""
         log = cls(await Connection.open(options, client_id), options, store, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
-        await log._upkeep.start()
+        log._was_away = not log._connection.reachable  # the start, which waits for it, says so then
+        await log._rounds.start(log._supervisor)
         return log
 
     async def create(
@@ -126,7 +124,7 @@ class KafkaLog:
             if fragments:
                 self._sizes.add(topic, sent_bytes(fragments, sum(map(len, fragments))))
 
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             await self._loader.load(partition, batches, count)
         await self._sizes.flush()
         self._topics.standards.forget(topic)  # they were others meanwhile
@@ -142,11 +140,7 @@ class KafkaLog:
 
     @contextlib.asynccontextmanager
     async def held(self, topic: TopicId) -> AsyncIterator[None]:
-        """Let this process append nothing to a topic until the block ends (`Log.held`).
-
-        Other nodes are not held back: they learn that the topic is gone from the registry or from the brokers, and
-        what they append until then goes with the topic.
-        """
+        """Let this process append nothing to a topic until the block ends (`Log.held`); other nodes may append."""
         self._check_open()
         async with self._held_topics.hold(topic):
             await self._sender.quiet(topic)
@@ -164,7 +158,7 @@ class KafkaLog:
         await self._topics.set_age(partition, retention)
         age = retention or self._options.retention
         if age < before.age:
-            with self._noticing(partition):
+            with _Noticing(self._topics, partition):
                 await self._cut(partition, age)
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
@@ -200,19 +194,15 @@ class KafkaLog:
         return await self._keys.answered(await self._partition(topic), messages, key, self._connection.deadline())
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
-        """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began.
-
-        What others wrote into our topics is shown as it can be (`ams.storage.log.kafka.records`), and holes are
-        skipped.
-        """
+        """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began."""
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end (`Log.bounds`)."""
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.bounds(partition)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
@@ -223,22 +213,21 @@ class KafkaLog:
         found = await bounds_of_all(self._connection, partitions, until)
         for partition, bounds in found.items():
             self._reader.drop_before(partition, bounds.oldest)
-        for partition in [
-            each for each in partitions if each not in found
-        ]:  # its leader is just changing, or it is gone
-            if (alone := await self._bounds(partition)) is not None:
-                found[partition] = alone
+        for partition in partitions:
+            if partition not in found:  # its leader is just changing, or it is gone
+                with contextlib.suppress(TopicGone), _Noticing(self._topics, partition):
+                    found[partition] = await self._reader.bounds(partition)
         return {partition.topic: bounds for partition, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
         """Return the totals of all that was published to the topic (`Log.totals`).
 
-        Messages are exact; the bytes of a node that was killed lack what it published in its last second. The time is
-        None when the brokers have deleted all messages.
+        Messages are exact; bytes lack what a node that was killed published in its last second. The time is None when
+        the brokers have deleted all messages.
         """
         partition = await self._partition(topic)
         size = await self._sizes.of(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             end = await self._reader.end(partition)
             return Totals(end, size, await self._reader.last_time(partition) if end else None)
 
@@ -254,13 +243,13 @@ class KafkaLog:
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.offset_at(partition, time)
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
         """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.wait(partition, after, timeout)
 
     @property
@@ -291,7 +280,8 @@ class KafkaLog:
         self._closed = True
         await self._keys.close()
         await self._sender.close()
-        await self._upkeep.close()
+        await self._rounds.close()
+        await self._sizes.flush()
         await self._topics.close()
         await self._reader.close()
         await self._connection.close()
@@ -313,7 +303,7 @@ class KafkaLog:
             await self._held_topics.released(partition.topic)
         if self._topics.known(partition.topic) is None:  # it went while something was waited for
             raise TopicGone
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
 
     async def _check_standards(self, partition: Partition) -> None:
@@ -325,20 +315,11 @@ class KafkaLog:
         self._check_open()
         return self._topics.known(topic) or await self._topics.find(topic)
 
-    def _noticing(self, partition: Partition) -> "_Noticing":
-        return _Noticing(self._topics, partition)
-
     def _check_open(self) -> None:
         if self._closed:
             raise LogUnavailable
 
-    async def _bounds(self, partition: Partition) -> Bounds | None:
-        with contextlib.suppress(TopicGone), self._noticing(partition):
-            return await self._reader.bounds(partition)
-        return None
-
     async def _cut(self, partition: Partition, age: Milliseconds) -> None:
-        """Delete messages older than `age`, by the clock of this node."""
         oldest, end = await self._reader.bounds(partition)
         kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
         before = end if kept is None else kept
@@ -352,8 +333,28 @@ class KafkaLog:
         self._sizes.add(partition.topic, size)
         self._reader.appended(partition, appended, fragments)
 
+    async def _round(self) -> None:
+        """Count bytes, look at topics and their settings, forget old keys, and log when Kafka goes and comes back."""
+        self._round_number += 1
+        number, is_away = self._round_number, not self._connection.reachable
+        if is_away and not self._was_away:
+            logger.error("kafka.away", reason=self._connection.trouble)
+        if self._was_away and not is_away:
+            logger.info("kafka.back")
+        self._was_away = is_away
+        with contextlib.suppress(Unavailable):  # what is away is said elsewhere
+            await self._sizes.flush()
+            if is_away:
+                return
+            if number % max(_LIST_EVERY, round(self._topics.cost * _LIST_SHARE)) == 0:
+                await self._sender.identify()
+                await self._topics.refresh()
+            if number % _LOOK_EVERY == 0:
+                await self._topics.look()
+            if number % _FORGET_EVERY == 0:
+                await self._keys.forget_old()
+
     def _gone(self, partition: Partition) -> None:
-        """End all that waits for a topic that is no more."""
         self._sender.forget(partition.topic)
         self._connection.moved(partition)
         self._reader.forget(partition)

@@ -1,13 +1,10 @@
 """Messages in memory, for reads that need nothing from a broker: the tails of topics, and what was fetched ahead.
 
-`TailCache` holds the newest messages of topics that are read at their tail. A topic is in it while calls read or
-wait at its tail. What is held has no gap: what follows on it, or reaches back before it, is added; what comes after a
-gap replaces it or is left to be fetched.
+`TailCache` holds the newest messages of topics while calls read or wait at their tails, without a gap: what follows or
+reaches back is added; what comes after a gap replaces it or is left to be fetched.
 
-`ReadAhead` holds what was fetched beyond what a read asked for. A consumer that catches up reads a topic in pulls of
-some hundred messages, one behind the other. A read that begins where one ended is taken for such, and fetches much more
-than it needs; the pulls after it, and those of others at the same place, find it here. All of it has one budget of
-bytes; what was not used for longest goes first.
+`ReadAhead` holds what was fetched beyond what a read asked for: a read that begins where one ended fetches much more
+than it needs, and the reads after it find it here. What was not used for longest goes first.
 """
 
 import asyncio
@@ -21,19 +18,14 @@ from typing import NamedTuple
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
 
-OVERHEAD, RUN_OVERHEAD = 50, 300
-"""Bytes that a message in memory takes beside its fragment, and a run beside its messages."""
+OVERHEAD, RUN_OVERHEAD = 50, 300  # of memory, beside a message's fragment and a run's messages
 _first_of = itemgetter(0)
-UNUSED_FOR = 60.0
-"""Seconds without a read of a topic after which it is let go."""
+UNUSED_FOR = 60.0  # seconds without a read of a topic after which it is let go
 MAX_TOPICS = 20_000
-SHARE = 4
-"""One topic may take a fourth of the memory."""
-MOST_AHEAD = 2**20
-"""Bytes fetched at once for a consumer that reads on and on."""
+SHARE = 4  # one topic may take a fourth of the memory
+MOST_AHEAD = 2**20  # bytes fetched at once for a consumer that reads on and on
 LEAST_AHEAD = 2**16
-REMEMBERED_FOR = 20.0
-"""Seconds in which a read that begins where one ended counts as its sequel."""
+REMEMBERED_FOR = 20.0  # seconds in which a read that begins where one ended counts as its sequel
 MAX_ENDS = 10_000
 
 
@@ -48,10 +40,8 @@ class PendingRead:
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.runs: list[Run] = []
         self.full = max_messages <= 0
-        self.messages_left = max_messages
-        """How many more messages it may take."""
-        self.bytes_left = max_bytes
-        """How many more bytes of fragments it may take."""
+        self.messages_left = max_messages  # how many more messages it may take
+        self.bytes_left = max_bytes  # how many more bytes of fragments it may take
 
     def take(self, run: Run, start: Offset) -> None:
         """Add the messages of a run from `start` on, or all when that is before it, until one does not fit."""
@@ -142,8 +132,7 @@ class TailCache:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._held: OrderedDict[TopicId, CachedRange] = OrderedDict()  # not an `LruCache`: they grow in their place
-        self.bytes = 0
-        """Memory taken now."""
+        self.bytes = 0  # memory taken now
 
     def held(self, topic: TopicId) -> CachedRange | None:
         """Return what there is of a topic, for a read or a wait of it."""
@@ -228,8 +217,7 @@ class End(NamedTuple):
     """Where a read ended."""
 
     time: float
-    sequel: bool
-    """Whether that read began where one ended."""
+    sequel: bool  # whether that read began where one ended
 
 
 class ReadAhead:
@@ -243,8 +231,7 @@ class ReadAhead:
         # Nor here: ends are dropped by their age too, and `_sequels` counts with them.
         self._ends: OrderedDict[tuple[TopicId, Offset], End] = OrderedDict()
         self._sequels = 0
-        self.bytes = 0
-        """Memory taken now."""
+        self.bytes = 0  # memory taken now
 
     def held(self, topic: TopicId, offset: Offset) -> CachedRange | None:
         """Return what was fetched from `offset` on."""
@@ -292,7 +279,6 @@ class ReadAhead:
             self._drop(topic, held.start)
 
     def _pop(self, key: tuple[TopicId, Offset]) -> bool:
-        """Remove an end; return whether there was one."""
         end = self._ends.pop(key, None)
         self._sequels -= end is not None and end.sequel
         return end is not None

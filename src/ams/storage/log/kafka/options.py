@@ -9,43 +9,27 @@ from aiokafka.conn import collect_hosts
 from ams.core.clock import Milliseconds
 from ams.core.errors import BadSettings
 
-WEEK = Milliseconds(7 * 86_400_000)
-
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
     """All of it; the defaults fit three brokers in one data centre."""
 
-    servers: str
-    """Brokers to begin with: `host:port`, several with commas. The others are learned from these."""
-    prefix: str = "ams"
-    """What the names of our topics begin with; without a dot."""
-    replication: int = 3
-    """Brokers that keep each message."""
-    min_isr: int = 2
-    """Brokers that must have a message before it counts as stored."""
+    servers: str  # brokers to begin with: `host:port`, several with commas. The others are learned from these.
+    prefix: str = "ams"  # what the names of our topics begin with; without a dot
+    replication: int = 3  # brokers that keep each message
+    min_isr: int = 2  # brokers that must have a message before it counts as stored
     tls: bool = False
-    ca_file: str = ""
-    """CA certificates (PEM) the brokers are checked by; empty = the system's."""
-    sasl: str = "scram-sha-512"
-    """How the user logs in: `plain`, `scram-sha-256` or `scram-sha-512`."""
-    user: str = ""
-    """Empty = no login."""
+    ca_file: str = ""  # CA certificates (PEM) the brokers are checked by; empty = the system's
+    sasl: str = "scram-sha-512"  # how the user logs in: `plain`, `scram-sha-256` or `scram-sha-512`
+    user: str = ""  # empty = no login
     password: str = field(default="", repr=False)
-    retention: Milliseconds = WEEK
-    """How long messages of topics without an age of their own are kept."""
-    idempotency_window: Milliseconds | None = None
-    """How long idempotency keys are known; None = as long as their topic's messages are kept."""
-    max_batch_bytes: int = 17 * 2**20
-    """Largest batch a topic takes: a whole request of 16 MiB, and space for the headers of its messages."""
-    tail_cache_bytes: int = 64_000_000
-    """Memory for the newest messages of all topics together."""
-    ahead_bytes: int = 32_000_000
-    """Memory for messages that were fetched beyond what a read asked for, of all readers together."""
-    patience: float = 8.0
-    """Seconds a call waits for Kafka to come round; clients give up at ten."""
-    request_timeout: float = 3.5
-    """Seconds a broker has to answer one request; then its connection is given up."""
+    retention: Milliseconds = Milliseconds(7 * 86_400_000)  # of topics without an age of their own
+    idempotency_window: Milliseconds | None = None  # None: as long as the topic's messages
+    max_batch_bytes: int = 17 * 2**20  # a whole request of 16 MiB, and space for headers
+    tail_cache_bytes: int = 64_000_000  # memory for the newest messages of all topics together
+    ahead_bytes: int = 32_000_000  # memory for messages fetched beyond what reads asked for
+    patience: float = 8.0  # seconds a call waits for Kafka to come round; clients give up at ten
+    request_timeout: float = 3.5  # seconds a broker has to answer one request; then its connection is given up
 
 
 def addresses(options: KafkaOptions) -> list[tuple[str, int]]:
@@ -57,27 +41,16 @@ def addresses(options: KafkaOptions) -> list[tuple[str, int]]:
 
 
 def access(options: KafkaOptions) -> dict[str, Any]:
-    """Return how to get in, in the words of `aiokafka.conn.create_conn`.
-
-    Raises `BadSettings` for a file that holds no certificates.
-    """
-    words: dict[str, Any] = {"security_protocol": _protocol(options)}
+    """Return the arguments for `aiokafka.conn.create_conn`. Raises `BadSettings` for a file without certificates."""
+    transport = "SSL" if options.tls else "PLAINTEXT"
+    words: dict[str, Any] = {"security_protocol": f"SASL_{transport}" if options.user else transport}
     if options.tls:
-        words["ssl_context"] = _trusting(options.ca_file)
+        try:
+            words["ssl_context"] = ssl.create_default_context(cafile=options.ca_file or None)
+        except OSError as error:  # as those of TLS are
+            raise BadSettings(f"kafka_ca_file {options.ca_file} cannot be used: {error.strerror}") from error
     if options.user:
         words["sasl_mechanism"] = options.sasl.upper()
         words["sasl_plain_username"] = options.user
         words["sasl_plain_password"] = options.password
     return words
-
-
-def _trusting(ca_file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:  # as those of TLS are
-        raise BadSettings(f"kafka_ca_file {ca_file} cannot be used: {error.strerror}") from error
-
-
-def _protocol(options: KafkaOptions) -> str:
-    transport = "SSL" if options.tls else "PLAINTEXT"
-    return f"SASL_{transport}" if options.user else transport

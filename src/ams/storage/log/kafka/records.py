@@ -1,16 +1,13 @@
 """Messages as Kafka records, and back.
 
 A record's value is the message's decoded data, its headers are the attributes in their order, so that Spark and others
-read our topics as they are. What would not come back as it was goes as text: data that is not the one way to write its
-bytes in base64 (line breaks, odd last bits, or no base64 at all) is the value as it stands, and a header says so.
+read our topics as they are. Data that is not the one way to write its bytes in base64 (line breaks, odd last bits, or
+no base64 at all) is the value as it stands, and a header says so. Headers that begin with `ams:` are ours; an attribute
+whose name begins so gets another colon after that. The fragment of a message read is byte for byte the one published.
 
-Headers that begin with `ams:` are ours and no attributes; an attribute whose name begins so is written with another
-colon after that. The fragment of a message read is byte for byte the one published.
-
-Records of others are shown as they can be. A value is shown in base64, none as empty data; a key is not shown. Headers
-are attributes: none as an empty text, bytes that are no UTF-8 with replacement characters, of several with one name
-the last. Markers of transactions are no messages; a batch that cannot be read at all (a compression without its
-library here, header names that are no UTF-8) is skipped and logged.
+Records of others are shown as they can be: a value in base64, none as empty data; no key. Headers are attributes: none
+as an empty text, bytes that are no UTF-8 with replacement characters, of several with one name the last. Markers of
+transactions are no messages; a batch that cannot be read at all is skipped and logged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,39 +29,31 @@ from ams.storage.log.kafka.partition import Partition
 
 logger = structlog.get_logger("ams.log")
 
-OURS = "ams:"
-"""What the names of our own headers begin with."""
-ESCAPED = OURS + ":"
-"""What an attribute's name begins with when it would begin with `OURS`."""
-TEXT = OURS + "text"
-"""Header of a message whose value is its data as text."""
-
-ORDERING_KEY = OURS + "orderingKey"
-"""Header with the ordering key of a message, as UTF-8."""
-
-HOLE = OURS + "hole"
-"""Header of what is no message: it fills an offset that was left out when the topic was loaded from another log."""
+OURS = "ams:"  # what the names of our own headers begin with
+ESCAPED = OURS + ":"  # what an attribute's name begins with when it would begin with `OURS`
+TEXT = OURS + "text"  # header of a message whose value is its data as text
+ORDERING_KEY = OURS + "orderingKey"  # header with the ordering key of a message, as UTF-8
+HOLE = OURS + "hole"  # fills an offset that was left out when the topic was loaded
 
 Header = tuple[str, bytes | None]
 
-UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)
-"""Raised by a batch of others that cannot be read here."""
+UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)  # raised by a batch of others that cannot be read here
 
 _PLAIN: Any = b'"data":"%b"'
 _base64 = pybase64.b64encode
 _decode = pybase64.b64decode
 _offset_of, _value_of, _headers_of = map(attrgetter, ("offset", "value", "headers"))
 
-_EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"
-"""Last characters of base64 without odd bits, where one byte is left at its end, and where two are."""
+_EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"  # last characters of base64 without odd bits
 
-LAST_TIME = 253_402_300_799_999
-"""Milliseconds: the end of the year 9999, beyond which a time cannot be written."""
+LAST_TIME = 253_402_300_799_999  # milliseconds: the end of the year 9999, beyond which a time cannot be written
 
 
 def encode(sent: Sent) -> tuple[bytes, list[Header]]:
     """Return the value and the headers of a message."""
-    headers: list[Header] = [_header(*each) for each in sent.attributes.items()] if sent.attributes else []
+    headers: list[Header] = []
+    for name, value in sent.attributes.items() if sent.attributes else ():
+        headers.append((ESCAPED + name[len(OURS) :] if name.startswith(OURS) else name, value.encode()))
     if sent.ordering_key:
         headers.append((ORDERING_KEY, sent.ordering_key.encode()))
     text = sent.data
@@ -72,45 +61,32 @@ def encode(sent: Sent) -> tuple[bytes, list[Header]]:
         raw: bytes = _decode(text, None, True)
     except ValueError:
         return text.encode("utf-8", "surrogatepass"), [*headers, (TEXT, b"")]
-    if text[-1:] == "=" and not _has_even_end(text):
+    # Only base64 that ends in `=` may have odd last bits; what is before them has one way to be written.
+    if text[-1:] == "=" and not (text[-3] in _EVEN_OF_ONE if text[-2] == "=" else text[-2] in _EVEN_OF_TWO):
         return text.encode(), [*headers, (TEXT, b"")]
     return raw, headers
-
-
-def _has_even_end(text: str) -> bool:
-    """Whether base64 that ends in `=` has no odd last bits; what is before them has one way to be written."""
-    return text[-3] in _EVEN_OF_ONE if text[-2] == "=" else text[-2] in _EVEN_OF_TWO
-
-
-def _header(name: str, value: str) -> Header:
-    return (ESCAPED + name[len(OURS) :] if name.startswith(OURS) else name), value.encode()
 
 
 def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
     """Return the fragment of a record with this value and these headers."""
     if not headers:
         return Fragment(_PLAIN % _base64(value or b""))
-    attributes = {name: text for name, text in map(_attribute, headers) if name is not None}
+    attributes: dict[str, str] = {}
+    for name, value_ in headers:
+        if name.startswith(ESCAPED):
+            name = OURS + name[len(ESCAPED) :]
+        elif name.startswith(OURS):
+            continue
+        attributes[name] = (value_ or b"").decode("utf-8", "replace")
     ours = {name: text for name, text in headers if name in (TEXT, ORDERING_KEY)}
     key = (ours.get(ORDERING_KEY) or b"").decode("utf-8", "replace")
     if TEXT in ours:
-        return message(_text(value), attributes, key).fragment
+        try:
+            text = (value or b"").decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # not by us
+            text = (value or b"").decode("utf-8", "replace")
+        return message(text, attributes, key).fragment
     return message(_base64(value or b"").decode(), attributes, key, plain=True).fragment
-
-
-def _attribute(header: Header) -> tuple[str | None, str]:
-    name, value = header
-    text = (value or b"").decode("utf-8", "replace")
-    if not name.startswith(OURS):
-        return name, text
-    return (OURS + name[len(ESCAPED) :] if name.startswith(ESCAPED) else None), text
-
-
-def _text(value: bytes | None) -> str:
-    try:
-        return (value or b"").decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:  # not by us
-        return (value or b"").decode("utf-8", "replace")
 
 
 def batches(data: bytes) -> Iterator[Any]:
@@ -121,10 +97,7 @@ def batches(data: bytes) -> Iterator[Any]:
 
 
 def pieces(partition: Partition, batch: Any, start: Offset, most: int) -> Iterator[Sequence[Run]]:
-    """Return the messages of a batch from `start` on, `most` at a time; some of the pieces may be empty.
-
-    Raises `Damaged` when the batch's checksum is wrong.
-    """
+    """Return the messages of a batch from `start` on, `most` at a time; pieces may be empty. Raises `Damaged`."""
     if batch.is_control_batch:
         return
     if not batch.validate_crc():
@@ -152,9 +125,5 @@ def _runs(records: list[Any], first: Offset, start: Offset) -> Sequence[Run]:
     if oldest.timestamp_type and newest.offset - oldest.offset == len(records) - 1:
         return (Run.of(Offset(oldest.offset + first), oldest.timestamp, fragments),)
     offsets: Any = [each + first for each in map(_offset_of, records)]
-    times = [_sane(each.timestamp) for each in records]
+    times = [Milliseconds(min(max(each.timestamp, 0), LAST_TIME)) for each in records]
     return runs_of(list(map(Stored, offsets, times, fragments)))
-
-
-def _sane(time: int) -> Milliseconds:
-    return Milliseconds(min(max(time, 0), LAST_TIME))

@@ -1,14 +1,9 @@
 """The sender: takes requests of all topics to their leaders, each stored once, whole, in the order of its topic.
 
-aiokafka's producer has one request on its way to each broker, for all topics together, and ends as a whole after a
-sequence error. This one lets every topic go its own way:
-
-- One batch of a topic is on its way at a time; what comes meanwhile is gathered into the next one.
-- Batches whose leader is the same share a request when they are ready together. A broker answers the requests of a
-  connection one after the other, so a few connections to each broker keep a slow one from holding up the rest.
-- A batch whose fate is not known is sent again as it is, with its sequence number, which stores it once. When no
-  caller waits for it any longer it is given up, and the next batch goes in a new epoch: once that is stored, the broker
-  refuses the given-up one, should it still be on its way.
+One batch of a topic is on its way at a time; what comes meanwhile is gathered into the next one. Batches with the same
+leader share a request when they are ready together. A batch whose fate is not known is sent again as it is, with its
+sequence number; given up, it is shut out by the next one's epoch
+(`docs/decisions/0009-requests-of-our-own-to-kafka.md`).
 """
 
 import asyncio
@@ -31,30 +26,22 @@ from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.administration import refusable
 from ams.storage.log.kafka.batches import GATHER_BYTES, Batch, Producer, Record, Request, TopicQueue, Unsent, make
-from ams.storage.log.kafka.connection import PASSING, Connection
-from ams.storage.log.kafka.links import Lane, NodeId, check, error_of
+from ams.storage.log.kafka.connection import PASSING, Connection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
 logger = structlog.get_logger("ams.log")
 PART = "writing of the log"
 LANES = tuple(Lane(f"publish {number}") for number in range(4))
-FLYING_BYTES = 64 * 2**20
-"""Bytes on their way at once, to all brokers."""
-BATCH_OVERHEAD = 1024
-"""Bytes of a batch beside its records, and more."""
-_ALL = -1
-"""Acknowledged by all brokers in sync."""
-_PAUSE = 0.05
-"""Seconds before a batch is sent again."""
-_LOOK_EVERY = 0.25
-"""Seconds between looks at what waited too long."""
+FLYING_BYTES = 64 * 2**20  # bytes on their way at once, to all brokers
+BATCH_OVERHEAD = 1024  # bytes of a batch beside its records, and more
+_ALL = -1  # acknowledged by all brokers in sync
+_PAUSE = 0.05  # seconds before a batch is sent again
+_LOOK_EVERY = 0.25  # seconds between looks at what waited too long
 _TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
-_TOO_FEW_SECONDS = 15.0
-"""How long too few brokers count as in sync while nothing is published."""
+_TOO_FEW_SECONDS = 15.0  # how long too few brokers count as in sync while nothing is published
 _LOST_SEQUENCE = (errors.OutOfOrderSequenceNumber, errors.UnknownProducerId, errors.InvalidProducerEpoch)
-Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]
-"""Called for each batch that is stored: where, its fragments and data bytes."""
+Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]  # where, fragments and data bytes
 
 
 @dataclass(slots=True)
@@ -71,10 +58,8 @@ class Sender:
 
     def __init__(self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor) -> None:
         """`stored` is called before those who wait are."""
-        self._supervisor = supervisor
-        self._connection = connection
-        self._options = options
-        self._stored = stored
+        self._supervisor, self._connection = supervisor, connection
+        self._options, self._stored = options, stored
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         self._queues: dict[TopicId, TopicQueue] = {}
@@ -165,7 +150,7 @@ class Sender:
 
     def _go_on(self, queue: TopicQueue, pause: float = 0) -> None:
         """See that a queue with work is on its way, and one without is not looked at."""
-        queue.queued = queue.has_work
+        queue.queued = queue.batch is not None or bool(queue.waiting)
         if not queue.queued:
             self._rest(queue)
             return
@@ -191,7 +176,9 @@ class Sender:
         try:
             await asyncio.sleep(pause)
             if queue.producer is None:
-                queue.producer = await self._new_identity(queue)
+                if self._producer is not None and queue.worn == self._producer.id:
+                    self._producer = None  # the queue used up its epochs
+                queue.producer = await self.identify()
             node = await refusable(self._connection.leader(queue.partition, until=until))
         except AmsError as error:
             queue.fail(error)
@@ -244,12 +231,13 @@ class Sender:
         return load
 
     async def _carry(self, node: NodeId, broker: _Broker, lane: Lane, load: list[tuple[TopicQueue, Batch]]) -> None:
-        """Send one request, and go on by what its answer says of each batch."""
         try:
             answers = await self._answers(node, lane, load)
         except KafkaError as error:  # it is not known what the broker did, nor whether it still leads others
             answers = {queue.partition.name: _ProduceResult(error) for queue, _ in load}
-            self._turn_away(broker)
+            ready, broker.ready = broker.ready, deque()
+            for queue in ready:
+                self._go_on(queue)
         except Exception as error:  # a defect must not hold up these topics for good
             self._supervisor.survive(PART)
             answers = {queue.partition.name: _ProduceResult(KafkaError(repr(error))) for queue, _ in load}
@@ -275,14 +263,7 @@ class Sender:
             for name, [(_, code, offset, time, *_)] in response.topics
         }
 
-    def _turn_away(self, broker: _Broker) -> None:
-        """Ask again who leads the topics that wait for a broker."""
-        ready, broker.ready = broker.ready, deque()
-        for queue in ready:
-            self._go_on(queue)
-
     def _take(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
-        """Go on with a queue by what the broker said of its batch."""
         pause = 0.0
         if queue.batch is not batch:  # the topic is gone
             self._go_on(queue)
@@ -292,7 +273,10 @@ class Sender:
         elif batch.is_awaited and self._may_pass(queue, batch, answer.error):
             pause = _PAUSE
         else:
-            self._give_up(queue, batch, answer.error)
+            logger.warning("publish.given_up", name=queue.partition.name, messages=batch.count, why=repr(answer.error))
+            for each in batch.requests:
+                each.fail(LogUnavailable())
+            queue.give_up()
         self._go_on(queue, pause)
 
     def _is_stored(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
@@ -306,7 +290,6 @@ class Sender:
         batch.stored(first, time)
 
     def _may_pass(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> bool:
-        """Whether a batch is to be sent again."""
         if isinstance(error, _TOO_FEW):
             self._too_few_until = self._loop.time() + _TOO_FEW_SECONDS
         if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # surely not stored, neither now nor before
@@ -318,12 +301,6 @@ class Sender:
         if error.invalid_metadata:
             self._connection.moved(queue.partition)
         return True
-
-    def _give_up(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> None:
-        logger.warning("publish.given_up", name=queue.partition.name, messages=batch.count, why=repr(error))
-        for each in batch.requests:
-            each.fail(LogUnavailable())
-        queue.give_up()
 
     def _look_later(self) -> None:
         if self._looking is None:
@@ -337,12 +314,6 @@ class Sender:
             queue.expire(now)
         if self._busy:
             self._look_later()
-
-    async def _new_identity(self, queue: TopicQueue) -> Producer:
-        """Return an identity the queue has not had before."""
-        if self._producer is not None and queue.worn == self._producer.id:
-            self._producer = None
-        return await self.identify()
 
     async def _ask_identity(self) -> Producer:
         def answer(response: Any) -> Producer:
@@ -367,8 +338,6 @@ class Sender:
 
 
 class _ProduceResult(NamedTuple):
-    """What a broker said of a batch."""
-
     error: KafkaError | None
     offset: int = -1
     time: Milliseconds = Milliseconds(-1)

@@ -25,9 +25,8 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
 from ams.outgoing.guard import Guard, trust
-from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import FileTrail, events_in
+from ams.storage.audit.trail import FailedLogins, FileTrail, events_in
 from ams.storage.database.database import sqlite_url
 from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 from tests.support.authorities import NOW, Authority, Credentials, Subject

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ams.core.errors import BadSettings, Unusable
-from ams.storage.cursors import sqlite_acks
+from ams.storage.cursors import sqlite_rows
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
@@ -47,7 +47,7 @@ def check_folder(path: str) -> FolderReport:
     if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
         raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
     return FolderReport(
-        check(folder.log), [_database(folder.registry), _database(folder.cursors, sqlite_acks.problems)]
+        check(folder.log), [_database(folder.registry), _database(folder.cursors, sqlite_rows.problems)]
     )
 
 

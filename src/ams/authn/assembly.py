@@ -33,9 +33,8 @@ from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks, trust
-from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
-from ams.storage.audit.trail import FileTrail
+from ams.storage.audit.trail import FailedLogins, FileTrail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked

@@ -1,8 +1,7 @@
-"""What all who speak to PostgreSQL share: how to connect, how long to wait, and which errors pass.
+"""PostgreSQL: how to connect, how long to wait, and which errors pass; the same for registry, cursors and pipeline.
 
-Each part that stores data there (registry, cursors) has its own connections and guarantees; here is what must be
-the same for all of them, so that a lost primary looks the same from everywhere: noticed within seconds, and behind us
-within `CALL_SECONDS`. The driver is loaded at its first use: without PostgreSQL it is not needed.
+So a lost primary looks the same from everywhere: noticed within seconds, and behind us within `CALL_SECONDS`. The
+driver is loaded at its first use: without PostgreSQL it is not needed.
 """
 
 import asyncio
@@ -25,8 +24,7 @@ CALL_SECONDS = 8.0
 CONNECT_SECONDS = 2
 """How long one server may take to let us in, before the next one of the list is asked; the driver takes no less."""
 STATEMENT_SECONDS = 3.0
-"""How long a statement may take. Ours take milliseconds, so a server that is silent for this long is stopped or cut
-off, and there is time left to find another."""
+"""How long a statement may take. Ours take milliseconds: a server that is silent for so long is stopped or cut off."""
 
 _DEFAULTS = {
     "application_name": "ams",
@@ -54,8 +52,6 @@ _PASSING_STATES = frozenset(
         "57P05",  # idle_session_timeout
     }
 )
-_PASSING_CLASS = "08"
-"""Class of SQLSTATEs: connection exceptions."""
 _KEEPS_CONNECTION = frozenset({"40001", "40P01", "55P03", "57014"})
 
 POOLED = (
@@ -75,8 +71,7 @@ SELECT set_config('statement_timeout', %s, false),
 def conninfo(url: str, password: str = "") -> str:
     """Return the connection string for a `postgresql://` URL, which may name several servers, one of them the primary.
 
-    What the URL says of timeouts and the rest stays. Raises `ValueError` for a URL that cannot be read; its text
-    holds nothing of the URL.
+    Options of the URL stay. Raises `ValueError` for a URL that cannot be read; its text holds nothing of the URL.
     """
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -109,8 +104,8 @@ async def connect(to: str) -> "Connection":
 async def require_sessions(to: str) -> None:
     """Raise `Unusable` for a pooler that gives each transaction another session, as PgBouncer does in transaction mode.
 
-    Ours keep their settings, what they listen to, and a lock by which others know that somebody serves. Through such
-    a pooler a commit could be answered before it is on disk. Raises `psycopg.Error`, too; see `is_passing`.
+    Sessions keep their settings, their channels, and a lock by which others know that somebody serves. Through such a
+    pooler a commit could be answered before it is on disk. Raises `psycopg.Error`, too; see `is_passing`.
     """
     from psycopg import AsyncConnection
 
@@ -156,24 +151,24 @@ def abort(connection: "Connection") -> None:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Say whether the same may well work in a moment, here or on another connection.
+    """Whether the same may well work in a moment, here or on another connection.
 
-    What the statement did before such an error is not known: the connection may have been lost with the answer.
+    It is not known whether the statement was done before the error: the answer may have been lost with the connection.
     """
     from psycopg import InterfaceError, OperationalError
 
     state = getattr(error, "sqlstate", None)
     if state is None:
         return isinstance(error, (OperationalError, InterfaceError))
-    return state in _PASSING_STATES or state.startswith(_PASSING_CLASS)
+    return state in _PASSING_STATES or state.startswith("08")  # connection exceptions
 
 
 def keeps_connection(error: BaseException) -> bool:
-    """Say whether a connection is as good as before after an error that passes, and nothing was done."""
+    """Whether a connection is as good as before after an error that passes, and nothing was done."""
     return getattr(error, "sqlstate", None) in _KEEPS_CONNECTION
 
 
 def reason(error: BaseException | None) -> str:
-    """Return what the driver said, in one line; it never holds a password."""
+    """Return the first line of the driver's message; it never holds a password."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What all who keep a SQLite file share: a commit that failed must not be there after a restart.
+"""Commits in SQLite files: one that failed must not be there after a restart.
 
 In WAL mode a commit appends its pages to the file `-wal` and syncs it. When the sync fails, SQLite rolls back, but only
 in memory: the pages stay in the file with valid checksums, and the next process that opens the database takes the
@@ -55,7 +55,9 @@ class Commits:
 
         `overwrite` commits `OVERWRITE` and raises `sqlite3.Error` if that fails. It is called only where needed.
         """
-        if not self._in_doubt and _has_written_nothing(error):
+        code = getattr(error, "sqlite_errorcode", None)
+        has_written = code is not None and code & 0xFF not in _NOTHING_WRITTEN  # the low byte is the kind of error
+        if not self._in_doubt and not has_written:
             return True
         try:
             overwrite()
@@ -64,8 +66,3 @@ class Commits:
         else:
             self._in_doubt = False
         return not self._in_doubt
-
-
-def _has_written_nothing(error: BaseException | None) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is None or code & 0xFF in _NOTHING_WRITTEN  # the low byte is the kind, the rest says more

@@ -21,10 +21,9 @@ from ams.core.clock import DAY, ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.supervisor import Supervisor
 from ams.storage.audit.event import AuditEvent, moment, read, written
-from ams.storage.audit.logins import ADDRESSES, EACH, FailedLogins
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import FileTrail, LineFile, events_in, portions_from_the_end
-from ams.storage.free_space import FreeSpace
+from ams.storage.audit.trail import ADDRESSES, EACH, FailedLogins, FileTrail, LineFile, events_in, portions_from_the_end
+from ams.storage.files import FreeSpace
 from tests.storage.audit.events import NOON, event, kept
 from tests.support.waiting import wait_until_async
 

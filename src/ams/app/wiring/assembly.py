@@ -68,8 +68,7 @@ from ams.service.tokens import Tokens, TokenUses
 from ams.service.topics import Topics
 from ams.service.users import Registrations, Users
 from ams.service.validators import Validators
-from ams.storage.audit.logins import FailedLogins
-from ams.storage.audit.trail import FileTrail
+from ams.storage.audit.trail import FailedLogins, FileTrail
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log

@@ -32,7 +32,7 @@ from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import Offset, SubscriptionId, TopicId
 
 NO_DEADLINE = Milliseconds(2**62)
-"""For acknowledgements of a process that has a subscription to itself, by a lease."""
+"""For a process that has a subscription to itself, by a lease."""
 NOTHING = Offset(0)
 Oldest = Mapping[TopicId, Offset]
 """The oldest kept offsets of topics from which retention took something."""
@@ -41,7 +41,7 @@ MAX_HANDED = 8
 
 
 class Position(NamedTuple):
-    """What a pull needs to know: where to read, and which generation of the cursor that is."""
+    """Where to read for a pull, and the generation of the cursor."""
 
     offset: Offset
     generation: int
@@ -54,7 +54,6 @@ class Outstanding(NamedTuple):
 
     end: Offset
     ago: Milliseconds
-    """How long ago it was."""
 
 
 class TopicOffset(NamedTuple):
@@ -179,7 +178,6 @@ class Cursor(NamedTuple):
     generation: int = 0
     handed: tuple[HandOut, ...] = ()
     lost: int = 0
-    """Messages that retention took before they were acknowledged."""
     grace: Grace | None = None
 
 
@@ -205,18 +203,18 @@ def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milli
     handed, end, count = cursor.handed, Offset(last + 1), len(cursor.handed)
     while count and handed[count - 1].end < end:  # the newer, the smaller
         count -= 1
-    grace = _live_grace(cursor.grace, deadline, now) if cursor.grace else None
+    grace = cursor.grace
+    if grace and (grace.quiet <= deadline or now - grace.time > deadline):
+        grace = None
+    if not count and not (grace and grace.end >= end):
+        raise InvalidInput("wrong ack" if handed or grace else "no ack pending")
     if count:
         deciding = handed[count - 1]
-    elif grace and grace.end >= end:
-        deciding = grace
-    else:
-        raise InvalidInput("wrong ack" if handed or grace else "no ack pending")
-    if now - deciding.time > deadline:
-        raise AckTimeout
-    if count and deciding.end == end:
-        count -= 1
-    kept = cursor.grace if grace and grace.end > end else None
+        if now - deciding.time > deadline:
+            raise AckTimeout
+        if deciding.end == end:
+            count -= 1
+    kept = grace if grace and grace.end > end else None
     return Cursor(cursor.topic, end, cursor.generation, handed[:count], cursor.lost, kept)
 
 
@@ -245,10 +243,9 @@ def meet(cursor: Cursor, topic: TopicId) -> Cursor:
 
 
 def undo(before: Cursor, moved: Cursor) -> Cursor:
-    """Stand again where `before` stood: what moved the cursor could not be stored.
+    """Stand again where `before` stood: the move could not be stored.
 
-    Hand-outs of the same generation stay acknowledgeable; those made after a failed seek never were in their place, and
-    a caller that read a position after it must read again.
+    Hand-outs of the same generation stay acknowledgeable; who read a position after a failed seek must read again.
     """
     if moved.generation != before.generation:
         return before._replace(generation=max(before.generation, moved.generation) + 1)
@@ -258,12 +255,6 @@ def undo(before: Cursor, moved: Cursor) -> Cursor:
     return before._replace(handed=tuple(handed[-MAX_HANDED:]))
 
 
-def _live_grace(grace: Grace, deadline: Milliseconds, now: Milliseconds) -> HandOut | None:
-    if grace.quiet <= deadline or now - grace.time > deadline:
-        return None
-    return HandOut(grace.end, grace.time)
-
-
 def position_of(cursor: Cursor) -> Position:
-    """Return what a pull needs to know of a cursor."""
+    """Return the position that a pull needs."""
     return Position(cursor.offset, cursor.generation, cursor.lost)

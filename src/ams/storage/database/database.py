@@ -8,13 +8,13 @@ those.
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection, Table, insert, select
 
-from ams.core.errors import Unusable
+from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
-from ams.storage.database.schema import Schema, Work
+from ams.storage.database.schema import Schema, Work, prepare, reason
 from ams.storage.database.sqlite import SqliteStore
-from ams.storage.free_space import UNLIMITED, FreeSpace
+from ams.storage.files import UNLIMITED, FreeSpace
 
 if TYPE_CHECKING:
     from ams.storage.database.postgresql import PostgresStore
@@ -58,7 +58,7 @@ class Database:
     async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False, grows: bool = True) -> T:
         """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
 
-        What `grows` the database is refused while its disk has little space left (`ams.storage.free_space`), so that
+        What `grows` the database is refused while its disk has little space left (`ams.storage.files`), so that
         deletions, and what says how things stand, always go on.
 
         What `forgets` names is forgotten before anyone sees the outcome, also when the caller has left meanwhile.
@@ -137,3 +137,43 @@ def _store(
             raise
         raise Unusable("registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]") from None
     return PostgresStore(url, schema, password, invalidations)
+
+
+async def opened(
+    url: str,
+    schema: Schema,
+    keys: Table,
+    fingerprint: str,
+    *,
+    other_key: str,
+    password: str = "",
+    space: FreeSpace = UNLIMITED,
+) -> Database:
+    """Open the database at `url`, SQLite's or PostgreSQL's, whose secrets have the key of this fingerprint.
+
+    `keys` is the table that holds it. Raises `Unusable` for a database that is not ours, and with the text `other_key`
+    for one with another key; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+    """
+    database = Database(url, schema, space, password=password)
+
+    def prepare_and_compare(connection: Connection) -> None:
+        prepare(connection, schema)
+        known = connection.scalar(select(keys.c.fingerprint))
+        if known is None:
+            connection.execute(insert(keys).values(fingerprint=fingerprint))
+        elif known != fingerprint:
+            raise Unusable(other_key)
+
+    try:
+        await database.prepare(prepare_and_compare)
+        await database.listen()
+    except RegistryUnavailable as error:
+        await database.close()
+        said = reason(error.__cause__)
+        if is_postgresql(url):  # a server comes back by itself; a file does not
+            raise RegistryUnavailable(f"the {schema.what}'s database does not answer: {said}") from None
+        raise Unusable(f"the {schema.what}'s database is not usable: {said}") from None
+    except BaseException:
+        await database.close()
+        raise
+    return database

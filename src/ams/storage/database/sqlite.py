@@ -17,8 +17,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
-from ams.storage.files import make_private
-from ams.storage.free_space import FreeSpace
+from ams.storage.files import FreeSpace, make_private
 from ams.storage.sqlite import OVERWRITE, Commits, keep_files
 
 T = TypeVar("T")

@@ -10,11 +10,10 @@ from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
 from ams.storage.audit.records import AuditRecords
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, opened
 from ams.storage.database.invalidation import Invalidations
-from ams.storage.database.opening import opened
 from ams.storage.export_format import Line
-from ams.storage.free_space import UNLIMITED, FreeSpace
+from ams.storage.files import UNLIMITED, FreeSpace
 from ams.storage.registry import rotation
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty

@@ -26,8 +26,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Disk, opened
-from ams.storage.free_space import FreeSpace
+from ams.storage.files import Disk, FreeSpace, opened
 from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Control, Outcome, Packed, Work, pack
 from ams.storage.log.embedded.large import LargeAppend, is_sliced, most_bytes, room_for
 from ams.storage.log.embedded.options import LogOptions

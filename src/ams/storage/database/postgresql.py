@@ -1,7 +1,7 @@
 """Transactions on PostgreSQL, in threads.
 
 Writes are serializable: the database sees to it that they end as if each had run alone, as on SQLite, and has one of
-two that are in each other's way run again. A server that is lost is waited for (`patience`), and a commit that was
+two that are in each other's way run again. A server that is lost is waited for (`Patience`), and a commit that was
 not answered is looked up rather than done twice: each transaction leaves a mark of its own in a table. Once the
 transaction is surely not under way any more, the mark is there or it is not. Its number alone would not do: a standby
 that took over may never have heard of the transaction and give its number to another.
@@ -16,16 +16,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
 import psycopg
-from sqlalchemy import Connection, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
 from ams.storage.database.invalidation import Invalidation, Invalidations
-from ams.storage.database.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
-from ams.storage.database.postgresql.listening import Listener
-from ams.storage.database.postgresql.patience import Passing, Patience
+from ams.storage.database.postgresql_connection import (
+    READING_SECONDS,
+    Listener,
+    Passing,
+    Patience,
+    engine_to,
+    more_time,
+    without_limits,
+)
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
 from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection, require_sessions
 
@@ -74,11 +80,6 @@ class Write(Generic[T]):
         self.running = False
         """Whether an attempt is being made: it goes on when no caller waits for it any more."""
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether it may be done, now or in a moment, by what is known here."""
-        return self.running or self.asked is not None
-
 
 class PostgresStore:
     """Runs work against a server, or against whichever of several takes writes."""
@@ -96,6 +97,10 @@ class PostgresStore:
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
         self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
         self._writes = 0
+        is_old = schema.outcomes.c.made_at < func.now() - text(
+            "interval '1 hour'"
+        )  # no transaction is in doubt so long
+        self._pruning = delete(schema.outcomes).where(is_old)
 
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
         """Run the work that makes or migrates the tables: one node at a time, however long it takes.
@@ -103,7 +108,6 @@ class PostgresStore:
         Tried once: a program that starts may wait without limit. Raises `RegistryUnavailable`; unless it `waits`, also
         when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
         """
-
         try:
             await require_sessions(self._to)
         except psycopg.Error as error:
@@ -113,7 +117,12 @@ class PostgresStore:
             if connection.scalar(_ENCODING) != "UTF8":
                 raise Unusable(f"the {self._schema.what}'s database must have the encoding UTF8")
             if not waits:
-                _take_turn(connection)
+                try:
+                    connection.execute(_MY_TURN)  # it may be taken again by the transaction that has it
+                except DBAPIError as error:
+                    if driver_error(error).sqlstate != _NOT_IN_TIME:
+                        raise
+                    raise RegistryUnavailable from _OTHERS_TURN
             with without_limits(connection):
                 connection.execute(_MY_TURN)
                 return work(connection)
@@ -151,7 +160,7 @@ class PostgresStore:
         try:
             return await self._patiently(self._writers, self._commit, write)
         except RegistryUnavailable as error:
-            if not write.is_unknown:
+            if not write.running and write.asked is None:
                 raise
             raise RegistryUnavailable(OUTCOME_UNKNOWN) from error
 
@@ -181,15 +190,12 @@ class PostgresStore:
     async def close(self) -> None:
         """Close all connections."""
         await self._listener.close()
-        await asyncio.to_thread(self._close)
+        for pool in (self._readers, self._writers, self._putters):
+            await asyncio.to_thread(pool.shutdown)
+        await asyncio.to_thread(self._engine.dispose)
 
     async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
         return await self._patience.keep_trying(lambda asks: _in_thread(pool, self._attempt, asks, function, *given))
-
-    def _close(self) -> None:
-        for pool in (self._readers, self._writers, self._putters):
-            pool.shutdown()
-        self._engine.dispose()
 
     # In the threads.
 
@@ -225,44 +231,40 @@ class PostgresStore:
             write.running = False
 
     def _commit_once(self, write: Write[T]) -> T:
-        if write.asked is not None and self._run(lambda connection: self._has_ended(connection, write), _AUTOCOMMIT):
-            return write.asked.result
+        asked = write.asked
+        if asked is not None and self._run(lambda connection: self._is_committed(connection, asked), _AUTOCOMMIT):
+            return asked.result
         write.asked = None
         with _meanings(self._schema, write), self._connected(_WRITE) as connection, connection.begin() as transaction:
             with more_time(connection, LARGE_SECONDS) if write.large else contextlib.nullcontext():
                 result = write.work(connection)
             for forget in write.forgets:
                 connection.execute(_NOTIFY, {"channel": self._schema.channel, "payload": forget.text()})
-            write.asked = _mark(connection, self._schema.outcomes, result)
+            # The mark is the last thing the transaction does.
+            write.asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
+            connection.execute(insert(self._schema.outcomes).values(id=write.asked.mark))
             transaction.commit()
-        self._prune_at_times()
+        self._writes += 1
+        if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
+            with contextlib.suppress(Passing, RegistryUnavailable):
+                self._run(lambda connection: connection.execute(self._pruning), _AUTOCOMMIT)
         return result
 
     def _connected(self, begin: str) -> Connection:
         return self._engine.connect().execution_options(begin=begin)
 
-    def _has_ended(self, connection: Connection, write: Write[T]) -> bool:
-        """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
-        assert write.asked is not None
-        if _is_under_way(connection, write.asked):
+    def _is_committed(self, connection: Connection, asked: "CommitAttempt[T]") -> bool:
+        """Say whether an attempt that was asked to commit did; raise `Passing` while that is open."""
+        try:
+            is_under_way = connection.scalar(_STATE, {"number": asked.number}) == "in progress"
+        except DBAPIError as error:
+            if driver_error(error).sqlstate != _NEVER_HEARD_OF:
+                raise
+            is_under_way = False
+        if is_under_way:
             raise Passing(away=False, since=time.monotonic())
-        return _is_committed(connection, self._schema.outcomes, write.asked)
-
-    def _prune_at_times(self) -> None:
-        self._writes += 1
-        if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
-            with contextlib.suppress(Passing, RegistryUnavailable):
-                self._run(lambda connection: _prune(connection, self._schema.outcomes), _AUTOCOMMIT)
-
-
-def _take_turn(connection: Connection) -> None:
-    """Take the turn; what has it may take it again."""
-    try:
-        connection.execute(_MY_TURN)
-    except DBAPIError as error:
-        if driver_error(error).sqlstate != _NOT_IN_TIME:
-            raise
-        raise RegistryUnavailable from _OTHERS_TURN
+        outcomes = self._schema.outcomes
+        return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
 
 
 @contextlib.contextmanager
@@ -306,7 +308,6 @@ _NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")
 _STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
 _NEVER_HEARD_OF = "22023"
 """SQLSTATE for the number of a transaction that is to come."""
-_AN_HOUR = text("interval '1 hour'")
 
 
 class CommitAttempt(NamedTuple, Generic[T]):
@@ -316,30 +317,3 @@ class CommitAttempt(NamedTuple, Generic[T]):
     number: str
     result: T
     """What its work returned."""
-
-
-def _mark(connection: Connection, outcomes: Table, result: T) -> CommitAttempt[T]:
-    """Leave a mark: the last thing a transaction does."""
-    asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
-    connection.execute(insert(outcomes).values(id=asked.mark))
-    return asked
-
-
-def _is_under_way(connection: Connection, asked: CommitAttempt[T]) -> bool:
-    """Whether the server may still be at work on a transaction. To be asked outside any transaction."""
-    try:
-        return bool(connection.scalar(_STATE, {"number": asked.number}) == "in progress")
-    except DBAPIError as error:
-        if driver_error(error).sqlstate == _NEVER_HEARD_OF:
-            return False
-        raise
-
-
-def _is_committed(connection: Connection, outcomes: Table, asked: CommitAttempt[T]) -> bool:
-    """Whether a transaction was committed that is not under way any more."""
-    return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
-
-
-def _prune(connection: Connection, outcomes: Table) -> None:
-    """Remove marks that are so old that no transaction of theirs can be in doubt."""
-    connection.execute(delete(outcomes).where(outcomes.c.made_at < func.now() - _AN_HOUR))

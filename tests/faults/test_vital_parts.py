@@ -236,7 +236,7 @@ WORKS: dict[str, tuple[type, str]] = {
     "counting": (counting.Counts, "take_published"),
     "counting of losses": (retention.LossTotal, "_oldest"),
     "uses of tokens": (NamedTokenRecords, "note_uses"),
-    "audit table": (trail.FileTrail, "bring_in"),
+    "audit table": (trail.Trail, "bring_in"),
     "pruning of the audit table": (AuditRecords, "prune"),
     "failed logins": (trail.FailedLogins, "flush"),
     "upkeep of the log": (Upkeep, "_chore"),

@@ -24,8 +24,8 @@ from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore
+from ams.storage.registry.keys import settle
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.rotation import settle
 from ams.storage.secrets import key_file, parse_key
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -45,16 +44,8 @@ UNWRITTEN = 1000
 logger = structlog.get_logger("ams.audit")
 
 
-class Trail(Protocol):
-    """Where events are recorded."""
-
-    async def record(self, event: AuditEvent) -> None:
-        """Record an event: when this returns, its line is in the file. Never raises; what goes wrong is logged."""
-        ...
-
-
-class FileTrail:
-    """A trail of a file and the table that follows it. `days` is how long the table keeps events; 0 is no limit.
+class Trail:
+    """A file of events and the table that follows it. `days` is how long the table keeps events; 0 is no limit.
 
     When the disk is full, the reserve of `space` is given back, and the line is written then.
     """
@@ -88,7 +79,7 @@ class FileTrail:
             await self._pruning.start(supervisor)
 
     async def record(self, event: AuditEvent) -> None:
-        """Write the line of an event; see `Trail`."""
+        """Record an event: when this returns, its line is in the file. Never raises; failures are logged."""
         event = fitting(event)
         try:
             try:

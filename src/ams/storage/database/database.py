@@ -6,9 +6,10 @@ those.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Connection, Table, insert, select
+from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Table, Update, insert, select
 
 from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
@@ -54,6 +55,22 @@ class Database:
     async def read(self, work: Work[T]) -> T:
         """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
         return await self._store.read(work)
+
+    async def rows(self, query: Select[Any], make: Callable[[Row[Any]], T]) -> list[T]:
+        """Return a value made of each row of a query. Raises as `read`."""
+        return await self.read(lambda connection: [make(row) for row in connection.execute(query)])
+
+    async def row(self, query: Select[Any], make: Callable[[Row[Any]], T]) -> T | None:
+        """Return a value made of the first row of a query; None without one. Raises as `read`."""
+        return await self.read(lambda connection: first(connection, query, make))
+
+    async def value(self, query: Select[Any]) -> Any:
+        """Return the first column of the first row of a query; None without one. Raises as `read`."""
+        return await self.read(lambda connection: connection.scalar(query))
+
+    async def change(self, statement: Delete | Update | Insert, *forgets: Invalidation, grows: bool = True) -> int:
+        """Run one statement; return how many rows it changed. Otherwise as `write`."""
+        return await self.write(lambda connection: connection.execute(statement).rowcount, *forgets, grows=grows)
 
     async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False, grows: bool = True) -> T:
         """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
@@ -118,6 +135,12 @@ class Database:
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return await asyncio.shield(writing)
+
+
+def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], T]) -> T | None:
+    """Return a value made of the first row of a statement; None without one."""
+    row = connection.execute(query).first()
+    return None if row is None else make(row)
 
 
 def is_postgresql(url: str) -> bool:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
-    Column,
     ColumnElement,
     CompoundSelect,
     Connection,
@@ -25,7 +24,7 @@ from sqlalchemy import (
 
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, first
 from ams.storage.registry.statements import ByRows, among
 from ams.storage.registry.tables import (
     daily_messages,
@@ -46,7 +45,7 @@ Days = Mapping[str, int]
 
 
 class Rate(NamedTuple):
-    """What a rate is made of: messages of the last request, and when it and the one before were."""
+    """The messages of the last request, and the times of it and the one before."""
 
     messages: int = 0
     last: Milliseconds | None = None
@@ -62,7 +61,7 @@ class Tally(NamedTuple):
 
 
 class TopicTally(NamedTuple):
-    """A topic and what is counted of it."""
+    """A topic and its counts."""
 
     id: TopicId
     project_id: ProjectId
@@ -86,13 +85,13 @@ class Advance(NamedTuple):
 
     topic: TopicId
     base: int
-    """Messages counted when this was worked out; when others were counted meanwhile, nothing moves."""
+    """Messages counted before; when others were counted meanwhile, nothing moves."""
     tally: Tally
     days: Sequence[DayCount]
 
 
 class TallyRecords:
-    """Counters of topics and subscriptions; they go with what they are of, but for a project's days."""
+    """Counts of topics and subscriptions; they go with these, but for a project's days."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -109,7 +108,7 @@ class TallyRecords:
 
     async def all(self) -> Sequence[TopicTally]:
         """Return all topics with their tallies."""
-        return await self._database.read(lambda connection: [_topic_tally(row) for row in connection.execute(_TALLIES)])
+        return await self._database.rows(_TALLIES, _topic_tally)
 
     async def topic(self, topic: TopicId, newest: int) -> tuple[TopicTally | None, Days]:
         """Return a topic with its tally, None when it is gone, and the newest days on which it was published to."""
@@ -117,49 +116,53 @@ class TallyRecords:
         query = select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
 
         def work(connection: Connection) -> tuple[TopicTally | None, Days]:
-            row = connection.execute(_TALLIES.where(topics.c.id == identity)).first()
+            tally = first(connection, _TALLIES.where(topics.c.id == identity), _topic_tally)
             days = connection.execute(query.order_by(daily_messages.c.day.desc()).limit(newest))
-            return _topic_tally(row) if row else None, {each.day: each.messages for each in days}
+            return tally, {each.day: each.messages for each in days}
 
         return await self._database.read(work)
 
     async def project_days(self, project: ProjectId, newest: int) -> Days:
         """Return the newest days on which something was published in a project, also to topics that are gone."""
         query = select(project_days.c.day, project_days.c.messages).where(project_days.c.project_id == project)
-        days = query.order_by(project_days.c.day.desc()).limit(newest)
-        return await self._database.read(lambda connection: {row.day: row.messages for row in connection.execute(days)})
+        query = query.order_by(project_days.c.day.desc()).limit(newest)
+        return dict(await self._database.rows(query, lambda row: (row.day, row.messages)))
 
     async def pulled(self, subscription: SubscriptionId) -> Tally:
-        """Return what was handed out of a subscription."""
+        """Return the counts of pulls of a subscription."""
         query = select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        if row is None:
-            return Tally()
-        return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
+
+        def tally(row: Row[Any]) -> Tally:
+            return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
+
+        return await self._database.row(query, tally) or Tally()
 
     async def all_pulled(self) -> Mapping[SubscriptionId, int]:
         """Return how many messages were handed out of each subscription of which some were, repeats included."""
         query = select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return {SubscriptionId(row.subscription_id): row.messages for row in rows}
+        return dict(await self._database.rows(query, lambda row: (row.subscription_id, row.messages)))
 
     async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
-        """Move tallies of topics on, and add what was `pulled` since to those of subscriptions; all or nothing.
+        """Move tallies of topics on, and add `pulled` to those of subscriptions; all or nothing.
 
-        In a rate that is added, no time of the pull before means that it is the one stored. What is of a topic or
-        subscription that is gone is left out, and of a topic that another node counted meanwhile: returns which topics'
-        tallies moved.
+        A rate that is added without a time of the pull before keeps the stored one. Topics and subscriptions that are
+        gone are left out, and topics that another node counted meanwhile: returns the topics whose tallies moved.
         """
 
         def work(connection: Connection) -> frozenset[TopicId]:
             if pulled:
-                _ADD_PULLED.run(connection, _pull_rows(pulled))
+                rows = [(each, tally.messages, tally.bytes, *tally.rate) for each, tally in pulled.items()]
+                _ADD_PULLED.run(connection, rows)
             if not advances:
                 return frozenset()
             days = _day_rows(advances)
             _ADD_PROJECT_DAYS.run(connection, days)
             _ADD_DAYS.run(connection, days)
-            return frozenset(map(topic_id, _MOVE.run(connection, _tally_rows(advances)).scalars()))
+            tallies = [
+                (topic_id_text(each.topic), each.base, each.tally.messages, each.tally.bytes, *each.tally.rate)
+                for each in advances
+            ]
+            return frozenset(map(topic_id, _MOVE.run(connection, tallies).scalars()))
 
         return await self._database.write(work, grows=False)
 
@@ -175,24 +178,14 @@ class TallyRecords:
 
 
 def add_to_project(connection: Connection, last: Sequence[Advance]) -> None:
-    """Add to a project's days what was published to a topic that is about to go, unless that was counted meanwhile."""
+    """Add the last messages of a topic that goes to the days of its project, unless they were counted meanwhile."""
     if last:
         _ADD_PROJECT_DAYS.run(connection, _day_rows(last))
 
 
 _TALLIES: Select[Any] = (
-    select(
-        topics.c.id,
-        topics.c.project_id,
-        projects.c.name.label("project"),
-        topics.c.name,
-        topics.c.created_on,
-        topic_tallies.c.messages,
-        topic_tallies.c.bytes,
-        topic_tallies.c.last_messages,
-        topic_tallies.c.last_publish,
-        topic_tallies.c.previous_publish,
-    )
+    select(topics.c.id, topics.c.project_id, projects.c.name.label("project"), topics.c.name, topics.c.created_on)
+    .add_columns(*(each for each in topic_tallies.c if each.name != "topic_id"))
     .join(projects, projects.c.id == topics.c.project_id)
     .outerjoin(topic_tallies, topic_tallies.c.topic_id == topics.c.id)
 )
@@ -203,38 +196,29 @@ _OF_TOPICS = """
     LEFT JOIN topic_tallies AS known ON known.topic_id = topics.id
     WHERE coalesce(known.messages, 0) = number(1)
 """
-"""Rows of a topic, the messages counted of it when they were made, and more; those out of date are left out."""
+"""Rows of a topic: its id, its messages counted before, and more; those out of date are left out."""
 
 _ADD_DAYS = ByRows(
-    """
+    f"""
     INSERT INTO daily_messages (topic_id, day, messages, bytes)
-    SELECT topics.id, text(2), number(3), number(4)
-    """
-    + _OF_TOPICS
-    + """
+    SELECT topics.id, text(2), number(3), number(4) {_OF_TOPICS}
     ON CONFLICT (topic_id, day) DO UPDATE SET
         messages = daily_messages.messages + excluded.messages, bytes = daily_messages.bytes + excluded.bytes
     """
 )
 _ADD_PROJECT_DAYS = ByRows(
-    """
+    f"""
     INSERT INTO project_days (project_id, day, messages, bytes)
-    SELECT topics.project_id, text(2), sum(number(3)), sum(number(4))
-    """
-    + _OF_TOPICS
-    + """
+    SELECT topics.project_id, text(2), sum(number(3)), sum(number(4)) {_OF_TOPICS}
     GROUP BY topics.project_id, text(2)
     ON CONFLICT (project_id, day) DO UPDATE SET
         messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
     """
 )
 _MOVE = ByRows(
-    """
+    f"""
     INSERT INTO topic_tallies (topic_id, messages, bytes, last_messages, last_publish, previous_publish)
-    SELECT topics.id, number(2), number(3), number(4), number(5), number(6)
-    """
-    + _OF_TOPICS
-    + """
+    SELECT topics.id, number(2), number(3), number(4), number(5), number(6) {_OF_TOPICS}
     ON CONFLICT (topic_id) DO UPDATE SET
         messages = excluded.messages, bytes = excluded.bytes, last_messages = excluded.last_messages,
         last_publish = excluded.last_publish, previous_publish = excluded.previous_publish
@@ -260,17 +244,6 @@ def _day_rows(advances: Sequence[Advance]) -> list[tuple[object, ...]]:
     return [(topic_id_text(each.topic), each.base, *day) for each in advances for day in each.days]
 
 
-def _tally_rows(advances: Sequence[Advance]) -> list[tuple[object, ...]]:
-    return [
-        (topic_id_text(each.topic), each.base, each.tally.messages, each.tally.bytes, *each.tally.rate)
-        for each in advances
-    ]
-
-
-def _pull_rows(pulled: Mapping[SubscriptionId, Tally]) -> list[tuple[object, ...]]:
-    return [(subscription, tally.messages, tally.bytes, *tally.rate) for subscription, tally in pulled.items()]
-
-
 def _topic_tally(row: Row[Any]) -> TopicTally:
     rate = Rate(row.last_messages or 0, row.last_publish, row.previous_publish)
     tally = Tally(row.messages or 0, row.bytes or 0, rate)
@@ -278,11 +251,11 @@ def _topic_tally(row: Row[Any]) -> TopicTally:
 
 
 Listed = Sequence[tuple[UserName, int]]
-"""Members and on how many access lists of a kind they are; those on none are left out."""
+"""Members, and on how many access lists of a kind they are; those on none are left out."""
 
 
 class ProjectFigures(NamedTuple):
-    """What a project has."""
+    """Figures of a project."""
 
     topics: int
     subscriptions: int
@@ -291,10 +264,9 @@ class ProjectFigures(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """What happened in a project in a window of days."""
+    """Activity in a project in a window of days."""
 
     messages: int = 0
-    """Published."""
     topics: int = 0
     """Created, and still there."""
     subscriptions: int = 0
@@ -371,7 +343,8 @@ def _activity() -> CompoundSelect[Any]:
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
     outside = select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
     members = select(literal("users"), memberships.c.project_id, func.count()).group_by(memberships.c.project_id)
-    messages = select(literal("messages"), project_days.c.project_id, _sum(project_days.c.messages))
+    total = cast(func.sum(project_days.c.messages), BigInteger)  # PostgreSQL makes a decimal number of it
+    messages = select(literal("messages"), project_days.c.project_id, total)
     days = project_days.c.day.between(bindparam("first_day"), bindparam("last_day"))
     return union_all(
         created(topics),
@@ -379,11 +352,6 @@ def _activity() -> CompoundSelect[Any]:
         members.where(memberships.c.user_id.not_in(outside)),
         messages.where(days).group_by(project_days.c.project_id),
     )
-
-
-def _sum(numbers: Column[int]) -> ColumnElement[int]:
-    """Return the sum as a whole number: PostgreSQL makes a decimal one of it."""
-    return cast(func.sum(numbers), BigInteger)
 
 
 _ACTIVITY = _activity()

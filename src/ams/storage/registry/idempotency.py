@@ -60,9 +60,7 @@ class IdempotencyRecords:
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
         """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
-        said = {
-            "topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark,
-        }  # fmt: skip
+        said = {"topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark}
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
@@ -116,16 +114,12 @@ class IdempotencyRecords:
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
         """Add to the bytes published in all, exactly once, so one statement is not enough."""
         rows = sorted((topic_id_text(topic), added) for topic, added in published.items())
-
-        def work(connection: Connection) -> None:
-            _ADD_BYTES.run(connection, rows)
-
-        await self._database.write(work, grows=False)
+        await self._database.write(lambda connection: _ADD_BYTES.run(connection, rows).rowcount, grows=False)
 
     async def bytes_of(self, topic: TopicId) -> int:
         """Return the bytes published to a topic in all, as far as they were added."""
         query = select(topic_sizes.c.bytes).where(topic_sizes.c.topic_id == topic_id_text(topic))
-        return await self._database.read(lambda connection: connection.scalar(query)) or 0
+        return await self._database.value(query) or 0
 
 
 def _is(topic: TopicId, key: bytes) -> ColumnElement[bool]:
@@ -159,19 +153,17 @@ _OLD = """
     JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {now} - number(1)
     LIMIT :most
 """
-_AMONG_ROWS = {"sqlite": ("rowid", "IN ({old})"), "postgresql": ("ctid", "= ANY(ARRAY({old}))")}
-"""Where a row is, and how the old ones are found by it: by their key it takes ten times as long."""
-
-
-def _forget_old(dialect: str) -> ByRows:
-    row, among = _AMONG_ROWS[dialect]
-    now = NOW[dialect]
-    found = among.format(old=_OLD.format(row=row, now=now))
+_AMONG_ROWS = {"sqlite": "rowid IN ({old})", "postgresql": "ctid = ANY(ARRAY({old}))"}
+"""Old rows are found by their place: by their key it takes ten times as long."""
+_FORGET_OLD = {
     # The age once more, as a claim that is taken over at this moment is new.
-    return ByRows(f"DELETE FROM publish_claims WHERE {row} {found} AND claimed_at < {now} - :youngest")  # noqa: S608 - as above
-
-
-_FORGET_OLD = {dialect: _forget_old(dialect) for dialect in NOW}
+    dialect: ByRows(
+        f"DELETE FROM publish_claims WHERE {rows} AND claimed_at < {NOW[dialect]} - :youngest".format(  # noqa: S608 - as above
+            old=_OLD.format(row=rows.split()[0], now=NOW[dialect])
+        )
+    )
+    for dialect, rows in _AMONG_ROWS.items()
+}
 _ADD_BYTES = ByRows(
     """
     INSERT INTO topic_sizes (topic_id, bytes)

@@ -14,20 +14,17 @@ from ams.storage.database.database import Database, opened
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
 from ams.storage.files import UNLIMITED, FreeSpace
-from ams.storage.registry import rotation
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
 from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
+from ams.storage.registry.keys import SigningKeyRecords, encrypt_anew
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
-from ams.storage.registry.owners import OwnerRecords
-from ams.storage.registry.parallel import SnapshotRecords
-from ams.storage.registry.projects import ProjectRecords
+from ams.storage.registry.parallel import OwnerRecords, SnapshotRecords
+from ams.storage.registry.projects import ProjectRecords, QuotaRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
-from ams.storage.registry.quotas import QuotaRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
-from ams.storage.registry.signing_keys import SigningKeyRecords
 from ams.storage.registry.tables import REGISTRY, audit, keys
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
@@ -81,13 +78,11 @@ class Registry:
         cache_size: int = CACHE_SIZE,
         quotas: Quotas | None = None,
     ) -> Self:
-        """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
+        """Open the database at `url` (`database.sqlite_url`, or PostgreSQL's), making or migrating its tables.
 
         `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on; `quotas` are those of projects,
-        absent: there are no limits.
-
-        Raises `Unusable` for a database that is not ours, or a key that is not this database's;
-        `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+        absent: there are no limits. Raises `Unusable` for a database that is not ours, or a key that is not this
+        database's; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
         database = await opened(
@@ -96,12 +91,12 @@ class Registry:
         return cls(database, secrets, clock or SystemClock(), cache_size, quotas)
 
     def history(self, node: str) -> SharedHistory:
-        """Return where all nodes keep what they measure; `node` is the name of this one."""
+        """Return the history that all nodes share; `node` is the name of this one."""
         return SharedHistory(self._database, self._clock, node)
 
     @property
     def invalidations(self) -> Invalidations:
-        """For the invalidation of caches that are made of the registry's records."""
+        """For caches that are made of the registry's records."""
         return self._database.invalidations
 
     @property
@@ -116,11 +111,11 @@ class Registry:
     async def change_key(self, key: bytes) -> int:
         """Encrypt all tokens with another key (32 bytes), all or none; return how many.
 
-        Then close this registry: it still holds the old key, as any other service would: raises `Unusable` while one
-        uses this registry. Raises `Damaged` for a token that cannot be read.
+        Then close this registry: it still holds the old key. Raises `Unusable` while another service uses this
+        registry, `Damaged` for a token that cannot be read.
         """
         new = Secrets(key)
-        return await self._database.alone(lambda connection: rotation.encrypt_anew(connection, self._secrets, new))
+        return await self._database.alone(lambda connection: encrypt_anew(connection, self._secrets, new))
 
     async def read_out(
         self,
@@ -131,8 +126,7 @@ class Registry:
     ) -> T:
         """Give everything to `take` as lines of an export; on a thread. No process may change it meanwhile.
 
-        `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if tokens
-        are wanted.
+        `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if wanted.
         """
         secrets = self._secrets if with_secrets else None
         return await self._database.at_length(lambda connection: take(Contents(connection, secrets, standings).lines()))

@@ -5,13 +5,15 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
     CursorResult,
+    Row,
     ScalarSelect,
     Select,
     String,
@@ -30,6 +32,11 @@ from ams.core.names import UserId
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+K = TypeVar("K", bound="DataclassInstance")
+
 _ROWS = {
     "sqlite": "json_each(:rows) AS given",
     "postgresql": "json_array_elements(CAST(:rows AS json)) AS given",
@@ -40,8 +47,9 @@ _VALUES = {
 }
 NOW = {"sqlite": ":now", "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"}
 """The time in milliseconds: this process's on SQLite, which no other process uses; else the database's."""
+KEEPS_SUBSCRIPTIONS = {"sqlite": "", "postgresql": "FOR KEY SHARE OF subscriptions"}
+"""End of a statement for rows of subscriptions, so that no subscription goes before its row is there."""
 _JOINED = {"sqlite": "group_concat", "postgresql": "string_agg"}
-_MAX_DIGITS = 18
 
 
 class ByRows:
@@ -89,6 +97,12 @@ def among(connection: Connection, values: Iterable[str]) -> Select[Any]:
     return select(column("value", String)).select_from(rows)
 
 
+def record(kind: type[K], row: Row[Any], **more: Any) -> K:
+    """Make a record of a row: a field is the column of its name, unless it is in `more`."""
+    names = [each.name for each in fields(kind) if each.name not in more]
+    return kind(**{name: getattr(row, name) for name in names}, **more)
+
+
 _CREATOR = users.alias("creator")
 
 
@@ -114,12 +128,12 @@ def page_token(number: int) -> str:
 
 
 def page_start(token: str) -> int:
-    """Read the number of a token; raise `InvalidInput` "Invalid page token" when it is none."""
+    """Read the number of a token; raise `InvalidInput` "Invalid page token"."""
     try:
         digits = base64.b64decode(token, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidInput("Invalid page token") from None
-    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+    if not digits.isdigit() or len(digits) > 18:
         raise InvalidInput("Invalid page token")
     return int(digits)
 
@@ -134,7 +148,10 @@ def read_page(
     unless the caller gives their `total`.
     """
     if total is None:
-        total = _count(connection, query, number)
+        count = select(func.count()).select_from(number.table)
+        if query.whereclause is not None:
+            count = count.where(query.whereclause)
+        total = connection.scalar(count) or 0
     cut = query.order_by(number.desc())
     if page.token:
         # As large as a token may say: PostgreSQL refuses a number that its column could not hold.
@@ -145,10 +162,3 @@ def read_page(
     if len(rows) <= page.size:
         return Page(rows, "", total)
     return Page(rows[: page.size], page_token(rows[page.size].number), total)
-
-
-def _count(connection: Connection, query: Select[Any], number: Column[int]) -> int:
-    count = select(func.count()).select_from(number.table)
-    if query.whereclause is not None:
-        count = count.where(query.whereclause)
-    return connection.scalar(count) or 0

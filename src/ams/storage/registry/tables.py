@@ -13,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Dialect,
     ForeignKey,
     Index,
@@ -27,7 +28,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-from ams.core import quotas
 from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
@@ -52,42 +52,24 @@ TAKEN = {
 """Unique constraints a client can meet, and their error texts."""
 
 
-_labels = msgspec.json.Decoder(dict[str, str])
-_limits = msgspec.json.Decoder(dict[str, int])
+_object = msgspec.json.Decoder(dict[str, Any])
 
 
-class Labels(TypeDecorator[Mapping[str, str]]):
-    """A column of labels: JSON in the table, a mapping in rows; null: none."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Mapping[str, str] | None, dialect: Dialect) -> str | None:
-        """Return labels as the table holds them."""
-        return msgspec.json.encode(value).decode() if value else None
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, str]:
-        """Read what the table holds."""
-        return _labels.decode(value) if value else {}
-
-
-class Limits(TypeDecorator[quotas.Limits]):
-    """A column of a project's own quotas: JSON in the table, a mapping in rows; null: none."""
+class _Json(TypeDecorator[Mapping[str, Any]]):
+    """A column of JSON in the table, a mapping in rows; null: none."""
 
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: quotas.Limits | None, dialect: Dialect) -> str | None:
-        """Return quotas as the table holds them."""
+    def process_bind_param(self, value: Mapping[str, Any] | None, dialect: Dialect) -> str | None:
         return msgspec.json.encode(dict(value)).decode() if value else None
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> quotas.Limits:
-        """Read what the table holds."""
-        return _limits.decode(value) if value else quotas.NO_LIMITS
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, Any]:
+        return _object.decode(value) if value else {}
 
 
 def _label_column() -> Column[Mapping[str, str]]:
-    return Column("labels", Labels, comment="JSON object of texts; null: none")
+    return Column("labels", _Json, comment="JSON object of texts; null: none")
 
 
 def _numbered(name: str, *parts: SchemaItem) -> Table:
@@ -118,6 +100,27 @@ def _project() -> Column[str]:
     return _of("project_id", "projects.id", nullable=False)
 
 
+def _partial_index(name: str, column: Column[Any], where: ColumnElement[bool], *, unique: bool = False) -> None:
+    Index(name, column, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+def _table(name: str, *parts: SchemaItem) -> Table:
+    return Table(name, METADATA, *parts)
+
+
+def _times(*names: str) -> Sequence[Column[int]]:
+    return [Column(name, BigInteger, nullable=False, comment="milliseconds since the epoch") for name in names]
+
+
+def _days(owner: str, of: str, comment: str | None = None) -> Sequence[Column[Any]]:
+    """Make the columns of a table of figures by day."""
+    return [
+        _of(owner, of, primary_key=True),
+        Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
+        *(Column(name, BigInteger, nullable=False, comment=comment) for name in ("messages", "bytes")),
+    ]
+
+
 users = _identified(
     "users",
     Column("name", Text, nullable=False, unique=True),
@@ -125,8 +128,7 @@ users = _identified(
     Column("service_roles", Text, nullable=False, comment="JSON list"),
     Column("token_digest", String(64), nullable=False, unique=True, comment="keyed hash"),
     Column("token_sealed", LargeBinary, nullable=False, comment="encrypted"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on", "modified_on"),
     _created_by(),
     Column("made_in", String(36), index=True, comment="identity of the project that it was made in; null: none"),
     Index("users_by_created_on", "created_on"),
@@ -136,11 +138,10 @@ projects = _identified(
     "projects",
     Column("name", Text, nullable=False, unique=True),
     Column("description", Text, nullable=False),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on", "modified_on"),
     _created_by(),
     Column("retention", BigInteger, comment="milliseconds, for topics without their own; null: the log's default"),
-    Column("quotas", Limits, comment="JSON object of numbers: its own quotas; null: none"),
+    Column("quotas", _Json, comment="JSON object of numbers: its own quotas; null: none"),
     Column("strict_data", Boolean, comment="whether data that is not base64 is refused; null: as the setting says"),
 )
 
@@ -158,7 +159,7 @@ topics = _identified(
     _project(),
     Column("name", Text, nullable=False),
     Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
     _label_column(),
     Column("deleted_schema", String(8), comment="what encoding was said of a schema that is deleted; null: none"),
     UniqueConstraint("project_id", "name"),
@@ -172,7 +173,7 @@ subscriptions = _identified(
     Column("topic", Text, nullable=False, comment="a name: the topic may go and come back"),
     Column("ack_deadline_seconds", Integer, nullable=False, comment="seconds"),
     Column("push", Text, comment="JSON; null: a pull subscription"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
     Column("parallel", Text, comment="JSON; null: an ordered subscription"),
     Column("used_on", BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"),
     _label_column(),
@@ -181,21 +182,9 @@ subscriptions = _identified(
     Index("subscriptions_by_project", "project_id", "number", "created_on"),
 )
 
-Index(
-    "subscriptions_pushed",
-    subscriptions.c.number,
-    sqlite_where=subscriptions.c.push.is_not(None),
-    postgresql_where=subscriptions.c.push.is_not(None),
-)
-"""What is to be delivered is asked for every few seconds, by every node."""
-
-Index(
-    "subscriptions_parallel",
-    subscriptions.c.number,
-    sqlite_where=subscriptions.c.parallel.is_not(None),
-    postgresql_where=subscriptions.c.parallel.is_not(None),
-)
-"""What goes unused is asked for every ten minutes, by every node."""
+# Read every few seconds, and every ten minutes, by every node.
+_partial_index("subscriptions_pushed", subscriptions.c.number, subscriptions.c.push.is_not(None))
+_partial_index("subscriptions_parallel", subscriptions.c.number, subscriptions.c.parallel.is_not(None))
 
 snapshots = _numbered(
     "snapshots",
@@ -204,13 +193,12 @@ snapshots = _numbered(
     _of("topic_id", "topics.id", nullable=False, index=True),
     Column("floor", BigInteger, nullable=False, comment="all offsets before it were done"),
     Column("done", LargeBinary, nullable=False, comment="those done above it (ams.core.offsets)"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("expires_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on", "expires_on"),
     _label_column(),
     UniqueConstraint("project_id", "name"),
     Index("snapshots_by_expiry", "expires_on"),
 )
-"""Where parallel subscriptions stood once; without the topic that is nowhere."""
+"""Former states of parallel subscriptions; a row goes with its topic."""
 
 
 def _access(name: str, resources: Table) -> Table:
@@ -233,34 +221,32 @@ schemas = _identified(
     _project(),
     Column("name", Text, nullable=False),
     Column("revision", Integer, nullable=False, comment="the newest"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
     Column("last_revision", Integer, comment="the highest there ever was, where it was deleted; null: the newest"),
     UniqueConstraint("project_id", "name"),
 )
 
-schema_revisions = Table(
+schema_revisions = _table(
     "schema_revisions",
-    METADATA,
     _of("schema_id", "schemas.id", primary_key=True),
     Column("revision", Integer, primary_key=True, comment="from 1"),
     Column("type", String(8), nullable=False, comment="json or avro"),
     Column("payload", Text, comment="JSON: the schema of the data; null: only attributes are checked"),
     Column("attributes", Text, comment="JSON: what attributes must be; null: anything"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
     Column("bytes", Integer, nullable=False, server_default="0", comment="of payload and attributes"),
     Index("schema_revisions_by_bytes", "schema_id", "bytes"),
 )
 
-topic_schemas = Table(
+topic_schemas = _table(
     "topic_schemas",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
     _of("schema_id", "schemas.id", nullable=False, index=True),
     Column("encoding", String(8), comment="JSON or BINARY; null: not said"),
     Column("first_revision", Integer, comment="the oldest that messages may keep; null: any"),
     Column("last_revision", Integer, comment="the newest that messages may keep; null: any"),
 )
-"""Which schema is attached to a topic, by identity, as a schema may be renamed."""
+"""The schema of a topic, by identity, as a schema may be renamed."""
 
 registrations = _identified(
     "registrations",
@@ -269,21 +255,14 @@ registrations = _identified(
     Column("status", String(8), nullable=False, comment="pending, accepted or declined"),
     Column("activation_token", Text, nullable=False, comment="empty once decided; opens nothing"),
     Column("decline_comment", Text, nullable=False),
-    Column("registered_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("registered_at"),
     Column("modified_at", BigInteger, comment="milliseconds since the epoch; null while pending"),
     Column("modified_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True),
 )
-Index(
-    "registrations_one_pending",
-    registrations.c.name,
-    unique=True,
-    sqlite_where=registrations.c.status == "pending",
-    postgresql_where=registrations.c.status == "pending",
-)
+_partial_index("registrations_one_pending", registrations.c.name, registrations.c.status == "pending", unique=True)
 
-topic_tallies = Table(
+topic_tallies = _table(
     "topic_tallies",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
     Column("messages", BigInteger, nullable=False, comment="counted into the days; the log's end when caught up"),
     Column("bytes", BigInteger, nullable=False, comment="counted into the days"),
@@ -292,9 +271,8 @@ topic_tallies = Table(
     Column("previous_publish", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
 )
 
-subscription_tallies = Table(
+subscription_tallies = _table(
     "subscription_tallies",
-    METADATA,
     _of("subscription_id", "subscriptions.id", primary_key=True),
     Column("messages", BigInteger, nullable=False, comment="handed out, repeats included"),
     Column("bytes", BigInteger, nullable=False, comment="handed out, repeats included"),
@@ -303,40 +281,24 @@ subscription_tallies = Table(
     Column("previous_pull", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
 )
 
-daily_messages = Table(
-    "daily_messages",
-    METADATA,
-    _of("topic_id", "topics.id", primary_key=True),
-    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
-    Column("messages", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-)
-"""What was published to a topic, by day; sums up to its tally."""
+daily_messages = _table("daily_messages", *_days("topic_id", "topics.id"))
+"""Published to a topic, by day; sums up to its tally."""
 
-project_days = Table(
-    "project_days",
-    METADATA,
-    _of("project_id", "projects.id", primary_key=True),
-    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
-    Column("messages", BigInteger, nullable=False, comment="also of topics that are gone"),
-    Column("bytes", BigInteger, nullable=False, comment="also of topics that are gone"),
-)
-"""What was published to all topics of a project, by day: kept apart, so that a topic takes nothing with it (U13)."""
+project_days = _table("project_days", *_days("project_id", "projects.id", "also of topics that are gone"))
+"""Published to all topics of a project, by day: kept apart, so that a topic takes nothing with it (U13)."""
 
-keys = Table(
+keys = _table(
     "keys",
-    METADATA,
     Column("fingerprint", String(64), primary_key=True, comment="of the key that encrypts the tokens"),
 )
 
-publish_claims = Table(
+publish_claims = _table(
     "publish_claims",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
     Column("key", LargeBinary, primary_key=True, comment="hash of an idempotency key"),
     Column("content", LargeBinary, nullable=False, comment="hash of the messages"),
     Column("log_end", BigInteger, nullable=False, comment="the topic's end when the key was claimed"),
-    Column("claimed_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("claimed_at"),
     Column("version", Integer, nullable=False, comment="raised by each change"),
     Column("mark", String(36), nullable=False, comment="of who claimed it"),
     Column("first", BigInteger, comment="offset of the first message; null: not known yet"),
@@ -344,64 +306,55 @@ publish_claims = Table(
     Column("time", BigInteger, comment="publish time: milliseconds since the epoch"),
     Index("publish_claims_by_claimed_at", "topic_id", "claimed_at"),
 )
-"""Who appends, or appended, with which idempotency key, where the log cannot remember it."""
+"""Idempotency keys, where the log cannot remember them."""
 
-topic_sizes = Table(
+topic_sizes = _table(
     "topic_sizes",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
     Column("bytes", BigInteger, nullable=False, comment="ever published"),
 )
-"""How much was published, where the log cannot count it."""
 
 push_secrets = _numbered(
     "push_secrets",
     _of("subscription_id", "subscriptions.id", nullable=False, index=True),
     Column("sealed", LargeBinary, nullable=False, comment="encrypted"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
     Column("until", BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
 )
-"""What deliveries are signed with, the newest last; after a rotation two of them for a while."""
+"""Secrets that sign deliveries, the newest last; after a rotation two of them for a while."""
 
-signing_keys = Table(
+signing_keys = _table(
     "signing_keys",
-    METADATA,
     Column("purpose", String(16), primary_key=True),
     Column("id", String(40), nullable=False, comment="what names the key where something is signed with it"),
     Column("sealed", LargeBinary, nullable=False, comment="the private key in PEM, encrypted"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
 )
-"""What the installation signs with, one key for each purpose."""
 
-push_holders = Table(
+push_holders = _table(
     "push_holders",
-    METADATA,
     Column("holder", String(64), primary_key=True, comment="its name, another one at each start"),
     Column("until", BigInteger, nullable=False, comment="end of its leases: milliseconds since the epoch"),
     Column("leaving", Boolean, nullable=False, comment="whether it only finishes what it has"),
 )
 """Processes that deliver (`ams.push.leases`). Times are the database's, as several nodes share it."""
 
-push_leases = Table(
+push_leases = _table(
     "push_leases",
-    METADATA,
     _of("subscription_id", "subscriptions.id", primary_key=True),
     Column("holder", String(64), ForeignKey("push_holders.holder", ondelete="CASCADE"), nullable=False, index=True),
 )
-"""Which of them has a subscription."""
 
-push_states = Table(
+push_states = _table(
     "push_states",
-    METADATA,
     _of("subscription_id", "push_leases.subscription_id", primary_key=True),
     Column("state", Text, nullable=False, comment="JSON"),
-    Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("changed_on"),
 )
 """The states of deliveries; those reported under a lease are deleted with it."""
 
-parallel_nodes = Table(
+parallel_nodes = _table(
     "parallel_nodes",
-    METADATA,
     Column("node", String(36), primary_key=True, comment="its name, another one at each start"),
     Column("url", Text, nullable=False, comment="how other nodes reach it; empty: it does not say"),
     Column("until", BigInteger, nullable=False, comment="end of what it owns: milliseconds since the epoch"),
@@ -409,13 +362,11 @@ parallel_nodes = Table(
 )
 """Nodes that work on parallel subscriptions (`ams.service.parallel.ownership`). Times are the database's."""
 
-parallel_owners = Table(
+parallel_owners = _table(
     "parallel_owners",
-    METADATA,
     _of("subscription_id", "subscriptions.id", primary_key=True),
     Column("node", String(36), ForeignKey("parallel_nodes.node", ondelete="CASCADE"), nullable=False, index=True),
 )
-"""Which of them works on a subscription."""
 
 named_tokens = _identified(
     "named_tokens",
@@ -426,15 +377,15 @@ named_tokens = _identified(
     Column("rights", Text, comment="JSON list of action and resource; null: all the user's"),
     Column("public_key", Text, comment="PEM; null: none, it is a text"),
     Column("key_id", String(40), comment="of the public key; null: none"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
     Column("expires_on", BigInteger, comment="milliseconds since the epoch; null: never"),
     Column("last_used", BigInteger, comment="milliseconds since the epoch; null: never"),
     _created_by(),
     UniqueConstraint("user_id", "name"),
     Index("named_tokens_key_id_unique", "key_id", unique=True),
 )
-"""Tokens of a user besides its own. Their texts are nowhere: a hash is enough to know one, also under another key. One
-with a public key has no text: what it is known by is the hash of one that nobody ever had.
+"""Tokens of a user besides its own, known by a hash, so that their texts are nowhere. A token with a public key has no
+text, and the hash of one that nobody ever had.
 """
 
 bindings = _numbered(
@@ -444,12 +395,11 @@ bindings = _numbered(
     Column("issuer", Text, nullable=False, comment="URL"),
     Column("subject", Text, nullable=False),
     Column("by_login", Boolean, nullable=False, comment="made with its user at the first login"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on"),
     _created_by(),
     UniqueConstraint("user_id", "name"),
     UniqueConstraint("issuer", "subject"),
 )
-"""By which identity at an issuer a user logs in."""
 
 issuers = _identified(
     "issuers",
@@ -457,34 +407,29 @@ issuers = _identified(
     Column("url", Text, nullable=False, unique=True),
     Column("rest", Text, nullable=False, comment="JSON: what else is set of it, but for its secret"),
     Column("secret", LargeBinary, comment="encrypted; null: none"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    *_times("created_on", "modified_on"),
     _created_by(),
 )
-"""Issuers whose tokens are accepted, but for those of the file that a setting names."""
 
-history = Table(
+history = _table(
     "history",
-    METADATA,
     Column("of", Text, primary_key=True, comment="a topic's, subscription's or project's id, or `service`"),
     Column("began", BigInteger, primary_key=True, comment="minutes since the epoch"),
     Column("data", LargeBinary, nullable=False, comment="records of 33 bytes (`ams.service.history`)"),
 )
-"""What was measured in the last day, where several nodes share it; else it is in a file of its own."""
+"""Measurements of the last day, where several nodes share them; else they are in a file of their own."""
 
-history_turns = Table(
+history_turns = _table(
     "history_turns",
-    METADATA,
     Column("node", String(36), primary_key=True, comment="the node that measures"),
     Column("until", BigInteger, nullable=False, comment="end of its turn: milliseconds since the epoch"),
 )
 
 audit = audit_table(METADATA, "audit")
-"""Who did which change; beside it `audit_prunings`."""
 
 
 OTHERS = "authn_"
-"""What the names of the certificate service's tables begin with, which may be in the same database."""
+"""Prefix of the certificate service's tables, which may be in the same database."""
 
 REGISTRY = Schema(
     what="registry",

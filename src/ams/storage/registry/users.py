@@ -12,6 +12,7 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
+    Delete,
     Row,
     Select,
     Table,
@@ -31,10 +32,10 @@ from ams.core.public_keys import PublicKey
 from ams.core.quotas import MEMBERS
 from ams.core.rights import Right, Rights
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
-from ams.storage.registry.quotas import QuotaRecords
+from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import (
     Applicant,
     KeyHolder,
@@ -47,7 +48,7 @@ from ams.storage.registry.records import (
     User,
     UserDetails,
 )
-from ams.storage.registry.statements import existing, read_page, with_creator
+from ams.storage.registry.statements import existing, read_page, record, with_creator
 from ams.storage.registry.tables import (
     bindings,
     memberships,
@@ -67,7 +68,7 @@ logger = structlog.get_logger("ams.registry")
 T = TypeVar("T")
 
 Roles = Mapping[ProjectId, Sequence[str]]
-"""Memberships: the roles in each project."""
+"""Roles in each project; each is a membership."""
 
 _TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
 
@@ -113,23 +114,26 @@ class UserRecords:
 
         Raises `InvalidInput` "Invalid page token".
         """
-        return await self._database.read(
-            lambda connection: users_page(connection, self._secrets, project, page, details=details)
-        )
+
+        def work(connection: Connection) -> Page[User]:
+            query, total = _USERS, None
+            if project is not None:
+                total = connection.scalar(select(func.count()).where(memberships.c.project_id == project)) or 0
+                query = _USERS.where(_is_member(project, of_many=total > _MANY))
+            rows = read_page(connection, query, users.c.number, page, total=total)
+            found = _memberships(connection, [row.id for row in rows.items] if details else [])
+            return rows.map(lambda row: _user(row, self._secrets, found[row.id]))
+
+        return await self._database.read(work)
 
     async def hold(self, service_role: str) -> bool:
         """Whether any user has a service role."""
-        query = (
-            select(users.c.number)
-            .where(users.c.service_roles.contains(json.dumps(service_role), autoescape=True))
-            .limit(1)
-        )
-        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+        has_role = users.c.service_roles.contains(json.dumps(service_role), autoescape=True)
+        return await self._database.value(select(users.c.number).where(has_role).limit(1)) is not None
 
     async def exist(self) -> bool:
         """Whether there is any user."""
-        query = select(users.c.number).limit(1)
-        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+        return await self._database.value(select(users.c.number).limit(1)) is not None
 
     async def create(
         self,
@@ -142,10 +146,7 @@ class UserRecords:
         token: str = "",
         grows: bool = True,
     ) -> User:
-        """Make a user with `token`, or a new one, and memberships; `details.name` and `.grants` are not looked at.
-
-        One that is `made_in` a project counts for its quota of members as long as it is a member nowhere else. Without
-        `grows` it is made on a disk with little space left, too.
+        """Make a user, as `creation` says. Without `grows` it is made on a disk with little space left, too.
 
         Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when a project is gone.
         """
@@ -162,7 +163,11 @@ class UserRecords:
         made_in: ProjectId | None = None,
         token: str = "",
     ) -> Work[User]:
-        """Return the work of `create`, for those who do more in the same transaction."""
+        """Return the work that makes a user with `token`, or a new one, and memberships.
+
+        `details.name` and `.grants` are not looked at. A user that is `made_in` a project counts for its quota of
+        members as long as it is a member nowhere else.
+        """
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
         row = insert(users).values(
@@ -184,7 +189,7 @@ class UserRecords:
     async def update(
         self, user: UserId, details: UserDetails, roles: Roles | None, expected: Precondition = ANY_VERSION
     ) -> User | None:
-        """Change what is said and nothing else; `roles`, if given, replaces all memberships. None when it is gone.
+        """Change the details that are given; `roles`, if given, replaces all memberships. None when it is gone.
 
         Raises `AlreadyExists` when the new name is another user's, `QuotaExceeded`, `NotFound` when a project is gone.
         """
@@ -205,22 +210,17 @@ class UserRecords:
     async def delete(self, user: UserId, expected: Precondition = ANY_VERSION) -> bool:
         """Remove a user, its memberships and its places on access lists; False when it is gone already."""
         removal = delete(users).where(users.c.id == user)
+
         # Cached access lists may still hold the identity; no user can have it any more.
         # Large: the creator is removed from all that the user made.
-        forget = Invalidation(PRINCIPAL, (user,))
-
-        def work(connection: Connection) -> bool:
-            self._check(connection, user, expected)
-            return connection.execute(removal).rowcount > 0
-
-        return await self._database.write(work, forget, large=True, grows=False)
+        return await self._write(user, self._checked_removal(user, expected, removal), large=True, grows=False)
 
     async def refresh_token(
         self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
     ) -> User | None:
         """Give a user `token`, or a new one; the old one is dead when this returns. None when the user is gone.
 
-        What `check` raises of the user as it is then leaves everything as it was.
+        If `check` raises for the user as it is then, nothing changes.
         """
         change = update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
 
@@ -259,12 +259,7 @@ class UserRecords:
     async def remove_member(self, user: UserId, project: ProjectId, expected: Precondition = ANY_VERSION) -> bool:
         """End a membership; False when there was none."""
         removal = delete(memberships).where(_membership_of(user, project))
-
-        def work(connection: Connection) -> bool:
-            self._check(connection, user, expected)
-            return connection.execute(removal).rowcount > 0
-
-        return await self._write(user, work, grows=False)
+        return await self._write(user, self._checked_removal(user, expected, removal), grows=False)
 
     async def _one(self, condition: ColumnElement[bool]) -> User | None:
         return await self._database.read(lambda connection: user_where(connection, self._secrets, condition))
@@ -273,9 +268,16 @@ class UserRecords:
         own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
         return await self._database.read(lambda connection: bearer_of(connection, own, named))
 
-    async def _write(self, user: UserId, work: Work[T], *, grows: bool = True) -> T:
+    async def _write(self, user: UserId, work: Work[T], *, large: bool = False, grows: bool = True) -> T:
         """Run work that changes a user: caches of its token are invalidated before any caller sees the outcome."""
-        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), grows=grows)
+        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), large=large, grows=grows)
+
+    def _checked_removal(self, user: UserId, expected: Precondition, removal: Delete) -> Work[bool]:
+        def work(connection: Connection) -> bool:
+            self._check(connection, user, expected)
+            return connection.execute(removal).rowcount > 0
+
+        return work
 
     def _check(self, connection: Connection, user: UserId, expected: Precondition) -> None:
         expected.check(lambda: user_where(connection, self._secrets, users.c.id == user))
@@ -294,8 +296,6 @@ class UserRecords:
 def _membership_of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
 
-
-_Place = tuple[UserId, ProjectId]
 
 _CHUNK = 500
 """Users asked about in one statement: databases limit how many values one may hold."""
@@ -340,26 +340,8 @@ def user_where(connection: Connection, secrets: Secrets, condition: ColumnElemen
     return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
 
 
-def users_page(
-    connection: Connection,
-    secrets: Secrets,
-    project: ProjectId | None,
-    request: PageRequest,
-    *,
-    details: bool,
-) -> Page[User]:
-    """Return a page of all users, or of a project's members, with memberships if `details`. Raises `InvalidInput`."""
-    query, total = _USERS, None
-    if project is not None:
-        total = _count_members(connection, project)
-        query = _USERS.where(_is_one_of_many(project) if total > _MANY else _is_one_of_few(project))
-    rows = read_page(connection, query, users.c.number, request, total=total)
-    found = _memberships(connection, [row.id for row in rows.items] if details else [])
-    return rows.map(lambda row: _user(row, secrets, found[row.id]))
-
-
 def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
-    """Return whom a token stands for: by the digest as a user's own, then by the one as a named token."""
+    """Return the user of a token: by the digest of its own, then by that of a named token."""
     row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
     if row is not None:
         return _with_roles(connection, row)
@@ -368,13 +350,13 @@ def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
 
 
 def key_holder(connection: Connection, key: str) -> KeyHolder | None:
-    """Return whose key this is, by its id."""
+    """Return the holder of a key, by its id."""
     row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.key_id == key)).first()
     return None if row is None else KeyHolder(_with_roles(connection, row, _login(row)), PublicKey(row.public_key, key))
 
 
 def bound_principal(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-    """Return who is bound to an identity at an issuer, and whether user and binding were made at the first login."""
+    """Return the user bound to an identity at an issuer, and whether that was at the first login."""
     row = connection.execute(_BOUND.where(bindings.c.issuer == issuer, bindings.c.subject == subject)).first()
     return (_with_roles(connection, row), row.by_login) if row is not None else None
 
@@ -391,19 +373,11 @@ def _login(row: Row[Any]) -> Login:
     return Login(row.token_name, row.token_id, row.expires_on, rights_read(row.rights))
 
 
-def _count_members(connection: Connection, project: ProjectId) -> int:
-    count = select(func.count()).select_from(memberships).where(memberships.c.project_id == project)
-    return connection.scalar(count) or 0
-
-
-def _is_one_of_few(project: ProjectId) -> ColumnElement[bool]:
-    """Find the members and put them in order: best when they are few."""
+def _is_member(project: ProjectId, *, of_many: bool) -> ColumnElement[bool]:
+    """Few members are found and put in order; of many, users are gone through in order until there are enough."""
+    if of_many:
+        return exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
     return users.c.id.in_(select(memberships.c.user_id).where(memberships.c.project_id == project))
-
-
-def _is_one_of_many(project: ProjectId) -> ColumnElement[bool]:
-    """Go through the users in order until there are enough members: best when many are."""
-    return exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
 
 
 def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
@@ -421,41 +395,24 @@ def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserI
 
 def _listed(
     connection: Connection, query: Select[Any], chunk: Mapping[str, Sequence[UserId]]
-) -> defaultdict[_Place, list[Any]]:
+) -> defaultdict[tuple[UserId, ProjectId], list[Any]]:
     """Return the short names of the resources whose access lists hold these users, oldest first."""
     # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
     rows = sorted(connection.execute(query, chunk).all(), key=lambda row: row.number)
-    found: defaultdict[_Place, list[Any]] = defaultdict(list)
+    found: defaultdict[tuple[UserId, ProjectId], list[Any]] = defaultdict(list)
     for row in rows:
         found[row.user_id, row.project_id].append(row.name)
     return found
 
 
 def _user(row: Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> User:
-    return User(
-        id=row.id,
-        name=row.name,
-        email=row.email,
-        first_name=row.first_name,
-        last_name=row.last_name,
-        organization=row.organization,
-        description=row.description,
-        service_roles=_roles(row.service_roles),
-        memberships=tuple(entries),
-        created_on=row.created_on,
-        modified_on=row.modified_on,
-        created_by=row.creator,
-        token=_token(row, secrets),
-    )
-
-
-def _token(row: Row[Any], secrets: Secrets) -> str | None:
-    """Return the token; None when it is damaged, which must not hide its user, nor the others of a list."""
+    token: str | None = None
     try:
-        return secrets.decrypt(row.token_sealed, row.id)
-    except Damaged as error:
+        token = secrets.decrypt(row.token_sealed, row.id)
+    except Damaged as error:  # it must not hide its user, nor the others of a list
         logger.error("user.token_damaged", user=row.name, reason=error.message)
-        return None
+    roles = _roles(row.service_roles)
+    return record(User, row, service_roles=roles, memberships=tuple(entries), created_by=row.creator, token=token)
 
 
 def rights_read(text: str | None) -> Rights | None:
@@ -485,30 +442,28 @@ def add_memberships(connection: Connection, user: UserId, roles: Roles, quotas: 
 
 
 def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles:
-    """Return those of the roles that a user does not have just so, in any order; no roles are no membership."""
+    """Return the roles that a user does not have just so, in any order; no roles are no membership."""
     query = select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
-    held = {row.project_id: row.roles for row in connection.execute(query)}
-    return {project: given for project, given in roles.items() if not _are_held(held.get(project), given)}
+    held = {row.project_id: set(json.loads(row.roles)) for row in connection.execute(query)}
+    return {
+        project: given
+        for project, given in roles.items()
+        if held.get(project, set()) != set(given) or (project in held and not given)
+    }
 
 
 def put_memberships(connection: Connection, user: UserId, roles: Roles, quotas: QuotaRecords) -> None:
     """Give a user these roles in these projects; a membership without roles is ended. Raises `QuotaExceeded`."""
     for project, given in roles.items():
-        place = (memberships.c.user_id == user) & (memberships.c.project_id == project)
+        place = _membership_of(user, project)
         if not given:
             connection.execute(delete(memberships).where(place))
         elif not connection.execute(update(memberships).where(place).values(roles=roles_written(given))).rowcount:
             add_memberships(connection, user, {project: given}, quotas)
 
 
-def _are_held(column: str | None, given: Sequence[str]) -> bool:
-    if column is None:
-        return not given
-    return bool(given) and set(json.loads(column)) == set(given)
-
-
 FILTERS = ("status", "activation_token", "name", "email", "organization")
-"""Columns a list may be cut by."""
+"""Columns that a list may be filtered by."""
 
 
 class RegistrationRecords:
@@ -521,18 +476,12 @@ class RegistrationRecords:
 
     async def find(self, registration: RegistrationId) -> Registration | None:
         """Return a registration, None when there is none."""
-        return await self._database.read(
-            lambda connection: _registration_where(connection, registrations.c.id == registration)
-        )
+        return await self._database.row(_REGISTRATIONS.where(registrations.c.id == registration), _registration)
 
     async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
         """Return the registrations whose columns (of `FILTERS`) have exactly these values, oldest first."""
         query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
-        return await self._database.read(
-            lambda connection: [
-                _registration(row) for row in connection.execute(query.order_by(registrations.c.number))
-            ]
-        )
+        return await self._database.rows(query.order_by(registrations.c.number), _registration)
 
     async def create(self, applicant: Applicant) -> Registration:
         """Keep a new pending registration.
@@ -545,15 +494,13 @@ class RegistrationRecords:
             **asdict(applicant),
         )  # fmt: skip
 
-        def work(connection: Connection) -> Registration | None:
+        def work(connection: Connection) -> Registration:
             if connection.scalar(select(users.c.number).where(users.c.name == applicant.name)) is not None:
                 raise AlreadyExists("User already exists")
             connection.execute(row)
-            return _registration_where(connection, registrations.c.id == identity)
+            return _registration(connection.execute(_REGISTRATIONS.where(registrations.c.id == identity)).one())
 
-        made = await self._database.write(work)
-        assert made is not None
-        return made
+        return await self._database.write(work)
 
     async def accept(self, registration: RegistrationId, decided_by: UserId | None) -> User | None:
         """Make the user of a pending registration, and decide it, in one step; None when none is pending.
@@ -562,32 +509,28 @@ class RegistrationRecords:
         """
 
         def work(connection: Connection) -> User | None:
-            asked = _registration_where(connection, _pending(registration))
+            asked = first(connection, _REGISTRATIONS.where(_pending(registration)), _registration)
             if asked is None:
                 return None
             connection.execute(self._decision(registration, decided_by, status="accepted"))
-            make = self._users.creation(
-                UserName(asked.applicant.name), UserDetails(**asdict(asked.applicant)), {}, decided_by
-            )
-            return make(connection)
+            details = UserDetails(**asdict(asked.applicant))
+            return self._users.creation(UserName(details.name), details, {}, decided_by)(connection)
 
         return await self._database.write(work)
 
     async def decline(self, registration: RegistrationId, decided_by: UserId | None, comment: str) -> bool:
         """Refuse a pending registration; False when none is pending."""
         change = self._decision(registration, decided_by, status="declined", decline_comment=comment)
-        return await self._database.write(lambda connection: connection.execute(change).rowcount, grows=False) > 0
+        return await self._database.change(change, grows=False) > 0
 
     async def delete(self, registration: RegistrationId) -> bool:
         """Remove a registration, decided or not; False when there is none."""
         removal = delete(registrations).where(registrations.c.id == registration)
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount, grows=False) > 0
+        return await self._database.change(removal, grows=False) > 0
 
     def _decision(self, registration: RegistrationId, decided_by: UserId | None, **values: str) -> Any:
-        decider = existing(decided_by)
-        values["activation_token"] = ""
-        change = update(registrations).where(_pending(registration))
-        return change.values(modified_at=self._clock.wall(), modified_by=decider, **values)
+        decision = {"modified_at": self._clock.wall(), "modified_by": existing(decided_by), "activation_token": ""}
+        return update(registrations).where(_pending(registration)).values(**decision, **values)
 
 
 _REGISTRATIONS = with_creator(registrations, "modified_by")
@@ -597,19 +540,5 @@ def _pending(registration: RegistrationId) -> ColumnElement[bool]:
     return (registrations.c.id == registration) & (registrations.c.status == "pending")
 
 
-def _registration_where(connection: Connection, condition: ColumnElement[bool]) -> Registration | None:
-    row = connection.execute(_REGISTRATIONS.where(condition)).first()
-    return _registration(row) if row else None
-
-
 def _registration(row: Row[Any]) -> Registration:
-    return Registration(
-        id=row.id,
-        applicant=Applicant(row.name, row.email, row.first_name, row.last_name, row.organization, row.description),
-        status=row.status,
-        activation_token=row.activation_token,
-        decline_comment=row.decline_comment,
-        registered_at=row.registered_at,
-        modified_at=row.modified_at,
-        modified_by=row.creator,
-    )
+    return record(Registration, row, applicant=record(Applicant, row), modified_by=row.creator)

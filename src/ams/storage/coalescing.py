@@ -12,16 +12,13 @@ from ams.core.errors import LogUnavailable
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
-MAX_ITEMS = 200
-"""Of one batched request."""
-PATIENCE = 0.2
-"""Seconds a request waits for the one before it; then it is sent beside it."""
+MAX_ITEMS = 200  # of one batched request
+PATIENCE = 0.2  # seconds a request waits for the one before it; then it is sent beside it
 
 
 class SharedRequest(Generic[Key, Answer]):
-    """At most two requests at a time for a key: one for callers before it was sent, one for all callers since.
-
-    With `join` callers since then take the answer to the one that is out too.
+    """At most two requests at a time for a key: one for callers before it was sent, one for all since (with `join`:
+    none).
     """
 
     def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:

@@ -15,18 +15,14 @@ FileHandle = int
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
-NEW = ".new"
-"""Ending of a file that is being written, until it is whole and gets its name."""
+NEW = ".new"  # ending of a file that is being written, until it is whole and gets its name
 
 
 class Disk:
     """The calls. All raise `OSError` as the operating system does."""
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """Open for reading and writing, close-on-exec.
-
-        `create` makes a new empty file, for the owner only, and fails if one is there.
-        """
+        """Open for reading and writing; `create` makes a new file, for the owner only, and fails if one is there."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return os.open(path, flags, 0o600)
 
@@ -161,10 +157,7 @@ def opened(files: Disk, path: str, *, create: bool = False) -> Iterator[FileHand
 
 
 def write_whole(files: Disk, path: str, data: bytes) -> None:
-    """Write a file whole or not at all, durably, for the owner only; replaces what bore the name.
-
-    A crash leaves the old file or the new one, and perhaps a draft, which the next call writes over.
-    """
+    """Write a file whole or not at all, durably, for the owner only. A crash may leave a draft beside it."""
     draft = path + NEW
     files.unlink(draft)
     handle = files.open(draft, create=True)
@@ -186,9 +179,9 @@ def make_private(path: str) -> None:
 class FreeSpace:
     """Watches the file system of one folder. Callable from every thread.
 
-    One rule for the log, the registry, the cursors and the audit log. Growth is refused while less than
-    `min_free_bytes` is free: messages by the log, new things by the registry. The rest is for acknowledgements,
-    deletions and audit events, which must go on then. The log keeps a reserve for these besides, in a file of its own.
+    Growth is refused while less than `min_free_bytes` is free: messages by the log, new things by the registry. The
+    rest is for acknowledgements, deletions and audit events. The log keeps a reserve for these besides, in a file of
+    its own.
     """
 
     def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:

@@ -22,16 +22,14 @@ from ams.core.errors import Unusable
 from ams.core.supervisor import Supervisor
 from ams.storage.files import NEW, Disk, write_whole
 
-MARKER = "ams-data"
-"""A file of this name makes a folder ours; its content is the version of the layout."""
+MARKER = "ams-data"  # a file of this name makes a folder ours; its content is the version of the layout
 VERSION = "1"
 LOCK = "lock"
 _NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 """How file systems say that they cannot lock a folder."""
 CERTIFICATE_SERVICE = "authn"
 """Prefix of all names that `ams authn serve` keeps; it may have our folder for its own."""
-RESTORING = "restore-unfinished"
-"""A file of this name in a folder: its restore has not ended."""
+RESTORING = "restore-unfinished"  # a file of this name in a folder: its restore has not ended
 
 
 class Folder:
@@ -48,8 +46,7 @@ class Folder:
         self.audit = self.place("audit.jsonl")
         self.issuers = self.place("issuers")
         """The folder of what issuers said last, so that a start needs none of them."""
-        self.admin_token = self.place("admin.token")
-        """Where the first start leaves the token of `admin`."""
+        self.admin_token = self.place("admin.token")  # where the first start leaves the token of `admin`
 
     @classmethod
     def look(cls, path: str) -> "Folder":
@@ -58,11 +55,7 @@ class Folder:
 
     @classmethod
     def take(cls, path: str) -> "Folder":
-        """Make or open the folder and lock it.
-
-        Raises `Unusable` with one line when another process has it, when it holds something else or what a restore did
-        not finish, or when it was written by a newer version.
-        """
+        """Make or open the folder and lock it; raises `Unusable`, in one line, when it cannot be this process's."""
         path = os.path.abspath(path)
         try:
             if not os.path.isdir(path):
@@ -118,10 +111,7 @@ def _locked_folder(path: str) -> tuple[int, ...]:
 
 
 def locked(path: str, name: str, other: str) -> int:
-    """Return a handle that holds the lock of this name in a folder, until it is closed.
-
-    Raises `Unusable` with one line, also when it is held by `other`.
-    """
+    """Return a handle that holds the lock of this name in a folder; raises `Unusable` when `other` holds it."""
     return _flocked(path, os.path.join(path, name), os.O_RDWR | os.O_CREAT, other)
 
 
@@ -189,12 +179,10 @@ def _mark(path: str) -> None:
 
 
 LOOK_SECONDS = 1.0
-BUSY_SECONDS = 0.5
-"""How long a look waits for a locked database."""
+BUSY_SECONDS = 0.5  # how long a look waits for a locked database
 LOCKED_SECONDS = 4.0
 """How long a database may be locked before it is reported: our own writes lock it too, for much less."""
-SILENT_SECONDS = 15.0
-"""A look that takes longer hangs: the disk does not answer."""
+SILENT_SECONDS = 15.0  # a look that takes longer hangs: the disk does not answer
 
 
 class DataCheck:

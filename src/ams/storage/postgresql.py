@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     Connection = AsyncConnection[TupleRow]
 
-CALL_SECONDS = 8.0
-"""How long a call waits for PostgreSQL to come back, in all: clients give up at 10."""
+CALL_SECONDS = 8.0  # how long a call waits for PostgreSQL to come back, in all: clients give up at 10
 CONNECT_SECONDS = 2
 """How long one server may take to let us in, before the next one of the list is asked; the driver takes no less."""
 STATEMENT_SECONDS = 3.0
@@ -58,8 +57,7 @@ POOLED = (
     "PostgreSQL is reached through a pooler that gives each transaction another session, as PgBouncer with pool_mode ="
     " transaction: connect to PostgreSQL itself, or set pool_mode = session"
 )
-_LOOKS = 5
-"""A pooler hands out the session that was used last, as a rule; others may take it in between."""
+_LOOKS = 5  # a pooler hands out the session that was used last, as a rule; others may take it in between
 
 _SESSION = """
 SELECT set_config('statement_timeout', %s, false),
@@ -69,10 +67,7 @@ SELECT set_config('statement_timeout', %s, false),
 
 
 def conninfo(url: str, password: str = "") -> str:
-    """Return the connection string for a `postgresql://` URL, which may name several servers, one of them the primary.
-
-    Options of the URL stay. Raises `ValueError` for a URL that cannot be read; its text holds nothing of the URL.
-    """
+    """Return the connection string of a `postgresql://` URL. Raises `ValueError`, whose text holds nothing of the URL."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -84,10 +79,10 @@ def conninfo(url: str, password: str = "") -> str:
 
 
 async def connect(to: str) -> "Connection":
-    """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`, each commit is waited for.
+    """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`. Raises `psycopg.Error`.
 
-    A server configured to answer commits before they are on disk, or on the disk of the standby where one is
-    synchronous, is set not to for this connection. Raises `psycopg.Error`; see `is_passing`.
+    Commits are answered when they are on disk, and on that of a synchronous standby, also where the server is set not
+    to.
     """
     from psycopg import AsyncConnection
 
@@ -102,10 +97,10 @@ async def connect(to: str) -> "Connection":
 
 
 async def require_sessions(to: str) -> None:
-    """Raise `Unusable` for a pooler that gives each transaction another session, as PgBouncer does in transaction mode.
+    """Raise `Unusable` for a pooler that gives each transaction another session; or `psycopg.Error`.
 
-    Sessions keep their settings, their channels, and a lock by which others know that somebody serves. Through such a
-    pooler a commit could be answered before it is on disk. Raises `psycopg.Error`, too; see `is_passing`.
+    Sessions keep their settings, their channels, and a lock by which others know that somebody serves. Without them a
+    commit could be answered before it is on disk.
     """
     from psycopg import AsyncConnection
 
@@ -131,10 +126,7 @@ async def _session(connection: "Connection") -> int:
 
 @contextlib.contextmanager
 def limited(connection: "Connection", seconds: float) -> Iterator[None]:
-    """Give what is done on a connection so long; then the connection is closed, and its callers get an error.
-
-    Nothing is cancelled: a cancelled commit that waits for its standby would be reported as done.
-    """
+    """End a connection that takes longer. Nothing is cancelled: a cancelled commit could be reported as done."""
     timer = asyncio.get_running_loop().call_later(seconds, abort, connection)
     try:
         yield
@@ -151,10 +143,7 @@ def abort(connection: "Connection") -> None:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether the same may well work in a moment, here or on another connection.
-
-    It is not known whether the statement was done before the error: the answer may have been lost with the connection.
-    """
+    """Whether the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
     from psycopg import InterfaceError, OperationalError
 
     state = getattr(error, "sqlstate", None)

@@ -48,10 +48,9 @@ def key_text(key: bytes) -> bytes:
 
 
 def key_file(path: str, *, create: bool, files: Disk | None = None) -> bytes:
-    """Read the key kept at `path`; with `create`, make one (readable by the owner only) when there is none.
+    """Read the key kept at `path`; with `create`, make one (for the owner only) when there is none. Raises `Unusable`.
 
-    `create` is right only while there is no registry: its tokens need the key they were encrypted with. Raises
-    `Unusable` for a missing file or one that holds no key.
+    `create` is right only while there is no registry: its tokens need the key they were encrypted with.
     """
     files = files or Disk()
     if not files.exists(path):

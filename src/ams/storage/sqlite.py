@@ -29,10 +29,7 @@ _NOTHING_WRITTEN = frozenset(
 
 
 def keep_files(connection: sqlite3.Connection, path: str) -> None:
-    """Sync the folder of a database in WAL mode, so that no power cut takes its files away whole.
-
-    SQLite does so when it has made the WAL, but passes over an error. Raises `sqlite3.OperationalError`.
-    """
+    """Sync the folder of a database in WAL mode: SQLite passes over an error. Raises `sqlite3.OperationalError`."""
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read makes the WAL
     try:
         Disk().sync_folder(os.path.dirname(path) or ".")
@@ -51,10 +48,7 @@ class Commits:
         self._in_doubt = False
 
     def is_undone(self, error: BaseException | None, overwrite: Callable[[], None]) -> bool:
-        """Say whether a commit that failed with `error` is surely not there after a restart.
-
-        `overwrite` commits `OVERWRITE` and raises `sqlite3.Error` if that fails. It is called only where needed.
-        """
+        """Whether a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE` where needed."""
         code = getattr(error, "sqlite_errorcode", None)
         has_written = code is not None and code & 0xFF not in _NOTHING_WRITTEN  # the low byte is the kind of error
         if not self._in_doubt and not has_written:

@@ -13,11 +13,9 @@ from ams.wire.service import Line
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 """Results: carried out, refused (4xx), or not possible now (5xx)."""
 
-LOGIN = "login"
-"""Action of a login, by token or by certificate; only failed ones are recorded for tokens."""
+LOGIN = "login"  # action of a login, by token or by certificate; only failed ones are recorded for tokens
 
-MAX_CHARACTERS = 500
-"""Of a text: clients write most of them, and no index takes one without end."""
+MAX_CHARACTERS = 500  # of a text: clients write most of them, and no index takes one without end
 _TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 
@@ -25,21 +23,16 @@ _TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 class AuditEvent:
     """Who did what, from where, when, and how it ended. Never holds a token, a payload or a secret."""
 
-    id: str
-    """A UUID: a line of the file and a row of the table that have one id are one event."""
+    id: str  # a UUID: a line of the file and a row of the table that have one id are one event
     at: Milliseconds
-    service: str
-    """`ams` or `authn`."""
+    service: str  # `ams` or `authn`
     action: str
     """Of the table of permissions (`topics:create`), or the certificate service's (`bindings:update`)."""
-    resource: str
-    """Path below `/v1`, never with a token."""
-    actor: str
-    """Name of the user or key; the normal form of a certificate's subject; empty: not known."""
+    resource: str  # path below `/v1`, never with a token
+    actor: str  # name of the user or key; the normal form of a certificate's subject; empty: not known
     address: str
     """Of the client, where a trusted proxy sends it; or IP address and port of a trusted proxy's connection."""
-    code: int
-    """HTTP status."""
+    code: int  # HTTP status
     result: str
     reason: str = ""
     """The text of the error; when it is done, how the actor logged in if not with its own token."""

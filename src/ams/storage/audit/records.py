@@ -40,12 +40,9 @@ from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditE
 from ams.storage.database.database import Database
 from ams.wire.service import Lines
 
-USUAL_SIZE = 100
-"""Events of a page by default."""
-MOST = 1000
-"""Most events of a page."""
-PORTION = 10_000
-"""Rows pruned by one statement: there may be more old ones than one has the time for."""
+USUAL_SIZE = 100  # events of a page by default
+MOST = 1000  # most events of a page
+PORTION = 10_000  # rows pruned by one statement: there may be more old ones than one has the time for
 _TOKEN = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
 _TEXTS = ("resource", "actor", "address", "reason", "request")
 
@@ -54,12 +51,10 @@ _TEXTS = ("resource", "actor", "address", "reason", "request")
 class EventFilter:
     """Conditions for events; None and empty texts set none."""
 
-    since: Milliseconds | None = None
-    """From that moment on."""
+    since: Milliseconds | None = None  # from that moment on
     until: Milliseconds | None = None
     actor: str = ""
-    action: str = ""
-    """Prefix of the action: `topics:` for all that happens to topics."""
+    action: str = ""  # prefix of the action: `topics:` for all that happens to topics
     address: str = ""
     result: str = ""
 
@@ -69,8 +64,7 @@ class Events:
     """A page of events, newest first."""
 
     items: Sequence[AuditEvent]
-    next_token: str
-    """Of the next page; empty on the last one."""
+    next_token: str  # of the next page; empty on the last one
 
 
 class AuditRecords:
@@ -108,10 +102,7 @@ class AuditRecords:
         return await self._database.read(work)
 
     async def list(self, wanted: EventFilter, size: int = 0, token: str = "") -> Events:
-        """Return a page of events, newest first; a size of 0 or less is `USUAL_SIZE`, one over `MOST` is that.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of events, newest first; size 0: `USUAL_SIZE`. Raises `InvalidInput` "Invalid page token"."""
         most = min(size if size > 0 else USUAL_SIZE, MOST)
         query = self._query(wanted, _start(token) if token else None).limit(most + 1)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
@@ -196,10 +187,7 @@ _POSTGRESQL = (
 
 
 def audit_table(metadata: MetaData, name: str) -> Table:
-    """Make the table and, beside it, that of prunings; a row is an `ams.storage.audit.event.AuditEvent`.
-
-    Triggers that refuse changes are created with them.
-    """
+    """Make the table of events, and that of prunings beside it, with triggers that refuse changes."""
     Table(
         f"{name}_prunings",
         metadata,
@@ -234,10 +222,7 @@ FILTERS = ("since", "until", "actor", "action", "address", "result")
 
 
 def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:
-    """Read the filters. Raises `InvalidInput` for one that no event can meet.
-
-    `actions` are those that may have events besides logins; empty: any.
-    """
+    """Read the filters; `actions` are those with events besides logins, empty: any. Raises `InvalidInput`."""
     result = said.get("result", "")
     if result and result not in (DONE, REFUSED, FAILED):
         raise InvalidInput(f"Invalid result: it is one of {DONE}, {REFUSED} and {FAILED}")

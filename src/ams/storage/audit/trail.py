@@ -32,14 +32,11 @@ from ams.storage.audit.event import LOGIN, AuditEvent, fitting, read, result_of,
 from ams.storage.audit.records import AuditRecords
 from ams.storage.files import UNLIMITED, FreeSpace
 
-BATCH_SECONDS = 1.0
-"""How often the table is written to, at most, while there is something new."""
+BATCH_SECONDS = 1.0  # how often the table is written to, at most, while there is something new
 PRUNE_SECONDS = 3600.0
-AT_THE_END_SECONDS = 2.0
-"""How long a stop waits for the database; the next start brings in what is left."""
+AT_THE_END_SECONDS = 2.0  # how long a stop waits for the database; the next start brings in what is left
 TABLE, PRUNING = "audit table", "pruning of the audit table"
-UNWRITTEN = 1000
-"""Most events kept for the table alone while the file cannot be written."""
+UNWRITTEN = 1000  # most events kept for the table alone while the file cannot be written
 
 logger = structlog.get_logger("ams.audit")
 
@@ -63,8 +60,7 @@ class Trail:
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
         self._pruning = Rounds(PRUNING, PRUNE_SECONDS, self._prune, partial(logger.warning, "audit.not_pruned"))
-        self.failures = 0
-        """Events whose line could not be written."""
+        self.failures = 0  # events whose line could not be written
 
     async def start(self, supervisor: Supervisor) -> None:
         """Begin to bring events into the table; first those that a stop or a crash left in the file alone."""
@@ -185,10 +181,8 @@ def _sync_and_close(handle: int) -> None:
 
 
 NAME = "audit.jsonl"
-BLOCK = 64 * 2**10
-"""Bytes read at a time."""
-PORTION = 500
-"""Most lines read at a time."""
+BLOCK = 64 * 2**10  # bytes read at a time
+PORTION = 500  # most lines read at a time
 
 
 class LineFile:
@@ -348,10 +342,8 @@ def rotated(path: str) -> str | None:
     return before if os.path.isfile(before) else None
 
 
-EACH = 10
-"""Failed logins of an address in a minute that are events of their own."""
-MINUTE = 60_000
-"""Milliseconds."""
+EACH = 10  # failed logins of an address in a minute that are events of their own
+MINUTE = 60_000  # milliseconds
 ADDRESSES = 1000
 """Addresses of a minute with events of their own; the failures of all others are one event without an address."""
 OTHERS = ""
@@ -362,8 +354,7 @@ class _Minute:
     """Failed logins of an address within a minute."""
 
     failures: int = 0
-    more: AuditEvent | None = None
-    """Stands for those beyond the first few."""
+    more: AuditEvent | None = None  # stands for those beyond the first few
 
 
 class FailedLogins:

@@ -36,8 +36,7 @@ class Horizon(NamedTuple):
     """Messages that may be out after a crash, of a subscription with exactly-once delivery."""
 
     below: Offset
-    until: Milliseconds
-    """Wall time at which the last lease given ends at the latest."""
+    until: Milliseconds  # wall time at which the last lease given ends at the latest
 
 
 class Progress(NamedTuple):
@@ -45,24 +44,18 @@ class Progress(NamedTuple):
 
     floor: Offset
     epoch: int
-    run: int
-    """0: no process took it over yet."""
-    done: BitMap64
-    """Offsets above the floor that are done; the floor itself never is."""
-    failures: Mapping[Offset, int]
-    """How often offsets that are not done failed; only those that did."""
-    horizon: Horizon | None = None
-    """None as well when everything below it is done."""
+    run: int  # 0: no process took it over yet
+    done: BitMap64  # offsets above the floor that are done; the floor itself never is
+    failures: Mapping[Offset, int]  # how often offsets that are not done failed; only those that did
+    horizon: Horizon | None = None  # None as well when everything below it is done
 
 
 class Change(NamedTuple):
     """A change to store, all or nothing."""
 
     done: Sequence[Range] = ()
-    failures: Mapping[Offset, int] = {}
-    """The new counts."""
-    horizon: Horizon | None = None
-    """The least the horizon must reach; None: it stays."""
+    failures: Mapping[Offset, int] = {}  # the new counts
+    horizon: Horizon | None = None  # the least the horizon must reach; None: it stays
 
 
 class Acks(Protocol):

@@ -31,11 +31,9 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import Offset, SubscriptionId, TopicId
 
-NO_DEADLINE = Milliseconds(2**62)
-"""For a process that has a subscription to itself, by a lease."""
+NO_DEADLINE = Milliseconds(2**62)  # for a process that has a subscription to itself, by a lease
 NOTHING = Offset(0)
-Oldest = Mapping[TopicId, Offset]
-"""The oldest kept offsets of topics from which retention took something."""
+Oldest = Mapping[TopicId, Offset]  # the oldest kept offsets of topics from which retention took something
 MAX_HANDED = 8
 """More hand-outs than this are merged, oldest first, in favour of the client: larger end, later time."""
 
@@ -45,8 +43,7 @@ class Position(NamedTuple):
 
     offset: Offset
     generation: int
-    lost: int
-    """Messages that retention took before they were acknowledged, in all."""
+    lost: int  # messages that retention took before they were acknowledged, in all
 
 
 class Outstanding(NamedTuple):
@@ -96,9 +93,8 @@ class Cursors(Protocol):
         ...
 
     def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
-        """Return where the cursor most likely stands, without asking for it; None when it must be asked for.
-
-        Nothing may be said of it to anybody before a `hand_out` with `at` was recorded.
+        """Return where the cursor most likely stands, unasked; a `hand_out` with `at` must confirm it. None: ask for
+        it.
         """
         ...
 
@@ -115,18 +111,14 @@ class Cursors(Protocol):
         ...
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-        """Move up to `oldest` if retention has passed the cursor, counting what was lost (`retain`).
-
-        Nothing moves when the generation has moved on: the caller saw an older position.
-        """
+        """Move up to `oldest` if retention has passed the cursor (`retain`), and the generation is still this one."""
         ...
 
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
     ) -> bool:
-        """Record a hand-out (`hand_out`); False, and nothing recorded, when the generation has moved on.
-
-        The same when the cursor does not stand `at` this offset, if one is given.
+        """Record a hand-out (`hand_out`); False when the generation has moved on, or the cursor is not `at` this
+        offset.
         """
         ...
 
@@ -139,10 +131,7 @@ class Cursors(Protocol):
         ...
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-        """Move to `offset` of `topic` (`seek`); durable when it returns.
-
-        False, and nothing moves, when the cursor is on another topic: the caller must work the offset out again there.
-        """
+        """Move to `offset` of `topic` (`seek`), durably; False, and nothing moves, when the cursor is on another topic."""
         ...
 
     async def close(self) -> None:
@@ -158,10 +147,7 @@ class HandOut(NamedTuple):
 
 
 class Grace(NamedTuple):
-    """After a restart: all that was stored at the start counts as handed out then, for one deadline.
-
-    Hand-outs are not stored, so a correct client that pulled before the restart would get a wrong error without it.
-    """
+    """After a restart: the stored end at the start counts as handed out then, as hand-outs are not stored."""
 
     end: Offset
     time: Milliseconds
@@ -243,10 +229,7 @@ def meet(cursor: Cursor, topic: TopicId) -> Cursor:
 
 
 def undo(before: Cursor, moved: Cursor) -> Cursor:
-    """Stand again where `before` stood: the move could not be stored.
-
-    Hand-outs of the same generation stay acknowledgeable; who read a position after a failed seek must read again.
-    """
+    """Stand again where `before` stood: the move could not be stored. Hand-outs of the same generation stay good."""
     if moved.generation != before.generation:
         return before._replace(generation=max(before.generation, moved.generation) + 1)
     handed: list[HandOut] = []

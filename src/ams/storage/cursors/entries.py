@@ -58,21 +58,16 @@ class Kept(NamedTuple):
     """A progress and the entries that a store keeps of it."""
 
     progress: Progress
-    entries: int = 0
-    """All, also those that count for nothing."""
-    number: int = 0
-    """Of the newest one."""
-    size: int = 0
-    """Bytes of the deltas."""
-    is_stale: bool = False
-    """Whether there are entries of another epoch."""
+    entries: int = 0  # All, also those that count for nothing
+    number: int = 0  # of the newest one
+    size: int = 0  # bytes of the deltas
+    is_stale: bool = False  # whether there are entries of another epoch
 
 
 class Write(NamedTuple):
     """Rows to write so that a store keeps a progress."""
 
-    clears: bool
-    """Whether all entries before go."""
+    clears: bool  # whether all entries before go
     entry: Entry | None
     after: Kept
 
@@ -93,10 +88,7 @@ def written(kept: Kept, progress: Progress, *, anew: bool = False) -> Write:
 
 
 def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
-    """Return what was kept by entries, in their order, of a cursor that says floor, epoch and run.
-
-    Raises `ValueError` for an entry that cannot be read, and for one that a newer version wrote.
-    """
+    """Return what entries kept of a cursor with this floor, epoch and run. Raises `ValueError` for an unreadable one."""
     progress, count, newest, size, is_stale = start, 0, 0, 0, False
     deltas: list[Change] = []
     for number, data in entries:

@@ -166,10 +166,7 @@ class PostgresCursors:
         return await self._mover.move(subscription, step)
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-        """Acknowledge up to `last`. The time is when the call came, by the clock that timed the hand-out.
-
-        A wait for a new primary makes it no later.
-        """
+        """Acknowledge up to `last`, as of when the call came: a wait for a new primary makes it no later."""
         came = self._time.moment()
 
         def step(cursor: Cursor) -> tuple[Cursor, None]:

@@ -31,18 +31,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 V = TypeVar("V")
-BACKOFF = Backoff(0.1, 1.0)
-"""Seconds between two tries to connect."""
+BACKOFF = Backoff(0.1, 1.0)  # seconds between two tries to connect
 LEAST_SECONDS = 0.5
 """Less time than this is not worth a statement: it would be cut off and take the connection with it."""
 log = structlog.get_logger("ams.cursors")
-Step = Callable[[V], tuple[V, Any]]
-"""Moves a cursor and gives the answer, or raises an `AmsError`."""
+Step = Callable[[V], tuple[V, Any]]  # moves a cursor and gives the answer, or raises an `AmsError`
 Read = Callable[["Connection", DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, Row[V]]]]
 Write = Callable[["Connection", DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]]
 """Writes rows within seconds, where those that were read are still the same; returns those that it wrote."""
-MAX_SEEN = 20_000
-"""Rows remembered: a shortcut, so when there are more all are forgotten."""
+MAX_SEEN = 20_000  # rows remembered: a shortcut, so when there are more all are forgotten
 LEFT_ALONE = 4
 """Moves in a row that found a cursor as this process had left it, after which the next is expected to: two pulls with
 their acknowledgements. With clients that go to any of several nodes this does not come about often."""
@@ -53,10 +50,7 @@ class Interrupted(Exception):
 
 
 class ReconnectingConnection:
-    """Runs statements one after the other; while the connection is lost, one task tries to get another.
-
-    Calls wait for it until they give up; once it has been away for `CALL_SECONDS` they fail at once.
-    """
+    """Runs statements in turn. While the connection is lost, calls wait for another, `CALL_SECONDS` in all."""
 
     def __init__(self, conninfo: str, greet: Callable[["Connection"], Awaitable[None]]) -> None:
         """`greet` runs first on each new connection."""
@@ -168,15 +162,12 @@ class Call(Generic[V]):
     """One call that waits for its answer."""
 
     step: Step[V]
-    give_up: float
-    """In the time of the event loop."""
+    give_up: float  # in the time of the event loop
     answer: asyncio.Future[Any]
     series: int | None = None
     """First version if this call moves the cursor: when it is unsure, the row shows by it."""
-    found: Callable[[V], Any] = lambda _: True
-    """The answer when it shows."""
-    refused: Any = None
-    """The answer that says that nothing was ever written, which an unsure call cannot know."""
+    found: Callable[[V], Any] = lambda _: True  # the answer when it shows
+    refused: Any = None  # the answer that says that nothing was ever written, which an unsure call cannot know
     unsure: bool = False
     """Whether it was sent and no answer came. Something is then written even if there is nothing to change any more:
     what is read after a crash may not be on the standby yet, what is written is."""

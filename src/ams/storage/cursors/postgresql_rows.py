@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 V = TypeVar("V")
 FORMAT = 1
-_LOCK = 0x616D735F63757273
-""""ams_curs" in ASCII."""
+_LOCK = 0x616D735F63757273  # "ams_curs" in ASCII
 _TABLES = """
 CREATE TABLE cursors (
     subscription text COLLATE "C" PRIMARY KEY,
@@ -66,8 +65,7 @@ CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.curs
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
 """
-SERIES = 2**32
-"""Versions of one series: more than a cursor is written between two seeks."""
+SERIES = 2**32  # versions of one series: more than a cursor is written between two seeks
 ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
 """For the connection that moves cursors: rows are found, and so locked, in the order they are named. Two groups that
 lock the same rows in different orders would end each other."""
@@ -165,8 +163,7 @@ class Row(NamedTuple, Generic[V]):
         return 0 <= self.version - series < SERIES
 
 
-Moves = Mapping[SubscriptionId, tuple[Row[V], Row[V]]]
-"""Rows as they were read, and as they are to be."""
+Moves = Mapping[SubscriptionId, tuple[Row[V], Row[V]]]  # rows as they were read, and as they are to be
 
 
 def new_series() -> int:
@@ -260,8 +257,7 @@ def _row(topic: UUID, offset: int, generation: int, handed: list[int], lost: int
     return Row(Cursor(TopicId(topic.bytes), Offset(offset), generation, pairs, lost), version)
 
 
-MAX_STANDINGS_SEEN = 2_000
-"""Standings remembered: those of the subscriptions that this process settles for."""
+MAX_STANDINGS_SEEN = 2_000  # standings remembered: those of the subscriptions that this process settles for
 
 _READ_STANDINGS = f"""
 SELECT c.subscription, c.topic, c."offset", c.generation, c.lost, c.run, c.version, {NOW}, k.number, k.entry
@@ -297,8 +293,7 @@ class Standing(NamedTuple):
     lost: int
     progress: Progress
     kept: Kept
-    damage: str = ""
-    """Why the entries cannot be read; empty: they can."""
+    damage: str = ""  # why the entries cannot be read; empty: they can
 
 
 def step(work: Callable[[Standing], tuple[Standing, T]]) -> Callable[[Standing], tuple[Standing, T]]:

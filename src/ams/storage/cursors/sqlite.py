@@ -260,10 +260,7 @@ class SqliteCursors:
         *,
         anew: bool = False,
     ) -> None:
-        """Have a parallel subscription stand at a progress, durably; `cursor` says what else it has.
-
-        The cursor's row is always written too: after a seek that failed the disk has another epoch than its entries.
-        """
+        """Store a progress. The row is always written too: after a failed seek the disk has an epoch without entries."""
         entry.move(cursor._replace(offset=progress.floor), next(self._changes))
         entry.progress = progress
         self._note_acks(subscription, AckChange(progress, anew))

@@ -77,22 +77,18 @@ _BEGIN_RUN = "UPDATE cursors SET run = ? WHERE subscription = ?"
 class AckChange(NamedTuple):
     """Acknowledgements of a subscription that the disk is to hold."""
 
-    progress: Progress | None
-    """None: the subscription is gone."""
-    anew: bool = False
-    """Whether nothing that is there belongs to it."""
+    progress: Progress | None  # None: the subscription is gone
+    anew: bool = False  # whether nothing that is there belongs to it
 
 
 class AckWrite(NamedTuple):
     """Rows to insert or delete so that the database matches a new acknowledgement state."""
 
     subscription: SubscriptionId
-    run: int | None
-    """A run that begins."""
+    run: int | None  # a run that begins
     clears: bool
     entry: Entry | None
-    after: Kept | None
-    """Content of the disk afterwards."""
+    after: Kept | None  # content of the disk afterwards
 
 
 @dataclass(slots=True, eq=False)
@@ -101,15 +97,11 @@ class CursorState:
 
     cursor: Cursor
     sought: Milliseconds
-    change: int
-    """The number of its last change that the disk is to hold; no two changes have the same."""
-    settled: Cursor
-    """The cursor as it was when it last stood where the disk says."""
+    change: int  # the number of its last change that the disk is to hold; no two changes have the same
+    settled: Cursor  # the cursor as it was when it last stood where the disk says
     settled_sought: Milliseconds
-    stored: int = 0
-    """The number of the change that the disk holds; 0: nothing of it is there."""
-    progress: Progress | None = None
-    """Of a parallel subscription; floor and epoch are those of the cursor."""
+    stored: int = 0  # the number of the change that the disk holds; 0: nothing of it is there
+    progress: Progress | None = None  # of a parallel subscription; floor and epoch are those of the cursor
     settled_progress: Progress | None = None
 
     @property
@@ -128,10 +120,7 @@ class CursorState:
         self.settled, self.settled_sought, self.stored = row
 
     def fall_back(self) -> None:
-        """Stand again where the disk says.
-
-        The generation is a new one, known to no one but this process: that of the disk need not follow.
-        """
+        """Stand again where the disk says, in a new generation that only this process knows."""
         self.cursor = self.settled = base.undo(self.settled, self.cursor)
         self.sought, self.change = self.settled_sought, self.stored
         self.progress = self.settled_progress and self.settled_progress._replace(epoch=self.cursor.generation)
@@ -143,13 +132,10 @@ class Group:
 
     rows: dict[SubscriptionId, Row | None] = field(default_factory=dict)
     acks: dict[SubscriptionId, AckChange] = field(default_factory=dict)
-    lost: int = 0
-    """Messages that are lost though no cursor counts them."""
+    lost: int = 0  # messages that are lost though no cursor counts them
     dropped: set[SubscriptionId] = field(default_factory=set)
-    dropped_lost: int = 0
-    """Messages that the dropped cursors had lost."""
-    unknown: bool = False
-    """Whether it failed and may be there after a restart all the same."""
+    dropped_lost: int = 0  # messages that the dropped cursors had lost
+    unknown: bool = False  # whether it failed and may be there after a restart all the same
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     """One for each caller: one that leaves must not end it for the others."""
 
@@ -244,9 +230,8 @@ def store(
     lost: int = 0,
     plan: Sequence[AckWrite] = (),
 ) -> None:
-    """Store a group: cursors (None is one that is gone), messages lost beside them, and acknowledgements.
-
-    Raises `sqlite3.Error`; nothing is stored then.
+    """Store a group: cursors (None: gone), messages lost beside them, acknowledgements. After `sqlite3.Error` nothing
+    is.
     """
     kept = [(key, row) for key, row in rows.items() if row is not None]
     gone = [key for key, row in rows.items() if row is None]

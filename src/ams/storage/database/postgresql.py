@@ -42,12 +42,10 @@ READERS, WRITERS, PUTTERS = 4, 2, 2
 the more of them work at once, the more are in each other's way."""
 BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))
 """Seconds, at most, before an attempt that others were in the way of is made again."""
-WRITES_BETWEEN_PRUNINGS = 1_000
-"""After so many writes the marks of those of long ago are removed."""
+WRITES_BETWEEN_PRUNINGS = 1_000  # after so many writes the marks of those of long ago are removed
 LARGE_SECONDS = 60.0
 """How long a statement of a large write may take: a project goes with hundreds of thousands of rows."""
-ASKED_ALONE = 10
-"""How often it is asked whether other nodes have gone."""
+ASKED_ALONE = 10  # how often it is asked whether other nodes have gone
 
 _AUTOCOMMIT = ""
 _READ = (
@@ -55,8 +53,7 @@ _READ = (
     f" SET LOCAL idle_in_transaction_session_timeout = {READING_SECONDS * 1000:.0f}"
 )
 _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
-_IN_TURN = "BEGIN"
-"""Not serializable: having waited for its turn it must see what the one before did."""
+_IN_TURN = "BEGIN"  # not serializable: having waited for its turn it must see what the one before did
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
 _TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
@@ -73,10 +70,8 @@ class Write(Generic[T]):
         self.work = work
         self.forgets = forgets
         self.large = large
-        self.asked: CommitAttempt[T] | None = None
-        """The attempt that may have been committed."""
-        self.refused = False
-        """Whether an attempt broke a rule."""
+        self.asked: CommitAttempt[T] | None = None  # the attempt that may have been committed
+        self.refused = False  # whether an attempt broke a rule
         self.running = False
         """Whether an attempt is being made: it goes on when no caller waits for it any more."""
 
@@ -103,10 +98,9 @@ class PostgresStore:
         self._pruning = delete(schema.outcomes).where(is_old)
 
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
-        """Run the work that makes or migrates the tables: one node at a time, however long it takes.
+        """Run the work that makes or migrates the tables, once: one node at a time, however long it takes.
 
-        Tried once: a program that starts may wait without limit. Raises `RegistryUnavailable`; unless it `waits`, also
-        when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
+        Raises `RegistryUnavailable`; unless it `waits`, also when others are at it for longer than `LOCK_SECONDS`.
         """
         try:
             await require_sessions(self._to)
@@ -152,10 +146,7 @@ class PostgresStore:
     async def write(
         self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
     ) -> T:
-        """Run work and commit it, once, and have the other nodes invalidate what it changed.
-
-        `grows` does not matter: the server's disk is not looked at from here.
-        """
+        """Run work and commit it, once, and invalidate caches of other nodes. The server's disk is not looked at."""
         write = Write(work, forgets, large=large)
         try:
             return await self._patiently(self._writers, self._commit, write)
@@ -200,10 +191,7 @@ class PostgresStore:
     # In the threads.
 
     def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
-        """Make an attempt, unless the database went away while it waited for a thread.
-
-        One that others are in the way of is made again here: it has waited for its turn already.
-        """
+        """Make an attempt, and again here when others are in the way, unless the database is away by now."""
         away = self._patience.away
         if away is not None and not asks:
             raise Passing(away=True, since=away.since, made=False) from away.__cause__
@@ -269,10 +257,10 @@ class PostgresStore:
 
 @contextlib.contextmanager
 def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
-    """Turn what the driver raises into what it means, or into `Passing` when another attempt may do.
+    """Turn errors of the driver into ours, or into `Passing` when another attempt may do.
 
-    A violated constraint counts when a second attempt of a write violates it too: the first may have met a row of a
-    transaction that ended after its own began, which a later one sees.
+    A violated constraint counts when a second attempt violates it too: the first may have met a row of a transaction
+    that ended after its own began.
     """
     began = time.monotonic()
     try:
@@ -292,11 +280,9 @@ def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
         raise unavailable(error) from error
 
 
-_NOT_IN_TIME = "55P03"
-"""SQLSTATE: a lock was not to be had in time."""
+_NOT_IN_TIME = "55P03"  # SQLSTATE: a lock was not to be had in time
 _OTHERS_TURN = RuntimeError("a node makes or migrates tables, or an import or export is at work")
-_FOREIGN = "23503"
-"""SQLSTATE: what a row refers to is not there."""
+_FOREIGN = "23503"  # SQLSTATE: what a row refers to is not there
 
 
 async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
@@ -306,8 +292,7 @@ async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *give
 
 _NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")
 _STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
-_NEVER_HEARD_OF = "22023"
-"""SQLSTATE for the number of a transaction that is to come."""
+_NEVER_HEARD_OF = "22023"  # SQLSTATE for the number of a transaction that is to come
 
 
 class CommitAttempt(NamedTuple, Generic[T]):
@@ -315,5 +300,4 @@ class CommitAttempt(NamedTuple, Generic[T]):
 
     mark: str
     number: str
-    result: T
-    """What its work returned."""
+    result: T  # what its work returned

@@ -46,10 +46,8 @@ T = TypeVar("T")
 
 logger = structlog.get_logger("ams.registry")
 
-LOCK_SECONDS = 2.0
-"""How long a statement may wait for a row another transaction holds."""
-IDLE_SECONDS = 5.0
-"""How long a transaction may do nothing: a node that was stopped must not hold up the others."""
+LOCK_SECONDS = 2.0  # how long a statement may wait for a row another transaction holds
+IDLE_SECONDS = 5.0  # how long a transaction may do nothing: a node that was stopped must not hold up the others
 READING_SECONDS = 60.0
 """The same for a transaction that only reads, which blocks no other: a long list takes a busy node seconds."""
 SILENCE_SECONDS = STATEMENT_SECONDS + 0.5
@@ -170,14 +168,10 @@ class _TextReader(Loader):
         return kept.replace(ESCAPE + "0", "\x00").replace(ESCAPE + "1", ESCAPE) if ESCAPE in kept else kept
 
 
-PROBE_SECONDS = 0.3
-"""Between two probes."""
-TRUST_SECONDS = 1.0
-"""How long an answered probe is good for."""
-LISTENING_SILENCE_SECONDS = 2.0
-"""After this a connection is given up and made anew."""
-CONNECT_BACKOFF = Backoff(0.1, 2.0)
-"""Seconds between two tries to connect."""
+PROBE_SECONDS = 0.3  # between two probes
+TRUST_SECONDS = 1.0  # how long an answered probe is good for
+LISTENING_SILENCE_SECONDS = 2.0  # after this a connection is given up and made anew
+CONNECT_BACKOFF = Backoff(0.1, 2.0)  # seconds between two tries to connect
 
 
 class Listener:
@@ -256,12 +250,9 @@ class Passing(Exception):
 
     def __init__(self, *, away: bool, since: float, made: bool = True) -> None:
         super().__init__("the database is away" if away else "others are in the way")
-        self.made = made
-        """False: it was left off, because another had met a database that is away."""
-        self.away = away
-        """Whether the database did not answer, rather than that others were in the way."""
-        self.since = since
-        """When the attempt began to be made: a moment of `time.monotonic`."""
+        self.made = made  # False: it was left off, because another had met a database that is away
+        self.away = away  # whether the database did not answer, rather than that others were in the way
+        self.since = since  # when the attempt began to be made: a moment of `time.monotonic`
 
 
 class Patience:
@@ -279,9 +270,9 @@ class Patience:
             self.away = (self.away or failure) if failure.away else None
 
     async def keep_trying(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
-        """Return what `attempt` returns as soon as it does not raise `Passing`; raise `RegistryUnavailable` else.
+        """Return the result of `attempt` once it raises no `Passing`; raise `RegistryUnavailable` when time is over.
 
-        Its argument says whether it is the attempt for all: then it is made although the database is away.
+        Its argument says whether it is the attempt for all, which is made although the database is away.
         """
         began = time.monotonic()
         failure = self.away

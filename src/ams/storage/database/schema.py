@@ -47,33 +47,23 @@ logger = structlog.get_logger("ams.registry")
 class Schema:
     """Tables, and what belongs to them."""
 
-    what: str
-    """What a person calls it: `registry`."""
+    what: str  # what a person calls it: `registry`
     tables: MetaData
     outcomes: Table
     """Made by `outcomes_table`; only PostgreSQL has it, as it is of use only where several nodes share a database."""
-    taken: Mapping[str, str]
-    """Unique constraints a client can meet, and their error texts."""
-    absent: str
-    """The error text for a client when what a row refers to is not there."""
-    migrations: str
-    """Where Alembic finds the migrations: `package:folder`."""
-    version: str
-    """Table that holds the newest migration the database has had."""
-    head: str
-    """The newest migration."""
-    channel: str
-    """The channel through which nodes on PostgreSQL notify each other."""
-    serving: int
-    """Key of the lock that each node on PostgreSQL shares while it serves."""
-    owns: Callable[[str], bool]
-    """Whether a table of this name would be one of these, or of nothing known."""
+    taken: Mapping[str, str]  # unique constraints a client can meet, and their error texts
+    absent: str  # the error text for a client when what a row refers to is not there
+    migrations: str  # where Alembic finds the migrations: `package:folder`
+    version: str  # table that holds the newest migration the database has had
+    head: str  # the newest migration
+    channel: str  # the channel through which nodes on PostgreSQL notify each other
+    serving: int  # key of the lock that each node on PostgreSQL shares while it serves
+    owns: Callable[[str], bool]  # whether a table of this name would be one of these, or of nothing known
 
 
 def outcomes_table(name: str) -> Table:
-    """Make the table of marks: one of each transaction of the last hour.
-
-    By it a node whose commit was not answered finds out how it ended (`ams.storage.database.postgresql.store`).
+    """Make the table of marks: one of each transaction of the last hour, by which a node finds out how its commit
+    ended.
     """
     return Table(
         name,
@@ -112,10 +102,7 @@ def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constrai
 
 
 def prepare(connection: Connection, schema: Schema) -> None:
-    """Make or migrate the tables, within the connection's transaction.
-
-    Raises `Unusable` for a database that is not ours or was written by a newer version.
-    """
+    """Make or migrate the tables. Raises `Unusable` for a database that is not ours, or of a newer version."""
     names = [name for name in inspect(connection).get_table_names() if schema.owns(name)]
     if not names:
         create(connection, schema)

@@ -22,21 +22,16 @@ from ams.storage.sqlite import OVERWRITE, Commits, keep_files
 
 T = TypeVar("T")
 
-FULL = "Backend Error"
-"""The error of what would grow while the disk has little space left: that of the log."""
+FULL = "Backend Error"  # the error of what would grow while the disk has little space left: that of the log
 ROOM_IN_FILE = 4 * 2**20
 """Bytes of free pages in the file with which it need not grow: more than any request brings."""
-READERS = 2
-"""Threads for reads: hot paths are answered by the cache, so few are enough."""
+READERS = 2  # threads for reads: hot paths are answered by the cache, so few are enough
 
 logger = structlog.get_logger("ams.registry")
 
 
 class SqliteStore:
-    """Runs work in threads against a file.
-
-    When the disk is full, the reserve of `space` is given back and the work is tried once more.
-    """
+    """Runs work in threads against a file. On a full disk, it is tried once more with the reserve of `space`."""
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace) -> None:
         self._schema = schema

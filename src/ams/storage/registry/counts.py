@@ -40,8 +40,7 @@ from ams.storage.registry.tables import (
     users,
 )
 
-Days = Mapping[str, int]
-"""Messages by day, `YYYY-MM-DD`."""
+Days = Mapping[str, int]  # messages by day, `YYYY-MM-DD`
 
 
 class Rate(NamedTuple):
@@ -74,8 +73,7 @@ class TopicTally(NamedTuple):
 class DayCount(NamedTuple):
     """What was published on one day."""
 
-    day: str
-    """`YYYY-MM-DD`, UTC."""
+    day: str  # `YYYY-MM-DD`, UTC
     messages: int
     bytes: int
 
@@ -84,8 +82,7 @@ class Advance(NamedTuple):
     """How a topic's tally moves on."""
 
     topic: TopicId
-    base: int
-    """Messages counted before; when others were counted meanwhile, nothing moves."""
+    base: int  # messages counted before; when others were counted meanwhile, nothing moves
     tally: Tally
     days: Sequence[DayCount]
 
@@ -267,11 +264,9 @@ class Activity(NamedTuple):
     """Activity in a project in a window of days."""
 
     messages: int = 0
-    topics: int = 0
-    """Created, and still there."""
+    topics: int = 0  # Created, and still there
     subscriptions: int = 0
-    users: int = 0
-    """Members who were created."""
+    users: int = 0  # members who were created
 
 
 class FigureRecords:

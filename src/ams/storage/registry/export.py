@@ -37,11 +37,9 @@ from ams.storage.secrets import Secrets, new_token
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-Name = tuple[str, str]
-"""The name of a project, and of something in it."""
+Name = tuple[str, str]  # the name of a project, and of something in it
 
-_FETCH = {"yield_per": 1000}
-"""Rows a database hands over at a time: nothing large is in memory."""
+_FETCH = {"yield_per": 1000}  # rows a database hands over at a time: nothing large is in memory
 _TABLES: Mapping[type[msgspec.Struct], Table] = {
     kinds.User: tables.users,
     kinds.Project: tables.projects,
@@ -88,8 +86,7 @@ class CursorPosition(NamedTuple):
 
     offset: int
     lost: int
-    done: Sequence[Range] = ()
-    """Above the offset, of a parallel subscription."""
+    done: Sequence[Range] = ()  # above the offset, of a parallel subscription
 
 
 class Contents:
@@ -103,10 +100,7 @@ class Contents:
         self._standings = standings
 
     def lines(self) -> Iterator[Line]:
-        """Yield everything, each line after those it refers to, each kind in the order in which it was made.
-
-        Raises `Damaged` for an unreadable token.
-        """
+        """Yield everything, each line after those it refers to. Raises `Damaged` for an unreadable token."""
         yield from self._rows(_made(tables.users), self._user)
         yield from self._rows(_made(tables.projects), self._project)
         yield from self._rows(_MEMBERSHIPS, partial(_line, kinds.Membership))
@@ -243,16 +237,14 @@ class Loaded(NamedTuple):
     """A topic whose messages are in the log already."""
 
     topic: TopicId
-    bytes: int
-    """Published to it in all."""
+    bytes: int  # published to it in all
 
 
 class Placed(NamedTuple):
     """A subscription and where its cursor has to stand."""
 
     subscription: SubscriptionId
-    topic: TopicId | None
-    """None: there is no such topic now."""
+    topic: TopicId | None  # None: there is no such topic now
     offset: int
     lost: int
     done: Sequence[Range] = ()
@@ -275,8 +267,7 @@ class RegistryImport:
     def __init__(
         self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, Loaded]
     ) -> None:
-        self.cursors: list[Placed] = []
-        """Of the subscriptions added."""
+        self.cursors: list[Placed] = []  # of the subscriptions added
         self._connection = connection
         self._secrets = secrets
         self._now = now

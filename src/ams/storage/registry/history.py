@@ -21,8 +21,7 @@ from ams.core.errors import Unavailable
 from ams.storage.database.database import Database
 from ams.storage.registry.tables import history, history_turns
 
-TURN_SECONDS = 150
-"""How long a node that measured has the turn; the next round is after a minute."""
+TURN_SECONDS = 150  # how long a node that measured has the turn; the next round is after a minute
 _TURN = 0x616D735F68697374  # "ams_hist" in ASCII
 _TABLE = "CREATE TABLE IF NOT EXISTS history (of TEXT, began INTEGER, data BLOB, PRIMARY KEY (of, began)) WITHOUT ROWID"
 
@@ -32,19 +31,15 @@ T = TypeVar("T")
 class Row(NamedTuple):
     """Measurements of one thing from a minute to the end of its hour, or to the end of the process."""
 
-    of: str
-    """The identity of a topic, a subscription or a project, or `SERVICE` of the service."""
-    began: int
-    """The minute, since 1970."""
-    data: bytes
-    """As `ams.service.history` writes it."""
+    of: str  # the identity of a topic, a subscription or a project, or `SERVICE` of the service
+    began: int  # the minute, since 1970
+    data: bytes  # as `ams.service.history` writes it
 
 
 class HistoryStore(Protocol):
     """Keeps rows. Raises `Unavailable` when it cannot."""
 
-    write_minutes: int
-    """How often to write rows: readers on other nodes see only written ones."""
+    write_minutes: int  # how often to write rows: readers on other nodes see only written ones
 
     async def turn(self) -> bool:
         """Whether this process is the one that measures now; of several nodes one is."""

@@ -19,8 +19,7 @@ from ams.storage.log.kafka.idempotency_store import Claim
 from ams.storage.registry.statements import NOW, ByDialect, ByRows
 from ams.storage.registry.tables import publish_claims, topic_sizes
 
-PORTION = 20_000
-"""Claims forgotten by one statement: there may be more old ones than one has the time for."""
+PORTION = 20_000  # claims forgotten by one statement: there may be more old ones than one has the time for
 RECENT = Milliseconds(600_000)
 """Claims younger than this stay until their topic goes, and are few enough to go with it."""
 
@@ -33,10 +32,7 @@ class IdempotencyRecords:
         self._clock = clock
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
-        """Claim a key, durably; return None when it is ours now, else the claim that is there already.
-
-        Raises `TopicGone` for a topic the registry does not know.
-        """
+        """Claim a key, durably; None: it is ours now, else the claim that is there. Raises `TopicGone`."""
         said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
 
         def work(connection: Connection) -> Claim | None:
@@ -104,11 +100,7 @@ class IdempotencyRecords:
             pass
 
     async def lighten(self, topics: Iterable[TopicId]) -> None:
-        """Remove all but the newest claims of topics that are to be removed: they go in one statement, which has little
-        time.
-
-        Should they stay after all, keys used long before are new again.
-        """
+        """Remove all but the newest claims of topics that are about to go with the rest, in one statement."""
         await self.forget_old(dict.fromkeys(topics, RECENT))
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:

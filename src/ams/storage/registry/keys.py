@@ -28,15 +28,13 @@ from ams.storage.registry.statements import with_user_and_creator
 from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, signing_keys, users
 from ams.storage.secrets import Secrets, key_file
 
-PUSH = "push"
-"""Signs the tokens of deliveries in Google's form."""
+PUSH = "push"  # signs the tokens of deliveries in Google's form
 
 
 class SigningKey(NamedTuple):
     """A private key."""
 
-    id: str
-    """At most 40 characters."""
+    id: str  # at most 40 characters
     pem: str
 
 
@@ -75,15 +73,11 @@ def _bound(purpose: str) -> str:
     return f"signing key {purpose}"
 
 
-NEXT = ".next"
-"""Ending of the file of a key that is going to be used."""
+NEXT = ".next"  # ending of the file of a key that is going to be used
 
 
 def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
-    """Encrypt all tokens and secrets with another key, in the connection's transaction; return how many tokens.
-
-    Keys that the installation signs with are forgotten. Raises `Damaged` for a token or secret that cannot be read.
-    """
+    """Encrypt all tokens and secrets with another key, forget signing keys; return how many tokens. Raises `Damaged`."""
     tokens, owners = [], connection.execute(select(users.c.id, users.c.token_sealed)).all()
     for row in owners:
         token = old.decrypt(row.token_sealed, row.id)
@@ -111,10 +105,7 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
 
 
 async def settle(url: str, path: str, files: Disk | None = None) -> None:
-    """Bring a change of the key at `path` to its end, or undo it, when a crash cut it short.
-
-    To be called before the key is read, when there is a registry at `url`. Raises `Unusable`.
-    """
+    """End or undo a change of the key at `path` that a crash cut short, before the key is read. Raises `Unusable`."""
     files = files or Disk()
     draft = path + NEXT
     if not files.exists(draft):

@@ -143,8 +143,7 @@ def _named_token(row: Row[Any]) -> NamedToken:
     return record(NamedToken, row, created_by=row.creator, rights=rights_read(row.rights))
 
 
-FIRST_LOGIN = BindingName("first-login")
-"""Name of the binding that is made with its user."""
+FIRST_LOGIN = BindingName("first-login")  # name of the binding that is made with its user
 
 _BOUND = TAKEN["bindings_issuer_unique"]
 _Identity = tuple[str, str]
@@ -166,10 +165,7 @@ class BindingRecords:
         return None if bound is None else bound[0]
 
     async def principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-        """Return the user bound to an identity, None for none, and whether that was at the first login.
-
-        Cached; unknown identities are not.
-        """
+        """Return the user bound to an identity, if any, and whether that was at the first login; cached."""
         return await self._principals.find((issuer, subject), lambda: self._read_principal(issuer, subject))
 
     async def of(self, user: UserId) -> Sequence[Binding]:
@@ -179,11 +175,7 @@ class BindingRecords:
     async def create(
         self, user: UserId, name: BindingName, issuer: str, subject: str, *, created_by: UserId | None
     ) -> Binding:
-        """Bind a user to an identity.
-
-        Raises `AlreadyExists` when the user has a binding of this name, or any user one to the identity; `NotFound`
-        when the user is gone.
-        """
+        """Bind a user to an identity. Raises `AlreadyExists` for a taken name or identity, `NotFound` without the user."""
 
         def work(connection: Connection) -> Binding:
             self._bind(connection, user, name, (issuer, subject), created_by=created_by)
@@ -201,7 +193,7 @@ class BindingRecords:
         """Make a user with memberships and bind it to an identity, all or nothing; the user has no creator.
 
         Raises `AlreadyExists` "Identity is already bound to a user", also when another login was faster, or "User
-        already exists" when another user has the name; `NotFound` when a project is gone.
+        already exists"; `NotFound` when a project is gone.
         """
         creation = self._users.creation(name, details, roles, None)
 
@@ -218,9 +210,9 @@ class BindingRecords:
             raise AlreadyExists(_BOUND) from taken  # who was faster has the name too, and that is met first
 
     async def follow(self, user: UserId, roles: Roles) -> bool:
-        """Give a user these roles in these projects, none of them being no membership; others are left alone.
+        """Give a user these roles in these projects, none of them ending the membership; other projects stay.
 
-        Returns whether anything changed: nothing is written else. Raises `NotFound` when user or project are gone.
+        Returns whether anything changed. Raises `NotFound` when user or project are gone.
         """
         if not await self._database.read(lambda connection: roles_to_change(connection, user, roles)):
             return False
@@ -299,10 +291,7 @@ class IssuerRecords:
         await self._database.change(row, _CHANGED)
 
     async def update(self, name: IssuerName, issuer: Issuer, expected: Precondition = ANY_VERSION) -> bool:
-        """Put another issuer in the place of the one called `name`; False when there is none.
-
-        Raises `AlreadyExists` when its name or its URL is yet another one's.
-        """
+        """Replace an issuer; False when there is none. Raises `AlreadyExists` when its name or URL is another one's."""
         now = self._clock.wall()
 
         def work(connection: Connection) -> bool:

@@ -21,8 +21,7 @@ from ams.storage.registry.records import Page, PageRequest, Snapshot
 from ams.storage.registry.statements import KEEPS_SUBSCRIPTIONS, ByDialect, ByRows, among, read_page, record
 from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
 
-MOST_SNAPSHOTS = 5000
-"""Of one project."""
+MOST_SNAPSHOTS = 5000  # of one project
 _options = msgspec.json.Decoder(ParallelOptions)
 
 
@@ -52,8 +51,7 @@ class SnapshotRecords:
     async def create(self, made: Snapshot) -> bool:
         """Make a snapshot, and remove all that have expired; False, and nothing made, when its topic is gone.
 
-        Raises `AlreadyExists` when the name is taken, `NotFound` when the project is gone, `Conflict` when it has very
-        many.
+        Raises `AlreadyExists`, `NotFound` when the project is gone, `Conflict` when it has very many.
         """
         topic = topic_id_text(made.topic_id)
         row = insert(snapshots).values(
@@ -145,8 +143,7 @@ def _snapshot(row: Row[Any], done: BitMap64 | None = None) -> Snapshot:
     return record(Snapshot, row, topic_id=topic_id(row.topic_id), done=done or BitMap64())
 
 
-OWNED_SECONDS = 6.0
-"""How long a node owns what it has without renewing that."""
+OWNED_SECONDS = 6.0  # how long a node owns what it has without renewing that
 _LEASE_MS = round(OWNED_SECONDS * 1000)
 _TURN = 0x616D735F6F776E73  # "ams_owns" in ASCII
 _NOTHING: Collection[SubscriptionId] = ()
@@ -155,21 +152,16 @@ _NOTHING: Collection[SubscriptionId] = ()
 class Node(NamedTuple):
     """A node, and how others reach it."""
 
-    name: str
-    """Another one at each start."""
-    url: str
-    """Empty: not known."""
-    pubsub: str = ""
-    """HOST:PORT of its Google Pub/Sub port; empty: none, or not known."""
+    name: str  # another one at each start
+    url: str  # Empty: not known
+    pubsub: str = ""  # HOST:PORT of its Google Pub/Sub port; empty: none, or not known
 
 
 class Turn(NamedTuple):
     """The result of a node's turn."""
 
-    is_kept: bool
-    """Whether it still owned what it had. False as well at its first turn."""
-    owners: Mapping[SubscriptionId, Node]
-    """Of the subscriptions it asked for, without those that are gone."""
+    is_kept: bool  # whether it still owned what it had. False as well at its first turn.
+    owners: Mapping[SubscriptionId, Node]  # of the subscriptions it asked for, without those that are gone
 
 
 class OwnerRecords:
@@ -187,9 +179,9 @@ class OwnerRecords:
         seized: Collection[SubscriptionId] = _NOTHING,
         released: Collection[SubscriptionId] = _NOTHING,
     ) -> Turn:
-        """Renew what a node owns, release some of it, and give it of what is `wanted` all that nobody else owns.
+        """Renew what a node owns, release some, and give it of the `wanted` all that nobody else owns.
 
-        What is `seized` it gets from any other node. Raises `RegistryUnavailable`.
+        It gets `seized` ones from any other node. Raises `RegistryUnavailable`.
         """
 
         def work(connection: Connection) -> Turn:

@@ -69,10 +69,7 @@ class ProjectRecords:
         *,
         strict_data: bool | None = None,
     ) -> Project | None:
-        """Change a project; what is empty or None stays as it is. None when it is gone.
-
-        Raises `AlreadyExists` when the new name is another project's.
-        """
+        """Change what is neither empty nor None; None when it is gone. Raises `AlreadyExists` for a taken name."""
         values = {"name": name or None, "description": description or None, "strict_data": strict_data}
         given = {column: value for column, value in values.items() if value is not None}
         return await self._change(project, expected, given)
@@ -86,10 +83,7 @@ class ProjectRecords:
     async def change_quotas(
         self, project: ProjectId, changes: Mapping[str, int | None], expected: Precondition = ANY_VERSION
     ) -> Project | None:
-        """Change a project's own quotas, None: the default again; return the project, None when it is gone.
-
-        Raises `InvalidInput` for a quota that does not exist and a limit that cannot be.
-        """
+        """Change a project's own quotas, None: the default again; return the project. Raises `InvalidInput`."""
 
         def work(connection: Connection) -> Project | None:
             there = projects.c.id == project
@@ -104,10 +98,7 @@ class ProjectRecords:
         return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
 
     async def delete(self, project: ProjectId, expected: Precondition = ANY_VERSION) -> Owned | None:
-        """Remove a project, its memberships, topics, subscriptions and access lists.
-
-        Returns what it owned elsewhere, None when it is gone already: of many who delete it, one did.
-        """
+        """Remove a project with all in it; return what it owned elsewhere, None to all but one of many who delete it."""
 
         def work(connection: Connection) -> Owned | None:
             expected.check(lambda: _find(connection, project))
@@ -159,7 +150,7 @@ class QuotaRecords:
         self.rules = quotas
 
     def require(self, connection: Connection, project: str, *names: str) -> None:
-        """Raise `QuotaExceeded` when a project has more of something than it may. Call it after the addition.
+        """Raise `QuotaExceeded` when a project has more than it may. Call it after the addition, in its transaction.
 
         So a name that is taken is said first. Writes run as if one after the other: two at once cannot pass together.
         """
@@ -169,8 +160,7 @@ class QuotaRecords:
     async def require_room(self, project: ProjectId, name: str) -> None:
         """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when one more would be refused.
 
-        For who makes something elsewhere first, which would be left behind. What comes at the same time passes too:
-        `require` decides.
+        To ask before something is made elsewhere. Two at once may pass; `require` decides.
         """
         await self._database.read(lambda connection: self._require(connection, project, name, 1))
         await self._database.require_room()

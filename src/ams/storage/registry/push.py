@@ -40,13 +40,11 @@ class Pushed(NamedTuple):
     project: ProjectName
     name: SubscriptionName
     topic: TopicName
-    topic_id: str
-    """As text; empty: the topic is gone."""
+    topic_id: str  # as text; empty: the topic is gone
     ack_deadline_seconds: int
     config: PushConfig
     is_parallel: bool = False
-    counts_attempts: bool = False
-    """Whether it is a parallel one with a dead letter policy."""
+    counts_attempts: bool = False  # whether it is a parallel one with a dead letter policy
 
 
 def stored(config: PushConfig | None) -> str | None:
@@ -127,8 +125,7 @@ Check = Callable[[PushConfig | None], None]
 class PushSecretRecords:
     """Secrets that sign the deliveries of a subscription, sealed as tokens are, and bound to the subscription.
 
-    A subscription has none, one, or, for a while after a rotation, two that are valid. They are given only to processes
-    that deliver.
+    A subscription has none, one, or, for a while after a rotation, two that are valid.
     """
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
@@ -202,8 +199,7 @@ def _is_valid(now: Milliseconds) -> ColumnElement[bool]:
 MAX_STATES = 100
 """Written by one heartbeat: each may be several KiB. What is more waits for the next heartbeats of its holder."""
 _LEASE_MS = round(LEASE_SECONDS * 1000)
-_OTHERS = "others"
-"""No holder's name: theirs have a UUID."""
+_OTHERS = "others"  # no holder's name: theirs have a UUID
 _TURN = 0x616D735F62656174  # "ams_beat" in ASCII
 _States = Mapping[SubscriptionId, WorkerState]
 
@@ -211,15 +207,13 @@ _States = Mapping[SubscriptionId, WorkerState]
 class StoredLeases:
     """Leases of push delivery in the database, which nodes share (`ams.push.leases`).
 
-    A heartbeat is one transaction, and heartbeats have their turn one after the other: so no two of them give the same
-    to two holders. Times are the database's where several nodes share it.
+    A heartbeat is one transaction, one after the other: no two give the same to two holders. Times are the database's.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._waiting: dict[str, _States] = {}
-        """States to write with the next heartbeats, by holder."""
+        self._waiting: dict[str, _States] = {}  # states to write with the next heartbeats, by holder
         self._newest: dict[str, object] = {}
         """The last heartbeat of each holder: one that was given up and still waits for the database is too late."""
 

@@ -80,9 +80,8 @@ class Registry:
     ) -> Self:
         """Open the database at `url` (`database.sqlite_url`, or PostgreSQL's), making or migrating its tables.
 
-        `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on; `quotas` are those of projects,
-        absent: there are no limits. Raises `Unusable` for a database that is not ours, or a key that is not this
-        database's; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+        `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on. Raises `Unusable` for another
+        database or key; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
         database = await opened(
@@ -109,10 +108,9 @@ class Registry:
         return not await self.users.exist() and not await self.topics.ids()
 
     async def change_key(self, key: bytes) -> int:
-        """Encrypt all tokens with another key (32 bytes), all or none; return how many.
+        """Encrypt all tokens with another key (32 bytes), all or none; return how many. Then close this registry.
 
-        Then close this registry: it still holds the old key. Raises `Unusable` while another service uses this
-        registry, `Damaged` for a token that cannot be read.
+        Raises `Unusable` while another service uses this registry, `Damaged` for a token that cannot be read.
         """
         new = Secrets(key)
         return await self._database.alone(lambda connection: encrypt_anew(connection, self._secrets, new))

@@ -63,8 +63,7 @@ PushChange = Callable[[PushConfig | None], PushConfig | None]
 class _ResourceRecords(Generic[R, N]):
     """Common parts of topics and subscriptions: names in a project, a cache, pages, and access lists."""
 
-    _kind: str
-    """Its name in caches (`ams.storage.database.invalidation`)."""
+    _kind: str  # its name in caches (`ams.storage.database.invalidation`)
     _gone: type[TopicGone | SubscriptionGone]
     _table: Table
     _access: Table
@@ -86,10 +85,7 @@ class _ResourceRecords(Generic[R, N]):
         )
 
     async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
-        """Return a page of those of a project, newest first; with `listed`, those whose access list holds this user.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of those of a project, newest first; with `listed`, those with this user on their access list."""
         number = self._table.c.number
         query = self._query.where(self._table.c.project_id == project)
         if listed is not None:
@@ -108,10 +104,7 @@ class _ResourceRecords(Generic[R, N]):
     async def set_access_list(
         self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
     ) -> None:
-        """Replace an access list; raise `NotFound` for users who are no members, then for the resource.
-
-        `expected` is checked here as everywhere in the registry: in the transaction, of what is stored.
-        """
+        """Replace an access list; raise `NotFound` for users who are no members, then for the resource."""
         await self._change_access_list(project, name, wanted, expected, lambda _user: False)
 
     async def change_access_list(
@@ -122,10 +115,7 @@ class _ResourceRecords(Generic[R, N]):
         remove: Collection[str],
         expected: Precondition = ANY_VERSION,
     ) -> Sequence[UserName]:
-        """Add users to an access list and remove others; return the names on it then, in stored order.
-
-        Raises `NotFound` for users to add who are no members, then for the resource. A user who is among both is on it.
-        """
+        """Change an access list as `set_access_list`, and return its names; a user who is in both stays."""
         removed = frozenset(remove)
         return await self._change_access_list(project, name, add, expected, lambda user: user not in removed)
 
@@ -193,10 +183,7 @@ class _ResourceRecords(Generic[R, N]):
 
 
 def _members(connection: Connection, project: ProjectId, wanted: Sequence[str]) -> Sequence[UserId]:
-    """Return the identities of members of a project, in order and each once.
-
-    Raises `NoMembers` "User(s): A, B do not exist" naming all others.
-    """
+    """Return the identities of members, in order and each once; raise `NoMembers` naming all others."""
     query = (
         select(users.c.name, users.c.id)
         .join(memberships, memberships.c.user_id == users.c.id)
@@ -261,10 +248,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         first_revision: int | None = None,
         last_revision: int | None = None,
     ) -> Topic:
-        """Register a topic, with a schema attached if one is named, and its use (`AttachedSchema`).
-
-        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when project or schema are gone.
-        """
+        """Register a topic, with the use of a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
         now = self._clock.wall()
         row = insert(topics).values(
             id=topic_id_text(identity), project_id=project, name=name, created_on=now, labels=labels
@@ -330,9 +314,8 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         return dict(await self._database.rows(_RETENTIONS, lambda row: (topic_id(row.id), row.retention)))
 
     async def delete(self, topic: Topic, last: Sequence[Advance] = (), expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a topic and its access list, and add its `last` messages to its project's days; False if it is gone.
-
-        Messages that another node has counted since are not added again. A new topic of the same name stays.
+        """Remove a topic, and add its `last` messages to its project's days unless counted meanwhile; False if it is
+        gone.
         """
         removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
 
@@ -392,10 +375,8 @@ class Expiring(NamedTuple):
     id: SubscriptionId
     title: Title
     ttl: Milliseconds
-    noted: Milliseconds
-    """Until when its use is stored."""
-    used: Milliseconds
-    """Last use as far as is stored, or creation."""
+    noted: Milliseconds  # until when its use is stored
+    used: Milliseconds  # last use as far as is stored, or creation
 
 
 PARALLEL = (
@@ -428,10 +409,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         return await self._database.rows(query, lambda row: row.name)
 
     async def page_of_topic(self, project: ProjectId, topic: TopicName, page: PageRequest) -> Page[SubscriptionName]:
-        """Return a page of the names of the subscriptions to a topic's name, newest first, without detached ones.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of the names of subscriptions to a topic's name, newest first, without detached ones."""
         is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
         query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & parallel.IS_ATTACHED)
         found = await self._database.read(lambda connection: read_page(connection, query, subscriptions.c.number, page))
@@ -515,10 +493,9 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         options: ParallelOptions | None = None,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Subscription:
-        """Register a subscription; `worker` is the user that delivers, if `config` is to be delivered from now on.
+        """Register a subscription; `worker` is put on its access list if `config` is to be delivered from now on.
 
-        `options` are those of a parallel subscription, None for an ordered one. Raises `AlreadyExists` when the name is
-        taken, `QuotaExceeded`, `NotFound` when the project is gone.
+        Without `options` it is an ordered one. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without the project.
         """
         now = self._clock.wall()
         row = insert(subscriptions).values(
@@ -550,10 +527,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         change: OptionsChange,
         expected: Precondition = ANY_VERSION,
     ) -> None:
-        """Replace the options of a subscription in one step; raise `SubscriptionGone`, then all that `change` raises.
-
-        No change makes a parallel subscription of an ordered one, nor the other way round.
-        """
+        """Replace the options in one step; raise `SubscriptionGone`, then all that `change` raises."""
 
         def work(connection: Connection) -> None:
             query = select(subscriptions.c.parallel).where(self._is(project, name)).with_for_update()
@@ -576,8 +550,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     ) -> None:
         """Replace the push configuration in one step, and put the worker where it has to deliver now.
 
-        Without an endpoint it loses the secrets its deliveries were signed with. Raises `SubscriptionGone`, then all
-        that `change` raises.
+        Without an endpoint, its secrets go. Raises `SubscriptionGone`, then all that `change` raises.
         """
 
         def work(connection: Connection) -> None:
@@ -632,8 +605,8 @@ def _place_worker(
 ) -> None:
     """Put the worker where the subscription is, or take it off its list; without a worker nothing changes (17.3, U2).
 
-    Where a subscription is delivered, the worker is on its access list and a member of its project: so it finds what to
-    deliver (HTTP contract 13.5). A worker that is a member already keeps its roles (17.3, U14).
+    It needs a place on the access list and a membership to find what to deliver (HTTP contract 13.5); a member keeps
+    its roles (17.3, U14).
     """
     if worker is None:
         return

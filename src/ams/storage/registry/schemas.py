@@ -22,10 +22,7 @@ NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
 
 
 class SchemaRecords:
-    """Schemas by project and name, and their revisions by identity.
-
-    Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
-    """
+    """Schemas by project and name, and their revisions by identity. Not cached: their texts are large."""
 
     def __init__(self, database: Database, clock: Clock, quotas: QuotaRecords) -> None:
         self._database = database
@@ -69,10 +66,7 @@ class SchemaRecords:
         return await self._database.rows(query, _schema)
 
     async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
-        """Make a schema.
-
-        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when the project is gone.
-        """
+        """Make a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` when the project is gone."""
         now = self._clock.wall()
         made = Schema(SchemaId(new_uuid()), project, name, 1, content, now)
         row = insert(schemas).values(id=made.id, project_id=project, name=name, revision=1, created_on=now)
@@ -95,8 +89,7 @@ class SchemaRecords:
     ) -> Schema | None:
         """Rename a schema, or add a revision to it, or both; return it as it is then.
 
-        None when it is gone, or when its newest revision is not that of `schema` any more. Raises `AlreadyExists` when
-        the name is another's, `QuotaExceeded`.
+        None when it is gone, or not at the revision of `schema` any more. Raises `AlreadyExists`, `QuotaExceeded`.
         """
         newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
         values: dict[str, Any] = {"name": name or schemas.c.name}
@@ -119,10 +112,7 @@ class SchemaRecords:
         return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
 
     async def delete(self, schema: SchemaId, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a schema and its revisions, and detach it from all topics; return whether it was there.
-
-        Topics of which it was said how messages are written remember it (`Topic.deleted_schema`).
-        """
+        """Remove a schema, and detach it from topics, which remember their encoding; return whether it was there."""
         uses = select(topic_schemas.c.topic_id).where(topic_schemas.c.schema_id == schema)
         encoding = select(topic_schemas.c.encoding).where(topic_schemas.c.topic_id == topics.c.id).scalar_subquery()
         note = update(topics).where(topics.c.id.in_(uses)).values(deleted_schema=encoding)
@@ -138,9 +128,8 @@ class SchemaRecords:
         return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
-        """Remove a revision, and return the schema at the newest one left; the number is not given again.
-
-        Raises `NotFound` when the schema or the revision is gone, `InvalidInput` for the last one left.
+        """Remove a revision but the last one, and return the schema at the newest left. Raises `NotFound`,
+        `InvalidInput`.
         """
         of_schema = schema_revisions.c.schema_id == schema
         removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)

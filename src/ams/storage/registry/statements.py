@@ -55,9 +55,8 @@ _JOINED = {"sqlite": "group_concat", "postgresql": "string_agg"}
 class ByRows:
     """A statement over rows: its text reads them from `{given}`, a row's third field as `text(2)` or `number(2)`.
 
-    The rows are given as one JSON text. A statement for each would give up the interpreter each time, and a busy
-    service is slow to give it back. The two databases read JSON alike but for the function that makes rows of it; each
-    row has one column, `value`.
+    The rows are given as one JSON text: a statement for each would give up the interpreter each time. The two databases
+    read JSON alike but for the function that makes rows of it, with one column, `value`.
     """
 
     def __init__(self, statement: str) -> None:
@@ -143,9 +142,8 @@ def read_page(
 ) -> Page[Any]:
     """Read a page of rows of `query`, ordered by `number` from the newest down (contract 4). Raises `InvalidInput`.
 
-    Items made after the first page do not shift the later ones, and an item deleted in between is simply not there.
-    What the query joins must not change how many rows there are: they are counted in the table of `number` alone,
-    unless the caller gives their `total`.
+    Items made after the first page do not shift the later ones. Rows are counted in the table of `number` alone, so
+    joins of the query must not change how many there are, unless the caller gives their `total`.
     """
     if total is None:
         count = select(func.count()).select_from(number.table)

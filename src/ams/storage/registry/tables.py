@@ -428,8 +428,7 @@ history_turns = _table(
 audit = audit_table(METADATA, "audit")
 
 
-OTHERS = "authn_"
-"""Prefix of the certificate service's tables, which may be in the same database."""
+OTHERS = "authn_"  # prefix of the certificate service's tables, which may be in the same database
 
 REGISTRY = Schema(
     what="registry",

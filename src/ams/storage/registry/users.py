@@ -67,8 +67,7 @@ logger = structlog.get_logger("ams.registry")
 
 T = TypeVar("T")
 
-Roles = Mapping[ProjectId, Sequence[str]]
-"""Roles in each project; each is a membership."""
+Roles = Mapping[ProjectId, Sequence[str]]  # roles in each project; each is a membership
 
 _TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
 
@@ -91,10 +90,7 @@ class UserRecords:
         database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
-        """Return the user of a token, None when no user has it; cached, unknown tokens are not.
-
-        It may be a named token, also one that has expired: `login` says so.
-        """
+        """Return the user of its own or a named token (also an expired one: see `login`), None for none; cached."""
         return await self._principals.find(token, lambda: self._read_principal(token))
 
     async def by_name(self, name: UserName) -> User | None:
@@ -110,10 +106,7 @@ class UserRecords:
         return await self._one(users.c.token_digest == self._secrets.digest(token))
 
     async def page(self, page: PageRequest, *, project: ProjectId | None = None, details: bool = False) -> Page[User]:
-        """Return a page of all users or of a project's members, newest users first; memberships only with `details`.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of all users or of a project's members, newest first; memberships only with `details`."""
 
         def work(connection: Connection) -> Page[User]:
             query, total = _USERS, None
@@ -146,9 +139,8 @@ class UserRecords:
         token: str = "",
         grows: bool = True,
     ) -> User:
-        """Make a user, as `creation` says. Without `grows` it is made on a disk with little space left, too.
-
-        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when a project is gone.
+        """Make a user (`creation`); unless it `grows`, also on a full disk. Raises `AlreadyExists`, `QuotaExceeded`,
+        `NotFound`.
         """
         creation = self.creation(name, details, roles, created_by, made_in=made_in, token=token)
         return await self._database.write(creation, grows=grows)
@@ -163,10 +155,9 @@ class UserRecords:
         made_in: ProjectId | None = None,
         token: str = "",
     ) -> Work[User]:
-        """Return the work that makes a user with `token`, or a new one, and memberships.
+        """Return the work that makes a user with `token`, or a new one; `details.name` and `.grants` are not looked at.
 
-        `details.name` and `.grants` are not looked at. A user that is `made_in` a project counts for its quota of
-        members as long as it is a member nowhere else.
+        One that is `made_in` a project counts for its quota of members as long as it is a member nowhere else.
         """
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
@@ -189,9 +180,9 @@ class UserRecords:
     async def update(
         self, user: UserId, details: UserDetails, roles: Roles | None, expected: Precondition = ANY_VERSION
     ) -> User | None:
-        """Change the details that are given; `roles`, if given, replaces all memberships. None when it is gone.
+        """Change the given details; `roles`, if given, replaces all memberships. None when it is gone.
 
-        Raises `AlreadyExists` when the new name is another user's, `QuotaExceeded`, `NotFound` when a project is gone.
+        Raises `AlreadyExists` for a taken name, `QuotaExceeded`, `NotFound` when a project is gone.
         """
         values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
@@ -218,9 +209,8 @@ class UserRecords:
     async def refresh_token(
         self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
     ) -> User | None:
-        """Give a user `token`, or a new one; the old one is dead when this returns. None when the user is gone.
-
-        If `check` raises for the user as it is then, nothing changes.
+        """Replace the token of a user, unless `check` raises for it; the old one is dead then. None when the user is
+        gone.
         """
         change = update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
 
@@ -235,10 +225,7 @@ class UserRecords:
         return await self._write(user, work, grows=False)  # also on a full disk: who holds the old one must not go on
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
-        """Make a user a member.
-
-        Raises `AlreadyExists` when it is one, `QuotaExceeded`, `NotFound` when user or project are gone.
-        """
+        """Make a user a member. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without user or project."""
         await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self.quotas))
 
     async def set_roles(
@@ -297,11 +284,9 @@ def _membership_of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
 
 
-_CHUNK = 500
-"""Users asked about in one statement: databases limit how many values one may hold."""
+_CHUNK = 500  # users asked about in one statement: databases limit how many values one may hold
 
-_MANY = 1000
-"""A project with more members has some among any few users."""
+_MANY = 1000  # a project with more members has some among any few users
 
 _USERS = with_creator(users)
 
@@ -484,10 +469,7 @@ class RegistrationRecords:
         return await self._database.rows(query.order_by(registrations.c.number), _registration)
 
     async def create(self, applicant: Applicant) -> Registration:
-        """Keep a new pending registration.
-
-        Raises `AlreadyExists` when the name is a user's, or when another registration of it is pending (U5).
-        """
+        """Keep a new pending registration. Raises `AlreadyExists` when a user or a pending one has the name (U5)."""
         identity, now = RegistrationId(new_uuid()), self._clock.wall()
         row = insert(registrations).values(
             id=identity, status="pending", activation_token=new_token(), decline_comment="", registered_at=now,
@@ -503,10 +485,7 @@ class RegistrationRecords:
         return await self._database.write(work)
 
     async def accept(self, registration: RegistrationId, decided_by: UserId | None) -> User | None:
-        """Make the user of a pending registration, and decide it, in one step; None when none is pending.
-
-        Raises `AlreadyExists` when the name is a user's by now; the registration then stays pending.
-        """
+        """Make the user of a pending registration; None when none is pending. Raises `AlreadyExists` for a taken name."""
 
         def work(connection: Connection) -> User | None:
             asked = first(connection, _REGISTRATIONS.where(_pending(registration)), _registration)

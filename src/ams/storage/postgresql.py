@@ -67,7 +67,7 @@ SELECT set_config('statement_timeout', %s, false),
 
 
 def conninfo(url: str, password: str = "") -> str:
-    """Return the connection string of a `postgresql://` URL. Raises `ValueError`, whose text holds nothing of the URL."""
+    """Return the connection string of a `postgresql://` URL. Raises `ValueError`, which holds nothing of the URL."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

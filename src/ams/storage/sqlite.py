@@ -10,7 +10,8 @@ import os
 import sqlite3
 from collections.abc import Callable
 
-from ams.storage.files import Disk
+from ams.core.errors import Unusable
+from ams.storage.files import Disk, make_private
 
 OVERWRITE = "PRAGMA user_version = 0"
 """Writes a page without changing anything: the version is always 0. To be run in a transaction of its own."""
@@ -26,6 +27,21 @@ _NOTHING_WRITTEN = frozenset(
     }
 )
 """Errors after which the file holds no whole commit that failed."""
+
+
+def make_file(path: str) -> None:
+    """Make the file, for the owner only, before SQLite does; its journals inherit the mode. Raises `Unusable`."""
+    try:
+        make_private(path)
+    except OSError as error:
+        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
+
+
+def write_ahead(connection: sqlite3.Connection, path: str) -> None:
+    """Have commits written to a WAL and synced. Raises `sqlite3.Error`."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    keep_files(connection, path)
 
 
 def keep_files(connection: sqlite3.Connection, path: str) -> None:

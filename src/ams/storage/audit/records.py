@@ -12,25 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Index,
-    Integer,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    and_,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.event import listens_for
 
@@ -70,7 +52,7 @@ class Events:
 class AuditRecords:
     """Rows of the table. Calls raise `RegistryUnavailable` when the database cannot answer."""
 
-    def __init__(self, database: Database, table: Table) -> None:
+    def __init__(self, database: Database, table: sa.Table) -> None:
         self._database = database
         self._table = table
         self._prunings = table.metadata.tables[f"{table.name}_prunings"]
@@ -79,7 +61,7 @@ class AuditRecords:
         """Add events, all or none, but for those that are there already or older than the last pruning."""
         rows = [_row(fitting(event)) for event in events]
 
-        def work(connection: Connection) -> None:
+        def work(connection: sa.Connection) -> None:
             pruned = self._pruned(connection)
             new = [row for row in rows if row["at"] >= pruned]
             if new:
@@ -93,9 +75,9 @@ class AuditRecords:
     async def holds(self, events: Sequence[AuditEvent]) -> set[str]:
         """Return the ids of those events that are in the table, or were pruned from it."""
 
-        def work(connection: Connection) -> set[str]:
+        def work(connection: sa.Connection) -> set[str]:
             ids = self._table.c.id
-            found = set(connection.scalars(select(ids).where(ids.in_([event.id for event in events]))))
+            found = set(connection.scalars(sa.select(ids).where(ids.in_([event.id for event in events]))))
             pruned = self._pruned(connection)
             return found | {event.id for event in events if event.at < pruned}
 
@@ -114,41 +96,41 @@ class AuditRecords:
     async def prune(self, until: Milliseconds, now: Milliseconds) -> int:
         """Delete rows older than `until`, and record that in the table of prunings; return how many rows."""
         table, prunings = self._table, self._prunings
-        old = select(table.c.number).where(table.c.at < until)
+        old = sa.select(table.c.number).where(table.c.at < until)
 
-        def begin(connection: Connection) -> bool:
+        def begin(connection: sa.Connection) -> bool:
             is_any = connection.scalar(old.limit(1)) is not None
             if is_any:
-                connection.execute(insert(prunings).values(at=now, until=until))
+                connection.execute(sa.insert(prunings).values(at=now, until=until))
             return is_any
 
-        removal = delete(table).where(table.c.number.in_(old.limit(PORTION)))
+        removal = sa.delete(table).where(table.c.number.in_(old.limit(PORTION)))
         total = 0
         if await self._database.put(begin):
             while gone := await self._database.put(lambda connection: connection.execute(removal).rowcount):
                 total += gone
         return total
 
-    def _pruned(self, connection: Connection) -> int:
-        return connection.scalar(select(func.max(self._prunings.c.until))) or 0
+    def _pruned(self, connection: sa.Connection) -> int:
+        return connection.scalar(sa.select(sa.func.max(self._prunings.c.until))) or 0
 
-    def _query(self, wanted: EventFilter, start: tuple[int, int] | None) -> Select[Any]:
+    def _query(self, wanted: EventFilter, start: tuple[int, int] | None) -> sa.Select[Any]:
         table = self._table.c
-        conditions: list[ColumnElement[bool]] = []
+        conditions: list[sa.ColumnElement[bool]] = []
         if wanted.since is not None:
             conditions.append(table.at >= wanted.since)
         if wanted.until is not None:
             conditions.append(table.at < wanted.until)
         if wanted.action:
             # Not LIKE, which ignores letter case on SQLite.
-            conditions.append(func.substr(table.action, 1, len(wanted.action)) == wanted.action)
+            conditions.append(sa.func.substr(table.action, 1, len(wanted.action)) == wanted.action)
         said = {name: getattr(wanted, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
         if start is not None:
             at, number = start
             conditions.append(table.at <= at)  # alone it is what the index can be asked for
-            conditions.append(or_(table.at < at, and_(table.at == at, table.number <= number)))
-        return select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
+            conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= number)))
+        return sa.select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
 
 
 def _row(event: AuditEvent) -> dict[str, Any]:
@@ -186,31 +168,31 @@ _POSTGRESQL = (
 )
 
 
-def audit_table(metadata: MetaData, name: str) -> Table:
+def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
     """Make the table of events, and that of prunings beside it, with triggers that refuse changes."""
-    Table(
+    sa.Table(
         f"{name}_prunings",
         metadata,
-        Column("number", Integer, primary_key=True, autoincrement=True),
-        Column("at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-        Column("until", BigInteger, nullable=False, comment="milliseconds since the epoch: what is older may go"),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("at", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
+        sa.Column("until", sa.BigInteger, nullable=False, comment="milliseconds since the epoch: what is older may go"),
     )
-    table = Table(
+    table = sa.Table(
         name,
         metadata,
-        Column("number", Integer, primary_key=True, autoincrement=True),
-        Column("id", String(36), nullable=False, unique=True),
-        Column("at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-        *(Column(text, Text, nullable=False) for text in ("service", "action", "resource", "actor", "address")),
-        Column("code", Integer, nullable=False),
-        *(Column(text, Text, nullable=False) for text in ("result", "reason", "request")),
-        Column("times", Integer, nullable=False),
-        Index(f"{name}_by_at", "at"),
-        Index(f"{name}_by_actor", "actor"),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("id", sa.String(36), nullable=False, unique=True),
+        sa.Column("at", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
+        *(sa.Column(text, sa.Text, nullable=False) for text in ("service", "action", "resource", "actor", "address")),
+        sa.Column("code", sa.Integer, nullable=False),
+        *(sa.Column(text, sa.Text, nullable=False) for text in ("result", "reason", "request")),
+        sa.Column("times", sa.Integer, nullable=False),
+        sa.Index(f"{name}_by_at", "at"),
+        sa.Index(f"{name}_by_actor", "actor"),
     )
 
     @listens_for(table, "after_create")
-    def refuse_changes(_: Table, connection: Connection, **__: object) -> None:
+    def refuse_changes(_: sa.Table, connection: sa.Connection, **__: object) -> None:
         for statement in _POSTGRESQL if connection.dialect.name == "postgresql" else _SQLITE:
             connection.exec_driver_sql(statement.format(name=name))
 

@@ -131,7 +131,7 @@ class Cursors(Protocol):
         ...
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-        """Move to `offset` of `topic` (`seek`), durably; False, and nothing moves, when the cursor is on another topic."""
+        """Move to `offset` of `topic` (`seek`), durably; False, and no move, when the cursor is on another topic."""
         ...
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ def written(kept: Kept, progress: Progress, *, anew: bool = False) -> Write:
 
 
 def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
-    """Return what entries kept of a cursor with this floor, epoch and run. Raises `ValueError` for an unreadable one."""
+    """Return the progress in entries of a cursor with this floor, epoch and run. Raises `ValueError`."""
     progress, count, newest, size, is_stale = start, 0, 0, 0, False
     deltas: list[Change] = []
     for number, data in entries:

@@ -260,7 +260,7 @@ class SqliteCursors:
         *,
         anew: bool = False,
     ) -> None:
-        """Store a progress. The row is always written too: after a failed seek the disk has an epoch without entries."""
+        """Store a progress, and always the row: after a failed seek the disk has an epoch without entries."""
         entry.move(cursor._replace(offset=progress.floor), next(self._changes))
         entry.progress = progress
         self._note_acks(subscription, AckChange(progress, anew))

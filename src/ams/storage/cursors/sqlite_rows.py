@@ -18,8 +18,7 @@ from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor
 from ams.storage.cursors.entries import Entry, Kept
-from ams.storage.files import make_private
-from ams.storage.sqlite import keep_files
+from ams.storage.sqlite import make_file, write_ahead
 
 Row = tuple[Cursor, Milliseconds, int]
 """A cursor as it is stored, the wall time of its creation or last seek, and the number of the change."""
@@ -191,22 +190,17 @@ class AckRows:
 
 def connect(path: str) -> sqlite3.Connection:
     """Open or make a cursor database. Raises `Unusable` for a file that is none."""
-    try:
-        make_private(path)  # its journals inherit the mode
-    except OSError as error:
-        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
+    make_file(path)
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=3 * _MAX_CURSORS
     )
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
+        write_ahead(connection, path)
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         connection.execute("BEGIN IMMEDIATE")
         for table in _TABLES:
             connection.execute(table)
         connection.execute("COMMIT")
-        keep_files(connection, path)
     except sqlite3.Error as error:
         connection.close()
         raise Unusable(f"{path} is not a usable cursor database ({error}); restore it or move it away") from error

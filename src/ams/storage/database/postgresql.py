@@ -127,15 +127,12 @@ class PostgresStore:
             raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing, on one state of the database."""
         return await self._patiently(self._readers, self._run, work, _READ)
 
     async def put(self, work: Work[T]) -> T:
-        """Run one statement; again when its answer was lost."""
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it while no other work of the same turn runs; again when its answer was lost."""
 
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
@@ -156,7 +153,6 @@ class PostgresStore:
             raise RegistryUnavailable(OUTCOME_UNKNOWN) from error
 
     async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
         served = {"serving": self._schema.serving}
         await self._listener.close()
         for _ in range(ASKED_ALONE):  # whose connection is closed, ours too, is noticed in a moment
@@ -172,14 +168,12 @@ class PostgresStore:
         return await self.write(checked, (), large=True)
 
     async def require_room(self) -> None:
-        """Refuse nothing: the server's disk is not looked at from here."""
+        """Refuse nothing: the disk of the server is not looked at from here."""
 
     async def listen(self) -> None:
-        """Begin to hear what other nodes write."""
         self._listener.start()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._listener.close()
         for pool in (self._readers, self._writers, self._putters):
             await asyncio.to_thread(pool.shutdown)

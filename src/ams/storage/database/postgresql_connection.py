@@ -221,24 +221,20 @@ class Listener:
             logger.info("registry.listening")
             self._pauses.reset()
             while True:
-                await self._probe(connection)
+                sent = time.monotonic()
+                with limited(connection, LISTENING_SILENCE_SECONDS):
+                    await connection.execute("SELECT 1")
+                self._invalidations.trust(sent + TRUST_SECONDS)
+                # What came in with the answer is applied now, before anything else runs.
+                async for said in connection.notifies(timeout=PROBE_SECONDS):
+                    forget = Invalidation.read(said.payload)
+                    if forget is None:
+                        self._invalidations.forget_all()
+                    else:
+                        self._invalidations.apply([forget])
         finally:
             self._invalidations.distrust()
             await connection.close()
-
-    async def _probe(self, connection: psycopg.AsyncConnection[TupleRow]) -> None:
-        """Ask for an answer, then hear what is said until it is time for the next."""
-        sent = time.monotonic()
-        with limited(connection, LISTENING_SILENCE_SECONDS):
-            await connection.execute("SELECT 1")
-        self._invalidations.trust(sent + TRUST_SECONDS)
-        # What came in with the answer is applied now, before anything else runs.
-        async for said in connection.notifies(timeout=PROBE_SECONDS):
-            forget = Invalidation.read(said.payload)
-            if forget is None:
-                self._invalidations.forget_all()
-            else:
-                self._invalidations.apply([forget])
 
 
 RETRY_BACKOFF = Backoff(0.005, 0.2, jitter=(0.0, 1.0))

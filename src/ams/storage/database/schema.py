@@ -9,27 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy import (
-    Column,
-    Connection,
-    DateTime,
-    Index,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
-    Table,
-    insert,
-    inspect,
-    select,
-    text,
-)
 from sqlalchemy.exc import DBAPIError
 
 from ams.core.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable, Unusable
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
+Work = Callable[[sa.Connection], T]
 """What is done in one transaction. It may be run again from its beginning, so it does nothing elsewhere."""
 
 NAMING = {
@@ -48,8 +35,8 @@ class Schema:
     """Tables, and what belongs to them."""
 
     what: str  # what a person calls it: `registry`
-    tables: MetaData
-    outcomes: Table
+    tables: sa.MetaData
+    outcomes: sa.Table
     """Made by `outcomes_table`; only PostgreSQL has it, as it is of use only where several nodes share a database."""
     taken: Mapping[str, str]  # unique constraints a client can meet, and their error texts
     absent: str  # the error text for a client when what a row refers to is not there
@@ -61,16 +48,16 @@ class Schema:
     owns: Callable[[str], bool]  # whether a table of this name would be one of these, or of nothing known
 
 
-def outcomes_table(name: str) -> Table:
+def outcomes_table(name: str) -> sa.Table:
     """Make the table of marks: one of each transaction of the last hour, by which a node finds out how its commit
     ended.
     """
-    return Table(
+    return sa.Table(
         name,
-        MetaData(naming_convention=NAMING),
-        Column("id", String(36), primary_key=True),
-        Column("made_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
-        Index(f"{name}_by_made_at", "made_at"),
+        sa.MetaData(naming_convention=NAMING),
+        sa.Column("id", sa.String(36), primary_key=True),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.text("now()")),
+        sa.Index(f"{name}_by_made_at", "made_at"),
     )
 
 
@@ -101,9 +88,9 @@ def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constrai
     return AlreadyExists(taken) if taken else unavailable(error)
 
 
-def prepare(connection: Connection, schema: Schema) -> None:
+def prepare(connection: sa.Connection, schema: Schema) -> None:
     """Make or migrate the tables. Raises `Unusable` for a database that is not ours, or of a newer version."""
-    names = [name for name in inspect(connection).get_table_names() if schema.owns(name)]
+    names = [name for name in sa.inspect(connection).get_table_names() if schema.owns(name)]
     if not names:
         create(connection, schema)
         return
@@ -113,22 +100,22 @@ def prepare(connection: Connection, schema: Schema) -> None:
         migrate(connection, schema)
 
 
-def create(connection: Connection, schema: Schema) -> None:
+def create(connection: sa.Connection, schema: Schema) -> None:
     """Create all tables in an empty database, and mark it as having had all migrations."""
     create_tables(connection, schema)
     version = _version(schema)
     version.create(connection)
-    connection.execute(insert(version).values(version_num=schema.head))
+    connection.execute(sa.insert(version).values(version_num=schema.head))
 
 
-def create_tables(connection: Connection, schema: Schema) -> None:
+def create_tables(connection: sa.Connection, schema: Schema) -> None:
     """Create all tables but that of the version."""
     schema.tables.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         schema.outcomes.metadata.create_all(connection, checkfirst=False)
 
 
-def migrate(connection: Connection, schema: Schema) -> None:
+def migrate(connection: sa.Connection, schema: Schema) -> None:
     """Run the migrations that the database has not had."""
     from alembic import command
     from alembic.config import Config
@@ -145,16 +132,16 @@ def migrate(connection: Connection, schema: Schema) -> None:
     logger.info("registry.migrated", before=before, after=_revision(connection, schema))
 
 
-def _revision(connection: Connection, schema: Schema) -> str | None:
-    if schema.version not in inspect(connection).get_table_names():
+def _revision(connection: sa.Connection, schema: Schema) -> str | None:
+    if schema.version not in sa.inspect(connection).get_table_names():
         return None
-    return connection.scalar(select(_version(schema).c.version_num))
+    return connection.scalar(sa.select(_version(schema).c.version_num))
 
 
-def _version(schema: Schema) -> Table:
-    return Table(
+def _version(schema: Schema) -> sa.Table:
+    return sa.Table(
         schema.version,
-        MetaData(),
-        Column("version_num", String(32), nullable=False),
-        PrimaryKeyConstraint("version_num", name=f"{schema.version}_pkc"),
+        sa.MetaData(),
+        sa.Column("version_num", sa.String(32), nullable=False),
+        sa.PrimaryKeyConstraint("version_num", name=f"{schema.version}_pkc"),
     )

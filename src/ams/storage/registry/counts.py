@@ -4,23 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    CompoundSelect,
-    Connection,
-    Row,
-    Select,
-    Table,
-    bindparam,
-    cast,
-    delete,
-    exists,
-    func,
-    literal,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
@@ -97,7 +81,7 @@ class TallyRecords:
         """Return the topics among these that exist, with their tallies."""
         texts = [topic_id_text(each) for each in identities]
 
-        def work(connection: Connection) -> Sequence[TopicTally]:
+        def work(connection: sa.Connection) -> Sequence[TopicTally]:
             rows = connection.execute(_TALLIES.where(topics.c.id.in_(among(connection, texts))))
             return [_topic_tally(row) for row in rows]
 
@@ -110,9 +94,9 @@ class TallyRecords:
     async def topic(self, topic: TopicId, newest: int) -> tuple[TopicTally | None, Days]:
         """Return a topic with its tally, None when it is gone, and the newest days on which it was published to."""
         identity = topic_id_text(topic)
-        query = select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
+        query = sa.select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
 
-        def work(connection: Connection) -> tuple[TopicTally | None, Days]:
+        def work(connection: sa.Connection) -> tuple[TopicTally | None, Days]:
             tally = first(connection, _TALLIES.where(topics.c.id == identity), _topic_tally)
             days = connection.execute(query.order_by(daily_messages.c.day.desc()).limit(newest))
             return tally, {each.day: each.messages for each in days}
@@ -121,22 +105,22 @@ class TallyRecords:
 
     async def project_days(self, project: ProjectId, newest: int) -> Days:
         """Return the newest days on which something was published in a project, also to topics that are gone."""
-        query = select(project_days.c.day, project_days.c.messages).where(project_days.c.project_id == project)
+        query = sa.select(project_days.c.day, project_days.c.messages).where(project_days.c.project_id == project)
         query = query.order_by(project_days.c.day.desc()).limit(newest)
         return dict(await self._database.rows(query, lambda row: (row.day, row.messages)))
 
     async def pulled(self, subscription: SubscriptionId) -> Tally:
         """Return the counts of pulls of a subscription."""
-        query = select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
+        query = sa.select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
 
-        def tally(row: Row[Any]) -> Tally:
+        def tally(row: sa.Row[Any]) -> Tally:
             return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
 
         return await self._database.row(query, tally) or Tally()
 
     async def all_pulled(self) -> Mapping[SubscriptionId, int]:
         """Return how many messages were handed out of each subscription of which some were, repeats included."""
-        query = select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
+        query = sa.select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
         return dict(await self._database.rows(query, lambda row: (row.subscription_id, row.messages)))
 
     async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
@@ -146,7 +130,7 @@ class TallyRecords:
         gone are left out, and topics that another node counted meanwhile: returns the topics whose tallies moved.
         """
 
-        def work(connection: Connection) -> frozenset[TopicId]:
+        def work(connection: sa.Connection) -> frozenset[TopicId]:
             if pulled:
                 rows = [(each, tally.messages, tally.bytes, *tally.rate) for each, tally in pulled.items()]
                 _ADD_PULLED.run(connection, rows)
@@ -167,21 +151,21 @@ class TallyRecords:
         """Reset the counts of topics that lost their logs; their projects' days stay."""
         texts = [topic_id_text(each) for each in identities]
 
-        def work(connection: Connection) -> None:
+        def work(connection: sa.Connection) -> None:
             for table in (topic_tallies, daily_messages):
-                connection.execute(delete(table).where(table.c.topic_id.in_(among(connection, texts))))
+                connection.execute(sa.delete(table).where(table.c.topic_id.in_(among(connection, texts))))
 
         await self._database.write(work, grows=False)
 
 
-def add_to_project(connection: Connection, last: Sequence[Advance]) -> None:
+def add_to_project(connection: sa.Connection, last: Sequence[Advance]) -> None:
     """Add the last messages of a topic that goes to the days of its project, unless they were counted meanwhile."""
     if last:
         _ADD_PROJECT_DAYS.run(connection, _day_rows(last))
 
 
-_TALLIES: Select[Any] = (
-    select(topics.c.id, topics.c.project_id, projects.c.name.label("project"), topics.c.name, topics.c.created_on)
+_TALLIES: sa.Select[Any] = (
+    sa.select(topics.c.id, topics.c.project_id, projects.c.name.label("project"), topics.c.name, topics.c.created_on)
     .add_columns(*(each for each in topic_tallies.c if each.name != "topic_id"))
     .join(projects, projects.c.id == topics.c.project_id)
     .outerjoin(topic_tallies, topic_tallies.c.topic_id == topics.c.id)
@@ -241,7 +225,7 @@ def _day_rows(advances: Sequence[Advance]) -> list[tuple[object, ...]]:
     return [(topic_id_text(each.topic), each.base, *day) for each in advances for day in each.days]
 
 
-def _topic_tally(row: Row[Any]) -> TopicTally:
+def _topic_tally(row: sa.Row[Any]) -> TopicTally:
     rate = Rate(row.last_messages or 0, row.last_publish, row.previous_publish)
     tally = Tally(row.messages or 0, row.bytes or 0, rate)
     return TopicTally(topic_id(row.id), row.project_id, row.project, row.name, row.created_on, tally)
@@ -278,7 +262,7 @@ class FigureRecords:
     async def of_project(self, project: ProjectId) -> ProjectFigures:
         """Return what a project has, and which members are on its access lists, oldest member first."""
 
-        def work(connection: Connection) -> ProjectFigures:
+        def work(connection: sa.Connection) -> ProjectFigures:
             return ProjectFigures(
                 _count(connection, topics, topics.c.project_id == project),
                 _count(connection, subscriptions, subscriptions.c.project_id == project),
@@ -298,7 +282,7 @@ class FigureRecords:
         window = {"first": day_number(first) * DAY, "end": (day_number(last) + 1) * DAY}
         days = {"first_day": first.isoformat(), "last_day": last.isoformat()}
 
-        def work(connection: Connection) -> dict[ProjectId, Activity]:
+        def work(connection: sa.Connection) -> dict[ProjectId, Activity]:
             found: dict[ProjectId, Activity] = {}
             for kind, project, count in connection.execute(_ACTIVITY, window | days):
                 found[project] = found.get(project, Activity())._replace(**{kind: count})
@@ -307,19 +291,19 @@ class FigureRecords:
         return await self._database.read(work)
 
 
-def _count(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
-    return connection.scalar(select(func.count()).select_from(table).where(condition)) or 0
+def _count(connection: sa.Connection, table: sa.Table, condition: sa.ColumnElement[bool]) -> int:
+    return connection.scalar(sa.select(sa.func.count()).select_from(table).where(condition)) or 0
 
 
-def _listed(connection: Connection, resources: Table, access: Table, project: ProjectId) -> Listed:
+def _listed(connection: sa.Connection, resources: sa.Table, access: sa.Table, project: ProjectId) -> Listed:
     """Count a project's entries on access lists by user: from the lists, which are short where resources are many."""
-    of_project = exists().where(resources.c.id == access.c.resource_id, resources.c.project_id == project)
-    counted = select(access.c.user_id, func.count().label("lists")).where(of_project).group_by(access.c.user_id)
+    of_project = sa.exists().where(resources.c.id == access.c.resource_id, resources.c.project_id == project)
+    counted = sa.select(access.c.user_id, sa.func.count().label("lists")).where(of_project).group_by(access.c.user_id)
     counts = {row.user_id: row.lists for row in connection.execute(counted)}
     if not counts:
         return []
     names = (
-        select(users.c.id, users.c.name)
+        sa.select(users.c.id, users.c.name)
         .join(memberships, memberships.c.user_id == users.c.id)
         .where(memberships.c.project_id == project, users.c.id.in_(among(connection, counts)))
         .order_by(memberships.c.number)
@@ -327,21 +311,23 @@ def _listed(connection: Connection, resources: Table, access: Table, project: Pr
     return [(name, counts[user]) for user, name in connection.execute(names)]
 
 
-def _activity() -> CompoundSelect[Any]:
+def _activity() -> sa.CompoundSelect[Any]:
     """Return field of `Activity`, project and count, in one statement: each costs more than what it counts."""
-    first, end = bindparam("first", type_=BigInteger), bindparam("end", type_=BigInteger)
+    first, end = sa.bindparam("first", type_=sa.BigInteger), sa.bindparam("end", type_=sa.BigInteger)
 
-    def created(table: Table) -> Select[Any]:
-        counted = select(literal(table.name), table.c.project_id, func.count()).group_by(table.c.project_id)
+    def created(table: sa.Table) -> sa.Select[Any]:
+        counted = sa.select(sa.literal(table.name), table.c.project_id, sa.func.count()).group_by(table.c.project_id)
         return counted.where(table.c.created_on >= first, table.c.created_on < end)
 
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
-    outside = select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
-    members = select(literal("users"), memberships.c.project_id, func.count()).group_by(memberships.c.project_id)
-    total = cast(func.sum(project_days.c.messages), BigInteger)  # PostgreSQL makes a decimal number of it
-    messages = select(literal("messages"), project_days.c.project_id, total)
-    days = project_days.c.day.between(bindparam("first_day"), bindparam("last_day"))
-    return union_all(
+    outside = sa.select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
+    members = sa.select(sa.literal("users"), memberships.c.project_id, sa.func.count()).group_by(
+        memberships.c.project_id
+    )
+    total = sa.cast(sa.func.sum(project_days.c.messages), sa.BigInteger)  # PostgreSQL makes a decimal number of it
+    messages = sa.select(sa.literal("messages"), project_days.c.project_id, total)
+    days = project_days.c.day.between(sa.bindparam("first_day"), sa.bindparam("last_day"))
+    return sa.union_all(
         created(topics),
         created(subscriptions),
         members.where(memberships.c.user_id.not_in(outside)),

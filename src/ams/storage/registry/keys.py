@@ -77,7 +77,7 @@ NEXT = ".next"  # ending of the file of a key that is going to be used
 
 
 def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
-    """Encrypt all tokens and secrets with another key, forget signing keys; return how many tokens. Raises `Damaged`."""
+    """Encrypt all secrets with another key and forget signing keys; return how many tokens. Raises `Damaged`."""
     tokens, owners = [], connection.execute(select(users.c.id, users.c.token_sealed)).all()
     for row in owners:
         token = old.decrypt(row.token_sealed, row.id)

@@ -175,7 +175,7 @@ class BindingRecords:
     async def create(
         self, user: UserId, name: BindingName, issuer: str, subject: str, *, created_by: UserId | None
     ) -> Binding:
-        """Bind a user to an identity. Raises `AlreadyExists` for a taken name or identity, `NotFound` without the user."""
+        """Bind a user to an identity. Raises `AlreadyExists` for a taken name or identity, `NotFound`."""
 
         def work(connection: Connection) -> Binding:
             self._bind(connection, user, name, (issuer, subject), created_by=created_by)

@@ -98,7 +98,7 @@ class ProjectRecords:
         return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
 
     async def delete(self, project: ProjectId, expected: Precondition = ANY_VERSION) -> Owned | None:
-        """Remove a project with all in it; return what it owned elsewhere, None to all but one of many who delete it."""
+        """Remove a project with all in it; return its logs and cursors, None to all but one of many who delete it."""
 
         def work(connection: Connection) -> Owned | None:
             expected.check(lambda: _find(connection, project))

@@ -17,14 +17,7 @@ from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, s
 from ams.storage.database.database import Database
 from ams.storage.registry import parallel
 from ams.storage.registry.statements import KEEPS_SUBSCRIPTIONS, NOW, ByDialect, ByRows, among, now
-from ams.storage.registry.tables import (
-    projects,
-    push_holders,
-    push_leases,
-    push_secrets,
-    subscriptions,
-    topics,
-)
+from ams.storage.registry.tables import projects, push_holders, push_leases, push_secrets, subscriptions, topics
 from ams.storage.secrets import Secrets
 from ams.wire.push import WorkerState
 

@@ -29,15 +29,7 @@ from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.projects import QuotaRecords
-from ams.storage.registry.records import (
-    NO_LABELS,
-    NO_USERS,
-    AttachedSchema,
-    Page,
-    PageRequest,
-    Subscription,
-    Topic,
-)
+from ams.storage.registry.records import NO_LABELS, NO_USERS, AttachedSchema, Page, PageRequest, Subscription, Topic
 from ams.storage.registry.statements import read_page
 from ams.storage.registry.tables import (
     memberships,
@@ -85,7 +77,7 @@ class _ResourceRecords(Generic[R, N]):
         )
 
     async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
-        """Return a page of those of a project, newest first; with `listed`, those with this user on their access list."""
+        """Return a page of those of a project, newest first; with `listed`, of those with this user on their list."""
         number = self._table.c.number
         query = self._query.where(self._table.c.project_id == project)
         if listed is not None:
@@ -290,11 +282,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         await self._database.write(work, self._forget(project, name))
 
     async def set_retention(
-        self,
-        project: ProjectId,
-        name: TopicName,
-        retention: Milliseconds | None,
-        expected: Precondition = ANY_VERSION,
+        self, project: ProjectId, name: TopicName, retention: Milliseconds | None, expected: Precondition = ANY_VERSION
     ) -> Topic | None:
         """Change a topic's own age limit; return the topic, None when there is none."""
         return await self._change(project, name, expected, retention=retention)
@@ -521,11 +509,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         return await self._change(project, name, expected, ack_deadline_seconds=seconds) is not None
 
     async def change_options(
-        self,
-        project: ProjectId,
-        name: SubscriptionName,
-        change: OptionsChange,
-        expected: Precondition = ANY_VERSION,
+        self, project: ProjectId, name: SubscriptionName, change: OptionsChange, expected: Precondition = ANY_VERSION
     ) -> None:
         """Replace the options in one step; raise `SubscriptionGone`, then all that `change` raises."""
 

@@ -8,23 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    CursorResult,
-    Row,
-    ScalarSelect,
-    Select,
-    String,
-    Table,
-    TextClause,
-    column,
-    func,
-    literal,
-    select,
-    text,
-)
+import sqlalchemy as sa
 
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput
@@ -37,13 +21,10 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound="DataclassInstance")
 
-_ROWS = {
-    "sqlite": "json_each(:rows) AS given",
-    "postgresql": "json_array_elements(CAST(:rows AS json)) AS given",
-}
+_ROWS = {"sqlite": "json_each(:rows) AS given", "postgresql": "json_array_elements(CAST(:rows AS json)) AS given"}
 _VALUES = {
-    "sqlite": text("json_each(:given_values) AS given"),
-    "postgresql": text("json_array_elements_text(CAST(:given_values AS json)) AS given"),
+    "sqlite": sa.text("json_each(:given_values) AS given"),
+    "postgresql": sa.text("json_array_elements_text(CAST(:given_values AS json)) AS given"),
 }
 NOW = {"sqlite": ":now", "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"}
 """The time in milliseconds: this process's on SQLite, which no other process uses; else the database's."""
@@ -62,11 +43,11 @@ class ByRows:
     def __init__(self, statement: str) -> None:
         statement = re.sub(r"\btext\((\d)\)", r"(given.value ->> \1)", statement)
         statement = re.sub(r"\bnumber\((\d)\)", r"CAST(given.value ->> \1 AS BIGINT)", statement)
-        self._texts: dict[str, TextClause] = {
-            dialect: text(statement.replace("{given}", rows)) for dialect, rows in _ROWS.items()
+        self._texts: dict[str, sa.TextClause] = {
+            dialect: sa.text(statement.replace("{given}", rows)) for dialect, rows in _ROWS.items()
         }
 
-    def run(self, connection: Connection, rows: Sequence[Sequence[object]], **said: object) -> CursorResult[Any]:
+    def run(self, connection: sa.Connection, rows: Sequence[Sequence[object]], **said: object) -> sa.CursorResult[Any]:
         """Run the statement once, for all rows; return what came of it. `said` are its other parameters."""
         return connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said})
 
@@ -75,28 +56,28 @@ class ByDialect:
     """A statement whose text has `{now}` for the time in milliseconds, `{joined}` for the function that joins texts."""
 
     def __init__(self, statement: str) -> None:
-        self._texts: dict[str, TextClause] = {
-            dialect: text(statement.replace("{now}", now).replace("{joined}", _JOINED[dialect]))
+        self._texts: dict[str, sa.TextClause] = {
+            dialect: sa.text(statement.replace("{now}", now).replace("{joined}", _JOINED[dialect]))
             for dialect, now in NOW.items()
         }
 
-    def run(self, connection: Connection, clock: Clock, **said: object) -> CursorResult[Any]:
+    def run(self, connection: sa.Connection, clock: Clock, **said: object) -> sa.CursorResult[Any]:
         """Run the statement; `said` are its parameters."""
         return connection.execute(self._texts[connection.dialect.name], {**said, **now(connection, clock)})
 
 
-def now(connection: Connection, clock: Clock) -> Mapping[str, object]:
+def now(connection: sa.Connection, clock: Clock) -> Mapping[str, object]:
     """Return the parameter that `NOW` needs in the dialect of a connection."""
     return {"now": clock.wall()} if connection.dialect.name == "sqlite" else {}
 
 
-def among(connection: Connection, values: Iterable[str]) -> Select[Any]:
+def among(connection: sa.Connection, values: Iterable[str]) -> sa.Select[Any]:
     """Return the query for these texts, for a condition `column.in_(...)` that holds however many there are."""
     rows = _VALUES[connection.dialect.name].bindparams(given_values=json.dumps(list(values)))
-    return select(column("value", String)).select_from(rows)
+    return sa.select(sa.column("value", sa.String)).select_from(rows)
 
 
-def record(kind: type[K], row: Row[Any], **more: Any) -> K:
+def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:
     """Make a record of a row: a field is the column of its name, unless it is in `more`."""
     names = [each.name for each in fields(kind) if each.name not in more]
     return kind(**{name: getattr(row, name) for name in names}, **more)
@@ -105,20 +86,20 @@ def record(kind: type[K], row: Row[Any], **more: Any) -> K:
 _CREATOR = users.alias("creator")
 
 
-def with_creator(table: Table, made_by: str = "created_by") -> Select[Any]:
+def with_creator(table: sa.Table, made_by: str = "created_by") -> sa.Select[Any]:
     """Select rows with the names of those who made them, as `creator`."""
-    return select(table, _CREATOR.c.name.label("creator")).outerjoin(_CREATOR, _CREATOR.c.id == table.c[made_by])
+    return sa.select(table, _CREATOR.c.name.label("creator")).outerjoin(_CREATOR, _CREATOR.c.id == table.c[made_by])
 
 
-def with_user_and_creator(table: Table) -> Select[Any]:
+def with_user_and_creator(table: sa.Table) -> sa.Select[Any]:
     """Select rows likewise, with the names of the users they are of, as `user`; oldest first."""
     query = with_creator(table).add_columns(users.c.name.label("user")).join(users, users.c.id == table.c.user_id)
     return query.order_by(table.c.number)
 
 
-def existing(user: UserId | None) -> ScalarSelect[Any]:
+def existing(user: UserId | None) -> sa.ScalarSelect[Any]:
     """Return a user's identity for a column of creators, null when the user is gone."""
-    return select(users.c.id).where(users.c.id == user).scalar_subquery()
+    return sa.select(users.c.id).where(users.c.id == user).scalar_subquery()
 
 
 def page_token(number: int) -> str:
@@ -138,7 +119,12 @@ def page_start(token: str) -> int:
 
 
 def read_page(
-    connection: Connection, query: Select[Any], number: Column[int], page: PageRequest, *, total: int | None = None
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    number: sa.Column[int],
+    page: PageRequest,
+    *,
+    total: int | None = None,
 ) -> Page[Any]:
     """Read a page of rows of `query`, ordered by `number` from the newest down (contract 4). Raises `InvalidInput`.
 
@@ -146,14 +132,14 @@ def read_page(
     joins of the query must not change how many there are, unless the caller gives their `total`.
     """
     if total is None:
-        count = select(func.count()).select_from(number.table)
+        count = sa.select(sa.func.count()).select_from(number.table)
         if query.whereclause is not None:
             count = count.where(query.whereclause)
         total = connection.scalar(count) or 0
     cut = query.order_by(number.desc())
     if page.token:
         # As large as a token may say: PostgreSQL refuses a number that its column could not hold.
-        cut = cut.where(number <= literal(page_start(page.token), BigInteger))
+        cut = cut.where(number <= sa.literal(page_start(page.token), sa.BigInteger))
     if not 0 < page.size < total:  # a size may be any number, also one no database takes
         return Page(connection.execute(cut).all(), "", total)
     rows = connection.execute(cut.limit(page.size + 1)).all()

@@ -7,23 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    Delete,
-    Row,
-    Select,
-    Table,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
 
 from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, Damaged
@@ -108,10 +93,10 @@ class UserRecords:
     async def page(self, page: PageRequest, *, project: ProjectId | None = None, details: bool = False) -> Page[User]:
         """Return a page of all users or of a project's members, newest first; memberships only with `details`."""
 
-        def work(connection: Connection) -> Page[User]:
+        def work(connection: sa.Connection) -> Page[User]:
             query, total = _USERS, None
             if project is not None:
-                total = connection.scalar(select(func.count()).where(memberships.c.project_id == project)) or 0
+                total = connection.scalar(sa.select(sa.func.count()).where(memberships.c.project_id == project)) or 0
                 query = _USERS.where(_is_member(project, of_many=total > _MANY))
             rows = read_page(connection, query, users.c.number, page, total=total)
             found = _memberships(connection, [row.id for row in rows.items] if details else [])
@@ -122,11 +107,11 @@ class UserRecords:
     async def hold(self, service_role: str) -> bool:
         """Whether any user has a service role."""
         has_role = users.c.service_roles.contains(json.dumps(service_role), autoescape=True)
-        return await self._database.value(select(users.c.number).where(has_role).limit(1)) is not None
+        return await self._database.value(sa.select(users.c.number).where(has_role).limit(1)) is not None
 
     async def exist(self) -> bool:
         """Whether there is any user."""
-        return await self._database.value(select(users.c.number).limit(1)) is not None
+        return await self._database.value(sa.select(users.c.number).limit(1)) is not None
 
     async def create(
         self,
@@ -161,14 +146,14 @@ class UserRecords:
         """
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
-        row = insert(users).values(
+        row = sa.insert(users).values(
             id=identity, service_roles=roles_written(details.service_roles or ()),
             created_on=now, modified_on=now,
             created_by=existing(created_by), made_in=made_in,
             **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
 
-        def work(connection: Connection) -> User:
+        def work(connection: sa.Connection) -> User:
             connection.execute(row)
             add_memberships(connection, identity, roles, self.quotas)
             user = user_where(connection, self._secrets, users.c.id == identity)
@@ -188,11 +173,11 @@ class UserRecords:
         if details.service_roles is not None:
             values["service_roles"] = roles_written(details.service_roles)
 
-        def work(connection: Connection) -> User | None:
+        def work(connection: sa.Connection) -> User | None:
             self._check(connection, user, expected)
             self._touch(connection, user, values)
             if roles is not None:
-                connection.execute(delete(memberships).where(memberships.c.user_id == user))
+                connection.execute(sa.delete(memberships).where(memberships.c.user_id == user))
                 add_memberships(connection, user, roles, self.quotas)
             return user_where(connection, self._secrets, users.c.id == user)
 
@@ -200,7 +185,7 @@ class UserRecords:
 
     async def delete(self, user: UserId, expected: Precondition = ANY_VERSION) -> bool:
         """Remove a user, its memberships and its places on access lists; False when it is gone already."""
-        removal = delete(users).where(users.c.id == user)
+        removal = sa.delete(users).where(users.c.id == user)
 
         # Cached access lists may still hold the identity; no user can have it any more.
         # Large: the creator is removed from all that the user made.
@@ -212,9 +197,9 @@ class UserRecords:
         """Replace the token of a user, unless `check` raises for it; the old one is dead then. None when the user is
         gone.
         """
-        change = update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
+        change = sa.update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
 
-        def work(connection: Connection) -> User | None:
+        def work(connection: sa.Connection) -> User | None:
             before = user_where(connection, self._secrets, users.c.id == user)
             if before is None:
                 return None
@@ -232,9 +217,9 @@ class UserRecords:
         self, user: UserId, project: ProjectId, roles: Sequence[str], expected: Precondition = ANY_VERSION
     ) -> bool:
         """Replace a member's roles; False when it is no member."""
-        change = update(memberships).where(_membership_of(user, project)).values(roles=roles_written(roles))
+        change = sa.update(memberships).where(_membership_of(user, project)).values(roles=roles_written(roles))
 
-        def work(connection: Connection) -> bool:
+        def work(connection: sa.Connection) -> bool:
             self._check(connection, user, expected)
             if not connection.execute(change).rowcount:
                 return False
@@ -245,10 +230,10 @@ class UserRecords:
 
     async def remove_member(self, user: UserId, project: ProjectId, expected: Precondition = ANY_VERSION) -> bool:
         """End a membership; False when there was none."""
-        removal = delete(memberships).where(_membership_of(user, project))
+        removal = sa.delete(memberships).where(_membership_of(user, project))
         return await self._write(user, self._checked_removal(user, expected, removal), grows=False)
 
-    async def _one(self, condition: ColumnElement[bool]) -> User | None:
+    async def _one(self, condition: sa.ColumnElement[bool]) -> User | None:
         return await self._database.read(lambda connection: user_where(connection, self._secrets, condition))
 
     async def _read_principal(self, token: str) -> Principal | None:
@@ -259,28 +244,28 @@ class UserRecords:
         """Run work that changes a user: caches of its token are invalidated before any caller sees the outcome."""
         return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), large=large, grows=grows)
 
-    def _checked_removal(self, user: UserId, expected: Precondition, removal: Delete) -> Work[bool]:
-        def work(connection: Connection) -> bool:
+    def _checked_removal(self, user: UserId, expected: Precondition, removal: sa.Delete) -> Work[bool]:
+        def work(connection: sa.Connection) -> bool:
             self._check(connection, user, expected)
             return connection.execute(removal).rowcount > 0
 
         return work
 
-    def _check(self, connection: Connection, user: UserId, expected: Precondition) -> None:
+    def _check(self, connection: sa.Connection, user: UserId, expected: Precondition) -> None:
         expected.check(lambda: user_where(connection, self._secrets, users.c.id == user))
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, principal: principal.id == user)
 
-    def _touch(self, connection: Connection, user: UserId, values: Mapping[str, str]) -> None:
-        change = update(users).where(users.c.id == user)
+    def _touch(self, connection: sa.Connection, user: UserId, values: Mapping[str, str]) -> None:
+        change = sa.update(users).where(users.c.id == user)
         connection.execute(change.values(modified_on=self._clock.wall(), **values))
 
     def _sealed(self, token: str, owner: UserId) -> dict[str, Any]:
         return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
 
 
-def _membership_of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
+def _membership_of(user: UserId, project: ProjectId) -> sa.ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
 
 
@@ -290,26 +275,26 @@ _MANY = 1000  # a project with more members has some among any few users
 
 _USERS = with_creator(users)
 
-_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
 # Built once: a login by certificate reads one user, and to build these takes longer than to run them.
-_MEMBERS: Select[Any] = (
-    select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
+_MEMBERS: sa.Select[Any] = (
+    sa.select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
     .join(projects, projects.c.id == memberships.c.project_id)
     .where(memberships.c.user_id.in_(_IDS))
     .order_by(memberships.c.number)
 )
 
-_BEARERS: Select[Any] = select(users.c.id, users.c.name, users.c.service_roles)
-_BY_NAMED_TOKEN: Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
+_BEARERS: sa.Select[Any] = sa.select(users.c.id, users.c.name, users.c.service_roles)
+_BY_NAMED_TOKEN: sa.Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
     named_tokens.c.id.label("token_id"), named_tokens.c.name.label("token_name"),
     named_tokens.c.expires_on, named_tokens.c.rights, named_tokens.c.public_key,
 )  # fmt: skip
-_BOUND: Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.id).add_columns(bindings.c.by_login)
+_BOUND: sa.Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.id).add_columns(bindings.c.by_login)
 
 
-def _on_lists(resources: Table, access: Table) -> Select[Any]:
+def _on_lists(resources: sa.Table, access: sa.Table) -> sa.Select[Any]:
     return (
-        select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
+        sa.select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
         .join(resources, resources.c.id == access.c.resource_id)
         .where(access.c.user_id.in_(_IDS))
     )
@@ -319,13 +304,13 @@ _OF_TOPICS = _on_lists(topics, topic_access)
 _OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
 
 
-def user_where(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]) -> User | None:
+def user_where(connection: sa.Connection, secrets: Secrets, condition: sa.ColumnElement[bool]) -> User | None:
     """Return the user that meets a condition, with its memberships."""
     row = connection.execute(_USERS.where(condition)).first()
     return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
 
 
-def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
+def bearer_of(connection: sa.Connection, own: str, named: str) -> Principal | None:
     """Return the user of a token: by the digest of its own, then by that of a named token."""
     row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
     if row is not None:
@@ -334,38 +319,38 @@ def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
     return _with_roles(connection, row, _login(row)) if row is not None else None
 
 
-def key_holder(connection: Connection, key: str) -> KeyHolder | None:
+def key_holder(connection: sa.Connection, key: str) -> KeyHolder | None:
     """Return the holder of a key, by its id."""
     row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.key_id == key)).first()
     return None if row is None else KeyHolder(_with_roles(connection, row, _login(row)), PublicKey(row.public_key, key))
 
 
-def bound_principal(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
+def bound_principal(connection: sa.Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
     """Return the user bound to an identity at an issuer, and whether that was at the first login."""
     row = connection.execute(_BOUND.where(bindings.c.issuer == issuer, bindings.c.subject == subject)).first()
     return (_with_roles(connection, row), row.by_login) if row is not None else None
 
 
-def _with_roles(connection: Connection, row: Row[Any], login: Login | None = None) -> Principal:
+def _with_roles(connection: sa.Connection, row: sa.Row[Any], login: Login | None = None) -> Principal:
     places = connection.execute(
-        select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
+        sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
     )
     roles = {ProjectId(place.project_id): frozenset(_roles(place.roles)) for place in places}
     return Principal(row.id, row.name, frozenset(_roles(row.service_roles)), roles, login)
 
 
-def _login(row: Row[Any]) -> Login:
+def _login(row: sa.Row[Any]) -> Login:
     return Login(row.token_name, row.token_id, row.expires_on, rights_read(row.rights))
 
 
-def _is_member(project: ProjectId, *, of_many: bool) -> ColumnElement[bool]:
+def _is_member(project: ProjectId, *, of_many: bool) -> sa.ColumnElement[bool]:
     """Few members are found and put in order; of many, users are gone through in order until there are enough."""
     if of_many:
-        return exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
-    return users.c.id.in_(select(memberships.c.user_id).where(memberships.c.project_id == project))
+        return sa.exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
+    return users.c.id.in_(sa.select(memberships.c.user_id).where(memberships.c.project_id == project))
 
 
-def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
+def _memberships(connection: sa.Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
     found: defaultdict[UserId, list[Membership]] = defaultdict(list)
     for start in range(0, len(ids), _CHUNK):
         chunk = {"ids": ids[start : start + _CHUNK]}
@@ -379,7 +364,7 @@ def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserI
 
 
 def _listed(
-    connection: Connection, query: Select[Any], chunk: Mapping[str, Sequence[UserId]]
+    connection: sa.Connection, query: sa.Select[Any], chunk: Mapping[str, Sequence[UserId]]
 ) -> defaultdict[tuple[UserId, ProjectId], list[Any]]:
     """Return the short names of the resources whose access lists hold these users, oldest first."""
     # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
@@ -390,7 +375,7 @@ def _listed(
     return found
 
 
-def _user(row: Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> User:
+def _user(row: sa.Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> User:
     token: str | None = None
     try:
         token = secrets.decrypt(row.token_sealed, row.id)
@@ -416,19 +401,19 @@ def roles_written(roles: Sequence[str]) -> str:
     return json.dumps(list(dict.fromkeys(roles)))
 
 
-def add_memberships(connection: Connection, user: UserId, roles: Roles, quotas: QuotaRecords | None = None) -> None:
+def add_memberships(connection: sa.Connection, user: UserId, roles: Roles, quotas: QuotaRecords | None = None) -> None:
     """Make a user a member of projects it is no member of; raise `QuotaExceeded` by `quotas`, if they are given."""
     rows = [{"user_id": user, "project_id": project, "roles": roles_written(given)} for project, given in roles.items()]
     if rows:
-        connection.execute(insert(memberships), rows)
+        connection.execute(sa.insert(memberships), rows)
     if quotas is not None:
         for project in roles:
             quotas.require(connection, project, MEMBERS)
 
 
-def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles:
+def roles_to_change(connection: sa.Connection, user: UserId, roles: Roles) -> Roles:
     """Return the roles that a user does not have just so, in any order; no roles are no membership."""
-    query = select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
+    query = sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
     held = {row.project_id: set(json.loads(row.roles)) for row in connection.execute(query)}
     return {
         project: given
@@ -437,13 +422,13 @@ def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles
     }
 
 
-def put_memberships(connection: Connection, user: UserId, roles: Roles, quotas: QuotaRecords) -> None:
+def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quotas: QuotaRecords) -> None:
     """Give a user these roles in these projects; a membership without roles is ended. Raises `QuotaExceeded`."""
     for project, given in roles.items():
         place = _membership_of(user, project)
         if not given:
-            connection.execute(delete(memberships).where(place))
-        elif not connection.execute(update(memberships).where(place).values(roles=roles_written(given))).rowcount:
+            connection.execute(sa.delete(memberships).where(place))
+        elif not connection.execute(sa.update(memberships).where(place).values(roles=roles_written(given))).rowcount:
             add_memberships(connection, user, {project: given}, quotas)
 
 
@@ -471,13 +456,13 @@ class RegistrationRecords:
     async def create(self, applicant: Applicant) -> Registration:
         """Keep a new pending registration. Raises `AlreadyExists` when a user or a pending one has the name (U5)."""
         identity, now = RegistrationId(new_uuid()), self._clock.wall()
-        row = insert(registrations).values(
+        row = sa.insert(registrations).values(
             id=identity, status="pending", activation_token=new_token(), decline_comment="", registered_at=now,
             **asdict(applicant),
         )  # fmt: skip
 
-        def work(connection: Connection) -> Registration:
-            if connection.scalar(select(users.c.number).where(users.c.name == applicant.name)) is not None:
+        def work(connection: sa.Connection) -> Registration:
+            if connection.scalar(sa.select(users.c.number).where(users.c.name == applicant.name)) is not None:
                 raise AlreadyExists("User already exists")
             connection.execute(row)
             return _registration(connection.execute(_REGISTRATIONS.where(registrations.c.id == identity)).one())
@@ -485,9 +470,9 @@ class RegistrationRecords:
         return await self._database.write(work)
 
     async def accept(self, registration: RegistrationId, decided_by: UserId | None) -> User | None:
-        """Make the user of a pending registration; None when none is pending. Raises `AlreadyExists` for a taken name."""
+        """Make the user of a pending registration; None: none is pending. Raises `AlreadyExists` for a taken name."""
 
-        def work(connection: Connection) -> User | None:
+        def work(connection: sa.Connection) -> User | None:
             asked = first(connection, _REGISTRATIONS.where(_pending(registration)), _registration)
             if asked is None:
                 return None
@@ -504,20 +489,20 @@ class RegistrationRecords:
 
     async def delete(self, registration: RegistrationId) -> bool:
         """Remove a registration, decided or not; False when there is none."""
-        removal = delete(registrations).where(registrations.c.id == registration)
+        removal = sa.delete(registrations).where(registrations.c.id == registration)
         return await self._database.change(removal, grows=False) > 0
 
     def _decision(self, registration: RegistrationId, decided_by: UserId | None, **values: str) -> Any:
         decision = {"modified_at": self._clock.wall(), "modified_by": existing(decided_by), "activation_token": ""}
-        return update(registrations).where(_pending(registration)).values(**decision, **values)
+        return sa.update(registrations).where(_pending(registration)).values(**decision, **values)
 
 
 _REGISTRATIONS = with_creator(registrations, "modified_by")
 
 
-def _pending(registration: RegistrationId) -> ColumnElement[bool]:
+def _pending(registration: RegistrationId) -> sa.ColumnElement[bool]:
     return (registrations.c.id == registration) & (registrations.c.status == "pending")
 
 
-def _registration(row: Row[Any]) -> Registration:
+def _registration(row: sa.Row[Any]) -> Registration:
     return record(Registration, row, applicant=record(Applicant, row), modified_by=row.creator)

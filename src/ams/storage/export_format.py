@@ -18,8 +18,7 @@ from ams.core.push_config import PushConfig
 from ams.core.quotas import MAX_LIMIT
 from ams.core.rights import Right
 
-FORMAT = 1
-"""The version of what lines mean. A new kind, or a new field that may be left out, changes the meaning of none."""
+FORMAT = 1  # a new kind, or a new field that may be left out, does not change it
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Count
@@ -51,8 +50,7 @@ class Log(Line, tag="log"):
     project: str
     topic: str
     id: str | None = None  # the topic's identity, a uuid
-    first: Count = 0
-    """The offset of its first message that is still there, else of the next one to be published."""
+    first: Count = 0  # offset of its first message that is still there, else of the next one
     bytes: Count = 0  # data bytes published to it in all
     retention: Age | None = None  # age limit of its messages, its own or its project's; milliseconds
 
@@ -64,8 +62,7 @@ class Message(Line, tag="message"):
     time: Time  # when it was published
     data: str
     attributes: Mapping[str, str] = {}
-    ordering_key: str = msgspec.field(name="orderingKey", default="")
-    """Spelled as in the log, of which these lines are written as they are."""
+    ordering_key: str = msgspec.field(name="orderingKey", default="")  # spelled as in the log
 
 
 class Lost(Line, tag="lost"):
@@ -158,8 +155,7 @@ class Schema(Line, tag="schema"):
     revisions: Annotated[tuple[Revision, ...], msgspec.Meta(min_length=1)]
     id: str | None = None
     created_on: Time | None = None
-    last_revision: Number | None = None
-    """The highest number that a revision had, where that was deleted: it is not given again."""
+    last_revision: Number | None = None  # the highest ever, where that was deleted: it is not given again
 
 
 class Topic(Line, tag="topic"):
@@ -171,16 +167,14 @@ class Topic(Line, tag="topic"):
     retention: Age | None = None  # its own
     created_on: Time | None = None
     schema: str | None = None
-    schema_encoding: Literal["", "JSON", "BINARY"] = ""
-    """How messages are written that keep the schema; empty: it was not said."""
+    schema_encoding: Literal["", "JSON", "BINARY"] = ""  # of messages that keep the schema; empty: not said
     first_revision: Number | None = None  # the oldest revision of it that messages may keep; None: any
     last_revision: Number | None = None  # the newest one
     authorized: tuple[str, ...] = ()
     tally: Tally | None = None
     days: tuple[Day, ...] = ()
     labels: Mapping[str, str] = {}
-    deleted_schema: Literal["", "JSON", "BINARY"] = ""
-    """The encoding that was said of its schema, which was deleted since."""
+    deleted_schema: Literal["", "JSON", "BINARY"] = ""  # the encoding of its schema, which was deleted since
 
 
 class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -208,9 +202,7 @@ class Subscription(Line, tag="subscription"):
     authorized: tuple[str, ...] = ()
     offset: Count = 0  # the next message to deliver
     lost: Count = 0  # messages that retention took before they were acknowledged
-    done: tuple[tuple[Count, Count], ...] = ()
-    """Of a parallel subscription: what is done above `offset`, each from the first offset up to but without the second.
-    """
+    done: tuple[tuple[Count, Count], ...] = ()  # ranges above `offset`: first, and behind the last
     tally: Tally | None = None
     parallel: ParallelOptions | None = None  # of a parallel subscription; None: an ordered one
     labels: Mapping[str, str] = {}
@@ -225,8 +217,7 @@ class Snapshot(Line, tag="snapshot"):
     created_on: Time
     expires_on: Time
     floor: Count = 0  # all messages before it were done
-    done: tuple[tuple[Count, Count], ...] = ()
-    """What was above it, each from the first offset up to but without the second."""
+    done: tuple[tuple[Count, Count], ...] = ()  # above the floor, likewise
     labels: Mapping[str, str] = {}
 
 
@@ -246,8 +237,7 @@ class NamedToken(Line, tag="named_token"):
 
     user: str
     name: str
-    hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    """SHA-256 of the token, in hex digits: its text is nowhere."""
+    hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256, in hex digits
     id: str | None = None
     rights: tuple[Right, ...] | None = None  # None: all the user's
     public_key: str | None = None  # PEM; with it the token has no text, and its hash is that of one nobody has

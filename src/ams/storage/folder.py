@@ -25,10 +25,13 @@ from ams.storage.files import NEW, Disk, write_whole
 MARKER = "ams-data"  # a file of this name makes a folder ours; its content is the version of the layout
 VERSION = "1"
 LOCK = "lock"
-_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
-"""How file systems say that they cannot lock a folder."""
-CERTIFICATE_SERVICE = "authn"
-"""Prefix of all names that `ams authn serve` keeps; it may have our folder for its own."""
+_NO_FOLDER_LOCKS = (
+    errno.EBADF,
+    errno.EINVAL,
+    errno.ENOLCK,
+    errno.EOPNOTSUPP,
+)
+CERTIFICATE_SERVICE = "authn"  # prefix of the names that `ams authn serve` keeps, perhaps in our folder
 RESTORING = "restore-unfinished"  # a file of this name in a folder: its restore has not ended
 
 
@@ -44,8 +47,7 @@ class Folder:
         self.history = self.place("history.db")
         self.token_key = self.place("token.key")
         self.audit = self.place("audit.jsonl")
-        self.issuers = self.place("issuers")
-        """The folder of what issuers said last, so that a start needs none of them."""
+        self.issuers = self.place("issuers")  # answers of issuers, so that a start needs none of them
         self.admin_token = self.place("admin.token")  # where the first start leaves the token of `admin`
 
     @classmethod
@@ -180,8 +182,7 @@ def _mark(path: str) -> None:
 
 LOOK_SECONDS = 1.0
 BUSY_SECONDS = 0.5  # how long a look waits for a locked database
-LOCKED_SECONDS = 4.0
-"""How long a database may be locked before it is reported: our own writes lock it too, for much less."""
+LOCKED_SECONDS = 4.0  # before a locked database is reported: our own writes lock it too, for much less
 SILENT_SECONDS = 15.0  # a look that takes longer hangs: the disk does not answer
 
 
@@ -193,8 +194,7 @@ class DataCheck:
     ) -> None:
         """Remember what there is; `files` names those that must be there now. Raises `OSError` for what is missing."""
         self._files = files
-        self._gone: set[str] = set()
-        """Files that were missing at the last look: one that is being removed may still be named."""
+        self._gone: set[str] = set()  # missing at the last look: one that is being removed may still be named
         self._databases = databases
         self._before = {path: _identity(path) for path in (*folders, *databases)}
         self._found: str | None = None

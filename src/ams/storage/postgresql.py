@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     Connection = AsyncConnection[TupleRow]
 
 CALL_SECONDS = 8.0  # how long a call waits for PostgreSQL to come back, in all: clients give up at 10
-CONNECT_SECONDS = 2
-"""How long one server may take to let us in, before the next one of the list is asked; the driver takes no less."""
-STATEMENT_SECONDS = 3.0
-"""How long a statement may take. Ours take milliseconds: a server that is silent for so long is stopped or cut off."""
+CONNECT_SECONDS = 2  # for one server, before the next one of the list is asked; the driver takes no less
+STATEMENT_SECONDS = 3.0  # ours take milliseconds: a server that is silent for so long is stopped or cut off
 
 _DEFAULTS = {
     "application_name": "ams",

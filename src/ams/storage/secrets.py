@@ -69,8 +69,7 @@ class Secrets:
         assert len(key) == KEY_BYTES
         self._lookup_key = _derived(key, b"look-up of tokens")
         self._cipher = AESGCM(_derived(key, b"encryption of tokens"))
-        self.fingerprint = _derived(key, b"fingerprint").hex()
-        """Identifies this key without revealing anything about it."""
+        self.fingerprint = _derived(key, b"fingerprint").hex()  # reveals nothing about the key
 
     def digest(self, token: str) -> str:
         """Return the keyed hash by which a token is found; any text has one."""

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from ams.core.errors import Unusable
 from ams.storage.files import Disk, make_private
 
-OVERWRITE = "PRAGMA user_version = 0"
-"""Writes a page without changing anything: the version is always 0. To be run in a transaction of its own."""
+OVERWRITE = "PRAGMA user_version = 0"  # writes a page without changing anything: the version is always 0
 
+# Errors after which the file holds no whole commit that failed.
 _NOTHING_WRITTEN = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -26,7 +26,6 @@ _NOTHING_WRITTEN = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Errors after which the file holds no whole commit that failed."""
 
 
 def make_file(path: str) -> None:

@@ -10,8 +10,7 @@ import msgspec
 from ams.core.clock import Milliseconds, publish_time
 from ams.wire.service import Line
 
-DONE, REFUSED, FAILED = "done", "refused", "failed"
-"""Results: carried out, refused (4xx), or not possible now (5xx)."""
+DONE, REFUSED, FAILED = "done", "refused", "failed"  # carried out, refused (4xx), or not possible now (5xx)
 
 LOGIN = "login"  # action of a login, by token or by certificate; only failed ones are recorded for tokens
 
@@ -26,19 +25,15 @@ class AuditEvent:
     id: str  # a UUID: a line of the file and a row of the table that have one id are one event
     at: Milliseconds
     service: str  # `ams` or `authn`
-    action: str
-    """Of the table of permissions (`topics:create`), or the certificate service's (`bindings:update`)."""
+    action: str  # of the table of permissions, or the certificate service's (`bindings:update`)
     resource: str  # path below `/v1`, never with a token
     actor: str  # name of the user or key; the normal form of a certificate's subject; empty: not known
-    address: str
-    """Of the client, where a trusted proxy sends it; or IP address and port of a trusted proxy's connection."""
+    address: str  # of the client, or IP address and port of a trusted proxy's connection that is one client's
     code: int  # HTTP status
     result: str
-    reason: str = ""
-    """The text of the error; when it is done, how the actor logged in if not with its own token."""
+    reason: str = ""  # the text of the error; when done, how the actor logged in if not with its own token
     request: str = ""
-    times: int = 1
-    """Attempts that this line stands for: failed logins beyond the limit of an address are put together."""
+    times: int = 1  # attempts: failed logins beyond the limit of an address are put together
 
 
 FIELDS = tuple(each.name for each in fields(AuditEvent))

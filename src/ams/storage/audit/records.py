@@ -200,7 +200,6 @@ def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
 
 
 FILTERS = ("since", "until", "actor", "action", "address", "result")
-"""Query parameters; `pageSize` and `pageToken` are those of all lists."""
 
 
 def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:

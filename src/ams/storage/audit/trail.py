@@ -344,8 +344,7 @@ def rotated(path: str) -> str | None:
 
 EACH = 10  # failed logins of an address in a minute that are events of their own
 MINUTE = 60_000  # milliseconds
-ADDRESSES = 1000
-"""Addresses of a minute with events of their own; the failures of all others are one event without an address."""
+ADDRESSES = 1000  # of a minute, with events of their own; failures of all others are one event without an address
 OTHERS = ""
 
 

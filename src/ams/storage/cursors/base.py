@@ -34,8 +34,7 @@ from ams.core.names import Offset, SubscriptionId, TopicId
 NO_DEADLINE = Milliseconds(2**62)  # for a process that has a subscription to itself, by a lease
 NOTHING = Offset(0)
 Oldest = Mapping[TopicId, Offset]  # the oldest kept offsets of topics from which retention took something
-MAX_HANDED = 8
-"""More hand-outs than this are merged, oldest first, in favour of the client: larger end, later time."""
+MAX_HANDED = 8  # more are merged, oldest first, in favour of the client: larger end, later time
 
 
 class Position(NamedTuple):
@@ -152,8 +151,7 @@ class Grace(NamedTuple):
     end: Offset
     time: Milliseconds
     quiet: Milliseconds
-    """How long before the restart the cursor was last created or sought. Within a deadline of that no grace is given:
-    a batch pulled before a seek must not undo it."""
+    """Time from the last creation or seek to the restart. Within a deadline of these there is no grace."""
 
 
 class Cursor(NamedTuple):

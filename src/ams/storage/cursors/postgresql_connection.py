@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 V = TypeVar("V")
 BACKOFF = Backoff(0.1, 1.0)  # seconds between two tries to connect
-LEAST_SECONDS = 0.5
-"""Less time than this is not worth a statement: it would be cut off and take the connection with it."""
+LEAST_SECONDS = 0.5  # less is not worth a statement: it would be cut off and take the connection with it
 log = structlog.get_logger("ams.cursors")
 Step = Callable[[V], tuple[V, Any]]  # moves a cursor and gives the answer, or raises an `AmsError`
 Read = Callable[["Connection", DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, Row[V]]]]
-Write = Callable[["Connection", DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]]
-"""Writes rows within seconds, where those that were read are still the same; returns those that it wrote."""
+Write = Callable[
+    ["Connection", DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]
+    # Writes rows within seconds, where those that were read are still the same; returns those that it wrote.
+]
 MAX_SEEN = 20_000  # rows remembered: a shortcut, so when there are more all are forgotten
 LEFT_ALONE = 4
-"""Moves in a row that found a cursor as this process had left it, after which the next is expected to: two pulls with
-their acknowledgements. With clients that go to any of several nodes this does not come about often."""
+"""Moves in a row that found a cursor as this process had left it, after which the next is expected to."""
 
 
 class Interrupted(Exception):
@@ -164,13 +164,12 @@ class Call(Generic[V]):
     step: Step[V]
     give_up: float  # in the time of the event loop
     answer: asyncio.Future[Any]
-    series: int | None = None
-    """First version if this call moves the cursor: when it is unsure, the row shows by it."""
+    series: int | None = None  # first version if this call moves the cursor: when it is unsure, the row shows by it
     found: Callable[[V], Any] = lambda _: True  # the answer when it shows
     refused: Any = None  # the answer that says that nothing was ever written, which an unsure call cannot know
     unsure: bool = False
-    """Whether it was sent and no answer came. Something is then written even if there is nothing to change any more:
-    what is read after a crash may not be on the standby yet, what is written is."""
+    """It was sent without an answer. Something is then written in any case: what is read may not be on the standby yet.
+    """
 
     def finish(self, outcome: Any) -> None:
         """Answer, unless the caller has left."""
@@ -249,8 +248,7 @@ class Mover(Generic[V]):
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[SubscriptionId, list[Call[V]]] = {}
         self._seen: dict[SubscriptionId, Row[V]] = {}
-        self._own_moves: dict[SubscriptionId, int] = {}
-        """Moves in a row that found a cursor as this process had left it; only of cursors in `_seen`."""
+        self._own_moves: dict[SubscriptionId, int] = {}  # in a row, of cursors in `_seen`
         self._running: asyncio.Task[None] | None = None
 
     async def move(

@@ -67,12 +67,11 @@ CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.curs
 """
 SERIES = 2**32  # versions of one series: more than a cursor is written between two seeks
 ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
-"""For the connection that moves cursors: rows are found, and so locked, in the order they are named. Two groups that
-lock the same rows in different orders would end each other."""
+"""Rows are found, and so locked, in the order they are named: groups that lock the same rows end each other otherwise.
+"""
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 IN_TIME = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
-"""A statement that was held up, by a server that was stopped or a link that was cut, does nothing after its time: its
-caller got an error long ago."""
+"""A statement that was held up does nothing after its time: its caller got an error long ago."""
 _READ_CURSORS = f"""
 SELECT subscription, topic, "offset", generation, handed, lost, version, {NOW}
 FROM cursors WHERE subscription = ANY(%s)

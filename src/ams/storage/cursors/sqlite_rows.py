@@ -20,8 +20,7 @@ from ams.storage.cursors.base import Cursor
 from ams.storage.cursors.entries import Entry, Kept
 from ams.storage.sqlite import make_file, write_ahead
 
-Row = tuple[Cursor, Milliseconds, int]
-"""A cursor as it is stored, the wall time of its creation or last seek, and the number of the change."""
+Row = tuple[Cursor, Milliseconds, int]  # with the wall time of its creation or last seek, and the number of the change
 
 _TABLES = (
     """
@@ -59,10 +58,7 @@ _ADD = [
     for rows in range(_MAX_ENTRIES + 1)
 ]
 _WAL_PAGES = 4000
-"""Pages in the WAL (16 MB) before the writer pauses to take them over into the database.
-
-A group that moves far apart cursors writes a page for each, so that many topics would pause it often.
-"""
+"""Pages (16 MB) before the writer pauses to take them into the database: cursors far apart take a page each."""
 _KEEP_LOST = """
 INSERT INTO gone (number, lost)
 SELECT 1, coalesce(sum(lost), 0) + ? FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))
@@ -135,8 +131,7 @@ class Group:
     dropped: set[SubscriptionId] = field(default_factory=set)
     dropped_lost: int = 0  # messages that the dropped cursors had lost
     unknown: bool = False  # whether it failed and may be there after a restart all the same
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
-    """One for each caller: one that leaves must not end it for the others."""
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)  # one for each caller, who may leave
 
     def end(self, error: Exception | None = None) -> None:
         """Tell all who still wait."""

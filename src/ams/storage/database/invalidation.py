@@ -112,8 +112,7 @@ class Invalidations:
         self._trust = Trust()
         self._caches: list[Cache[Any, Any]] = []
         self._kinds: dict[str, list[Callable[..., None]]] = {}
-        self.generation = 0
-        """Grows with everything that is forgotten: what was concluded from caches before holds while it stands."""
+        self.generation = 0  # grows with each invalidation: what was concluded from caches holds while it stands
 
     def new_cache(self, size: int, weigh: Callable[[Any], int] | None = None) -> Cache[Any, Any]:
         """Make a cache that is used only while changes are received; see `LruCache`."""

@@ -30,7 +30,6 @@ from ams.storage.database.postgresql_connection import (
     Patience,
     engine_to,
     more_time,
-    without_limits,
 )
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
 from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection, require_sessions
@@ -38,13 +37,10 @@ from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_con
 T = TypeVar("T")
 
 READERS, WRITERS, PUTTERS = 4, 2, 2
-"""Threads for each kind of work; each takes a connection, and a node takes one more for listening. Writers are few:
-the more of them work at once, the more are in each other's way."""
-BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))
-"""Seconds, at most, before an attempt that others were in the way of is made again."""
+"""Threads, with a connection each. The more writers work at once, the more are in each other's way."""
+BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))  # seconds before an attempt is made again
 WRITES_BETWEEN_PRUNINGS = 1_000  # after so many writes the marks of those of long ago are removed
-LARGE_SECONDS = 60.0
-"""How long a statement of a large write may take: a project goes with hundreds of thousands of rows."""
+LARGE_SECONDS = 60.0  # of a statement of a large write: a project goes with hundreds of thousands of rows
 ASKED_ALONE = 10  # how often it is asked whether other nodes have gone
 
 _AUTOCOMMIT = ""
@@ -56,8 +52,10 @@ _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _IN_TURN = "BEGIN"  # not serializable: having waited for its turn it must see what the one before did
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
-_TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
-"""A transaction that is idle in its turn is ended within a second: others wait for theirs."""
+_TURN = text(
+    "SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)"
+    # A transaction that is idle in its turn is ended within a second: others wait for theirs.
+)
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
@@ -72,8 +70,7 @@ class Write(Generic[T]):
         self.large = large
         self.asked: CommitAttempt[T] | None = None  # the attempt that may have been committed
         self.refused = False  # whether an attempt broke a rule
-        self.running = False
-        """Whether an attempt is being made: it goes on when no caller waits for it any more."""
+        self.running = False  # an attempt is being made: it goes on when no caller waits any more
 
 
 class PostgresStore:
@@ -117,7 +114,7 @@ class PostgresStore:
                     if driver_error(error).sqlstate != _NOT_IN_TIME:
                         raise
                     raise RegistryUnavailable from _OTHERS_TURN
-            with without_limits(connection):
+            with more_time(connection):
                 connection.execute(_MY_TURN)
                 return work(connection)
 

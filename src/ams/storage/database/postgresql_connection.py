@@ -48,10 +48,8 @@ logger = structlog.get_logger("ams.registry")
 
 LOCK_SECONDS = 2.0  # how long a statement may wait for a row another transaction holds
 IDLE_SECONDS = 5.0  # how long a transaction may do nothing: a node that was stopped must not hold up the others
-READING_SECONDS = 60.0
-"""The same for a transaction that only reads, which blocks no other: a long list takes a busy node seconds."""
-SILENCE_SECONDS = STATEMENT_SECONDS + 0.5
-"""After this the server is not asked again: it has not even said that a statement took too long."""
+READING_SECONDS = 60.0  # of a transaction that only reads: a long list takes a busy node seconds
+SILENCE_SECONDS = STATEMENT_SECONDS + 0.5  # then the server is given up
 
 _SESSION = """
 SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),
@@ -123,36 +121,23 @@ def engine_to(to: str, connections: int) -> Engine:
 
 
 @contextlib.contextmanager
-def without_limits(connection: Connection) -> Iterator[None]:
-    """Let the rest of a transaction take as long as it takes."""
-    with _silent_for(connection, math.inf):
-        connection.execute(_NO_LIMITS)
-        yield
-
-
-@contextlib.contextmanager
-def more_time(connection: Connection, seconds: float) -> Iterator[None]:
-    """Let each statement of the rest of a transaction take so long."""
-    with _silent_for(connection, seconds + 0.5):
-        connection.execute(_MORE_TIME, {"milliseconds": f"{seconds * 1000:.0f}"})
-        yield
-
-
-@contextlib.contextmanager
-def _silent_for(connection: Connection, seconds: float) -> Iterator[None]:
+def more_time(connection: Connection, seconds: float = math.inf) -> Iterator[None]:
+    """Let each statement of the rest of a transaction take so long; by default without any limit, of waits too."""
     watched = connection.connection.driver_connection
     assert isinstance(watched, Watched)
-    watched.silence = seconds
+    watched.silence = seconds + 0.5
     try:
+        if seconds == math.inf:
+            connection.execute(_NO_LIMITS)
+        else:
+            connection.execute(_MORE_TIME, {"milliseconds": f"{seconds * 1000:.0f}"})
         yield
     finally:
         watched.silence = SILENCE_SECONDS
 
 
 ESCAPE = "\x1a"
-"""PostgreSQL takes no NUL; clients may send one, and SQLite keeps it. It is written as `ESCAPE 0`, and `ESCAPE` (a
-control character of the same kind) as `ESCAPE 1`. Equal texts stay equal and different ones different, so the database
-compares and finds them as before."""
+"""PostgreSQL takes no NUL, which clients may send. It is written as `ESCAPE 0`, and `ESCAPE` as `ESCAPE 1`."""
 
 
 class _TextDumper(StrDumperUnknown):
@@ -237,8 +222,7 @@ class Listener:
             await connection.close()
 
 
-RETRY_BACKOFF = Backoff(0.005, 0.2, jitter=(0.0, 1.0))
-"""Seconds between two tries of a call; random parts of them, so that calls in each other's way get out of it."""
+RETRY_BACKOFF = Backoff(0.005, 0.2, jitter=(0.0, 1.0))  # seconds; calls in each other's way get out of it
 
 
 class Passing(Exception):
@@ -257,8 +241,7 @@ class Patience:
     def __init__(self, seconds: float = CALL_SECONDS) -> None:
         self._seconds = seconds
         self._one_asks = asyncio.Lock()
-        self.away: Passing | None = None
-        """What first showed that the database is away; None: as far as is known, it is not."""
+        self.away: Passing | None = None  # the first sign that the database is away
 
     def note(self, failure: Passing) -> None:
         """Note what a failure shows; from any thread, so that those who wait for one do not fail in the same way."""

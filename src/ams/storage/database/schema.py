@@ -16,16 +16,15 @@ from sqlalchemy.exc import DBAPIError
 from ams.core.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable, Unusable
 
 T = TypeVar("T")
-Work = Callable[[sa.Connection], T]
-"""What is done in one transaction. It may be run again from its beginning, so it does nothing elsewhere."""
+Work = Callable[[sa.Connection], T]  # one transaction; it may be run again, so it does nothing elsewhere
 
+# Names of constraints and indexes.
 NAMING = {
     "pk": "%(table_name)s_key",
     "fk": "%(table_name)s_%(column_0_name)s_exists",
     "uq": "%(table_name)s_%(column_0_name)s_unique",
     "ix": "%(table_name)s_by_%(column_0_name)s",
 }
-"""How constraints and indexes are called, on both engines."""
 
 logger = structlog.get_logger("ams.registry")
 
@@ -36,8 +35,7 @@ class Schema:
 
     what: str  # what a person calls it: `registry`
     tables: sa.MetaData
-    outcomes: sa.Table
-    """Made by `outcomes_table`; only PostgreSQL has it, as it is of use only where several nodes share a database."""
+    outcomes: sa.Table  # made by `outcomes_table`; only on PostgreSQL, which several nodes may share
     taken: Mapping[str, str]  # unique constraints a client can meet, and their error texts
     absent: str  # the error text for a client when what a row refers to is not there
     migrations: str  # where Alembic finds the migrations: `package:folder`

@@ -23,8 +23,7 @@ from ams.storage.sqlite import OVERWRITE, Commits, make_file, write_ahead
 T = TypeVar("T")
 
 FULL = "Backend Error"  # the error of what would grow while the disk has little space left: that of the log
-ROOM_IN_FILE = 4 * 2**20
-"""Bytes of free pages in the file with which it need not grow: more than any request brings."""
+ROOM_IN_FILE = 4 * 2**20  # bytes of free pages with which the file need not grow: more than any request brings
 READERS = 2  # threads for reads: hot paths are answered by the cache, so few are enough
 
 logger = structlog.get_logger("ams.registry")

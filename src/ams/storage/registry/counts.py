@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
 from ams.storage.database.database import Database, first
-from ams.storage.registry.statements import ByRows, among
+from ams.storage.registry.statements import Statement, among
 from ams.storage.registry.tables import (
     daily_messages,
     memberships,
@@ -179,7 +179,7 @@ _OF_TOPICS = """
 """
 """Rows of a topic: its id, its messages counted before, and more; those out of date are left out."""
 
-_ADD_DAYS = ByRows(
+_ADD_DAYS = Statement(
     f"""
     INSERT INTO daily_messages (topic_id, day, messages, bytes)
     SELECT topics.id, text(2), number(3), number(4) {_OF_TOPICS}
@@ -187,7 +187,7 @@ _ADD_DAYS = ByRows(
         messages = daily_messages.messages + excluded.messages, bytes = daily_messages.bytes + excluded.bytes
     """
 )
-_ADD_PROJECT_DAYS = ByRows(
+_ADD_PROJECT_DAYS = Statement(
     f"""
     INSERT INTO project_days (project_id, day, messages, bytes)
     SELECT topics.project_id, text(2), sum(number(3)), sum(number(4)) {_OF_TOPICS}
@@ -196,7 +196,7 @@ _ADD_PROJECT_DAYS = ByRows(
         messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
     """
 )
-_MOVE = ByRows(
+_MOVE = Statement(
     f"""
     INSERT INTO topic_tallies (topic_id, messages, bytes, last_messages, last_publish, previous_publish)
     SELECT topics.id, number(2), number(3), number(4), number(5), number(6) {_OF_TOPICS}
@@ -206,7 +206,7 @@ _MOVE = ByRows(
     RETURNING topic_id
     """
 )
-_ADD_PULLED = ByRows(
+_ADD_PULLED = Statement(
     """
     INSERT INTO subscription_tallies (subscription_id, messages, bytes, last_messages, last_pull, previous_pull)
     SELECT subscriptions.id, number(1), number(2), number(3), number(4), number(5)
@@ -231,8 +231,7 @@ def _topic_tally(row: sa.Row[Any]) -> TopicTally:
     return TopicTally(topic_id(row.id), row.project_id, row.project, row.name, row.created_on, tally)
 
 
-Listed = Sequence[tuple[UserName, int]]
-"""Members, and on how many access lists of a kind they are; those on none are left out."""
+Listed = Sequence[tuple[UserName, int]]  # members, and on how many access lists of a kind they are, if any
 
 
 class ProjectFigures(NamedTuple):

@@ -16,12 +16,11 @@ from ams.core.names import Offset, TopicId, topic_id_text
 from ams.storage.database.database import Database
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.idempotency_store import Claim
-from ams.storage.registry.statements import NOW, ByDialect, ByRows
+from ams.storage.registry.statements import Statement
 from ams.storage.registry.tables import publish_claims, topic_sizes
 
 PORTION = 20_000  # claims forgotten by one statement: there may be more old ones than one has the time for
-RECENT = Milliseconds(600_000)
-"""Claims younger than this stay until their topic goes, and are few enough to go with it."""
+RECENT = Milliseconds(600_000)  # younger claims stay until their topic goes, and are few enough to go with it
 
 
 class IdempotencyRecords:
@@ -36,7 +35,7 @@ class IdempotencyRecords:
         said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
 
         def work(connection: Connection) -> Claim | None:
-            row = _CLAIM.run(connection, self._clock, **said).one()
+            row = _CLAIM.run(connection, clock=self._clock, **said).one()
             return None if row.mark == mark else _claim(row)
 
         try:
@@ -49,7 +48,7 @@ class IdempotencyRecords:
         said = {"topic": topic_id_text(topic), "key": key}
 
         def work(connection: Connection) -> Claim | None:
-            row = _KNOWN.run(connection, self._clock, **said).first()
+            row = _KNOWN.run(connection, clock=self._clock, **said).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
@@ -60,7 +59,7 @@ class IdempotencyRecords:
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
-            _TAKE_OVER.run(connection, self._clock, **said)
+            _TAKE_OVER.run(connection, clock=self._clock, **said)
             return connection.scalar(bearer) == mark
 
         return await self._database.put(work)
@@ -91,10 +90,10 @@ class IdempotencyRecords:
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
         """Remove claims older than the age for which their topic keeps them, a portion at a time."""
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
-        said = {"now": self._clock.wall(), "most": PORTION, "youngest": min(ages.values(), default=0)}
+        said = {"most": PORTION, "youngest": min(ages.values(), default=0)}
 
         def work(connection: Connection) -> int:
-            return _FORGET_OLD[connection.dialect.name].run(connection, rows, **said).rowcount
+            return _FORGET_OLD[connection.dialect.name].run(connection, rows, clock=self._clock, **said).rowcount
 
         while await self._database.put(work) >= PORTION:
             pass
@@ -124,7 +123,7 @@ def _claim(row: Row[Any]) -> Claim:
 
 
 _COLUMNS = 'content, log_end, {now} - claimed_at AS age, version, mark, first, messages, "time"'
-_CLAIM = ByDialect(
+_CLAIM = Statement(
     f"""
     INSERT INTO publish_claims (topic_id, key, content, log_end, claimed_at, version, mark)
     VALUES (:topic, :key, :content, :log_end, {{now}}, 0, :mine)
@@ -133,8 +132,8 @@ _CLAIM = ByDialect(
     """  # noqa: S608 - nothing but constants is joined
 )
 """Returns the existing row, of any maker; RETURNING needs an update, so it is set to its own values."""
-_KNOWN = ByDialect(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
-_TAKE_OVER = ByDialect(
+_KNOWN = Statement(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
+_TAKE_OVER = Statement(
     """
     UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
@@ -142,21 +141,21 @@ _TAKE_OVER = ByDialect(
 )
 _OLD = """
     SELECT old.{row} FROM {{given}}
-    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {now} - number(1)
+    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{now}} - number(1)
     LIMIT :most
 """
-_AMONG_ROWS = {"sqlite": "rowid IN ({old})", "postgresql": "ctid = ANY(ARRAY({old}))"}
-"""Old rows are found by their place: by their key it takes ten times as long."""
+# Old rows are found by their place: by their key it takes ten times as long. The age stands here once more, as a claim
+# that is taken over at this moment is new.
 _FORGET_OLD = {
-    # The age once more, as a claim that is taken over at this moment is new.
-    dialect: ByRows(
-        f"DELETE FROM publish_claims WHERE {rows} AND claimed_at < {NOW[dialect]} - :youngest".format(  # noqa: S608 - as above
-            old=_OLD.format(row=rows.split()[0], now=NOW[dialect])
-        )
-    )
-    for dialect, rows in _AMONG_ROWS.items()
+    "sqlite": Statement(
+        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD.format(row='rowid')}) AND claimed_at < {{now}} - :youngest"  # noqa: S608 - as above
+    ),
+    "postgresql": Statement(
+        f"DELETE FROM publish_claims WHERE ctid = ANY(ARRAY({_OLD.format(row='ctid')}))"  # noqa: S608 - as above
+        " AND claimed_at < {now} - :youngest"
+    ),
 }
-_ADD_BYTES = ByRows(
+_ADD_BYTES = Statement(
     """
     INSERT INTO topic_sizes (topic_id, bytes)
     SELECT topics.id, number(1) FROM {given} JOIN topics ON topics.id = text(0)

@@ -26,7 +26,7 @@ from ams.storage import export_format
 from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
 from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
-from ams.storage.registry.statements import ByRows, existing, record, with_user_and_creator
+from ams.storage.registry.statements import Statement, existing, record, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
 from ams.storage.registry.users import (
     Roles,
@@ -126,7 +126,7 @@ def rights_written(rights: Rights | None) -> str | None:
 
 
 _TOKENS = with_user_and_creator(named_tokens)
-_NOTE_USES = ByRows(
+_NOTE_USES = Statement(
     """
     UPDATE named_tokens SET last_used = used.moment
     FROM (SELECT text(0) AS id, number(1) AS moment FROM {given}) AS used
@@ -263,8 +263,7 @@ def _binding(row: Row[Any]) -> Binding:
 
 _ALL = ""
 _CHANGED = Invalidation(ISSUERS, ())
-_COLUMNS = ("name", "url", "client_secret")
-"""Fields of an issuer with a column of their own; the rest is one text."""
+_COLUMNS = ("name", "url", "client_secret")  # of an issuer; its other fields are one text
 
 
 class IssuerRecords:

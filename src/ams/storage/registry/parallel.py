@@ -18,7 +18,7 @@ from ams.core.offsets import packed, unpacked
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import KEEPS_SUBSCRIPTIONS, ByDialect, ByRows, among, read_page, record
+from ams.storage.registry.statements import Statement, among, read_page, record
 from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
 
 MOST_SNAPSHOTS = 5000  # of one project
@@ -185,17 +185,17 @@ class OwnerRecords:
         """
 
         def work(connection: Connection) -> Turn:
-            _ENDED.run(connection, self._clock)
+            _ENDED.run(connection, clock=self._clock)
             is_kept = connection.scalar(select(parallel_nodes.c.node).where(parallel_nodes.c.node == node.name))
             said = {"node": node.name, "url": node.url, "pubsub": node.pubsub or None}
-            _LIVES.run(connection, self._clock, **said, lease=_LEASE_MS)
+            _LIVES.run(connection, clock=self._clock, **said, lease=_LEASE_MS)
             _release(connection, node.name, released)
             if seized:
                 _release(connection, None, seized)
             asked = sorted({*wanted, *seized})
             if not asked:
                 return Turn(is_kept is not None, {})
-            _CLAIM[connection.dialect.name].run(connection, [(each,) for each in asked], node=node.name)
+            _CLAIM.run(connection, [(each,) for each in asked], node=node.name)
             rows = connection.execute(_OWNERS.where(parallel_owners.c.subscription_id.in_(among(connection, asked))))
             return Turn(is_kept is not None, {row.subscription_id: _node(row) for row in rows})
 
@@ -204,13 +204,13 @@ class OwnerRecords:
     async def owner(self, subscription: SubscriptionId) -> Node | None:
         """Return who owns a subscription; None: no node does. Raises `RegistryUnavailable`."""
         row = await self._database.read(
-            lambda connection: _OWNER.run(connection, self._clock, subscription=subscription).first()
+            lambda connection: _OWNER.run(connection, clock=self._clock, subscription=subscription).first()
         )
         return _node(row) if row else None
 
     async def nodes(self) -> Sequence[Node]:
         """Return the nodes that live, by how others reach them. Raises `RegistryUnavailable`."""
-        rows = await self._database.read(lambda connection: _ALIVE.run(connection, self._clock).all())
+        rows = await self._database.read(lambda connection: _ALIVE.run(connection, clock=self._clock).all())
         return [_node(row) for row in rows]
 
     async def leave(self, node: Node) -> None:
@@ -232,30 +232,27 @@ def _node(row: Row[Any]) -> Node:
     return Node(row.node, row.url, row.pubsub or "")
 
 
-_ENDED = ByDialect("DELETE FROM parallel_nodes WHERE until <= {now}")
-_LIVES = ByDialect(
+_ENDED = Statement("DELETE FROM parallel_nodes WHERE until <= {now}")
+_LIVES = Statement(
     """
     INSERT INTO parallel_nodes (node, url, pubsub, until) VALUES (:node, :url, :pubsub, {now} + :lease)
     ON CONFLICT (node) DO UPDATE SET until = excluded.until
     """
 )
-_CLAIM = {
-    dialect: ByRows(
-        f"""
-        INSERT INTO parallel_owners (subscription_id, node)
-        SELECT subscriptions.id, :node FROM {{given}} JOIN subscriptions ON subscriptions.id = text(0)
-        WHERE NOT EXISTS (SELECT 1 FROM parallel_owners WHERE subscription_id = subscriptions.id) {kept}
-        """  # noqa: S608 - nothing but constants is joined
-    )
-    for dialect, kept in KEEPS_SUBSCRIPTIONS.items()
-}
-_OWNER = ByDialect(
+_CLAIM = Statement(
+    """
+    INSERT INTO parallel_owners (subscription_id, node)
+    SELECT subscriptions.id, :node FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
+    WHERE NOT EXISTS (SELECT 1 FROM parallel_owners WHERE subscription_id = subscriptions.id) {kept}
+    """
+)
+_OWNER = Statement(
     """
     SELECT node, url, pubsub FROM parallel_owners JOIN parallel_nodes USING (node)
     WHERE subscription_id = :subscription AND until > {now}
     """
 )
-_ALIVE = ByDialect("SELECT node, url, pubsub FROM parallel_nodes WHERE until > {now} ORDER BY url, node")
+_ALIVE = Statement("SELECT node, url, pubsub FROM parallel_nodes WHERE until > {now} ORDER BY url, node")
 _OWNERS = select(parallel_owners.c.subscription_id, parallel_nodes).join(
     parallel_nodes, parallel_nodes.c.node == parallel_owners.c.node
 )

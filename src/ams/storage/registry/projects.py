@@ -31,8 +31,7 @@ class ProjectRecords:
         self._database = database
         self._clock = clock
         self._by_name: Cache[str, Project] = database.invalidations.new_cache(cache_size)
-        self.known = self._by_name.known
-        """Return a project, by name, that is in memory; None says nothing: `find` does."""
+        self.known = self._by_name.known  # by name, in memory; None says nothing: `find` does
         database.invalidations.on(PROJECT, self._forget)
 
     async def find(self, name: str) -> Project | None:

@@ -16,7 +16,7 @@ from ams.core.push_config import PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
 from ams.storage.registry import parallel
-from ams.storage.registry.statements import KEEPS_SUBSCRIPTIONS, NOW, ByDialect, ByRows, among, now
+from ams.storage.registry.statements import Statement, among
 from ams.storage.registry.tables import projects, push_holders, push_leases, push_secrets, subscriptions, topics
 from ams.storage.secrets import Secrets
 from ams.wire.push import WorkerState
@@ -111,8 +111,7 @@ _STAMP = {
 """A text that is another one when anything of it has changed: reading the rows takes five times as long."""
 
 
-Check = Callable[[PushConfig | None], None]
-"""Raises when a subscription with this push configuration may have no secret."""
+Check = Callable[[PushConfig | None], None]  # raises when a subscription may have no secret
 
 
 class PushSecretRecords:
@@ -189,8 +188,7 @@ def _is_valid(now: Milliseconds) -> ColumnElement[bool]:
     return push_secrets.c.until.is_(None) | (push_secrets.c.until > now)
 
 
-MAX_STATES = 100
-"""Written by one heartbeat: each may be several KiB. What is more waits for the next heartbeats of its holder."""
+MAX_STATES = 100  # of one heartbeat: each may be several KiB; others wait for the next heartbeats
 _LEASE_MS = round(LEASE_SECONDS * 1000)
 _OTHERS = "others"  # no holder's name: theirs have a UUID
 _TURN = 0x616D735F62656174  # "ams_beat" in ASCII
@@ -207,8 +205,7 @@ class StoredLeases:
         self._database = database
         self._clock = clock
         self._waiting: dict[str, _States] = {}  # states to write with the next heartbeats, by holder
-        self._newest: dict[str, object] = {}
-        """The last heartbeat of each holder: one that was given up and still waits for the database is too late."""
+        self._newest: dict[str, object] = {}  # heartbeats by holder: one that was given up and still waits is too late
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         """Store a heartbeat of a holder; return the subscriptions it is to hold. Raises `RegistryUnavailable`."""
@@ -231,13 +228,13 @@ class StoredLeases:
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return the state of a delivery, as its live holder reported last. Raises `RegistryUnavailable`."""
         found = await self._database.read(
-            lambda connection: _STATE.run(connection, self._clock, subscription=subscription).scalar()
+            lambda connection: _STATE.run(connection, clock=self._clock, subscription=subscription).scalar()
         )
         return None if found is None else _state.decode(found)
 
     async def is_held(self) -> bool:
         """Whether any holder is alive. Raises `RegistryUnavailable`."""
-        return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, self._clock).scalar()))
+        return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, clock=self._clock).scalar()))
 
     # In the threads.
 
@@ -248,15 +245,14 @@ class StoredLeases:
         standing = self._standing(connection, heartbeat.holder)
         found = share(heartbeat, wanted, standing)
         said = {"holder": heartbeat.holder, "leaving": heartbeat.leaving, "lease": _LEASE_MS}
-        _LIVES.run(connection, self._clock, **said)
+        _LIVES.run(connection, clock=self._clock, **said)
         if freed := standing.own - found.leases:
             is_freed = push_leases.c.subscription_id.in_(among(connection, sorted(freed)))
             connection.execute(delete(push_leases).where(is_freed))
         missing = _take(connection, heartbeat.holder, found.leases - standing.own)
         if states:
             rows = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
-            time = now(connection, self._clock)
-            _TELL[connection.dialect.name].run(connection, rows, holder=heartbeat.holder, **time)
+            _TELL.run(connection, rows, clock=self._clock, holder=heartbeat.holder)
         living = {*standing.others, heartbeat.holder}
         if heartbeat.leaving and not found.leases:
             connection.execute(delete(push_holders).where(push_holders.c.holder == heartbeat.holder))
@@ -265,7 +261,7 @@ class StoredLeases:
 
     def _standing(self, connection: Connection, holder: str) -> Holdings:
         """Return who has what, after those whose leases have ended were forgotten."""
-        rows = _STANDING.run(connection, self._clock).all()
+        rows = _STANDING.run(connection, clock=self._clock).all()
         ended = [row.holder for row in rows if not row.lives]
         if ended:
             connection.execute(delete(push_holders).where(push_holders.c.holder.in_(among(connection, ended))))
@@ -301,51 +297,44 @@ def _take(connection: Connection, holder: str, subscriptions: Subscriptions) -> 
     if not subscriptions:
         return frozenset()
     rows = [(each,) for each in sorted(subscriptions)]
-    taken = _TAKE[connection.dialect.name].run(connection, rows, holder=holder)
-    return subscriptions - frozenset(taken.scalars())
+    return subscriptions - frozenset(_TAKE.run(connection, rows, holder=holder).scalars())
 
 
-_STANDING = ByDialect(
+# One row a holder, rather than one a lease.
+_STANDING = Statement(
     """
     SELECT holder, until > {now} AS lives, leaving,
         (SELECT {joined}(subscription_id, ',') FROM push_leases WHERE push_leases.holder = push_holders.holder) AS held
     FROM push_holders
     """
 )
-"""One row a holder: a thousand leases cost a thousand rows otherwise."""
-_LIVES = ByDialect(
+_LIVES = Statement(
     """
     INSERT INTO push_holders (holder, until, leaving) VALUES (:holder, {now} + :lease, :leaving)
     ON CONFLICT (holder) DO UPDATE SET until = excluded.until, leaving = excluded.leaving
     """
 )
-_TAKE = {
-    dialect: ByRows(
-        f"""
-        INSERT INTO push_leases (subscription_id, holder)
-        SELECT subscriptions.id, :holder FROM {{given}} JOIN subscriptions ON subscriptions.id = text(0)
-        WHERE true {kept}
-        RETURNING subscription_id
-        """  # noqa: S608 - nothing but constants is joined
-    )
-    for dialect, kept in KEEPS_SUBSCRIPTIONS.items()
-}
-_TELL = {
-    dialect: ByRows(
-        f"""
-        INSERT INTO push_states (subscription_id, state, changed_on)
-        SELECT push_leases.subscription_id, text(1), {time} FROM {{given}}
-        JOIN push_leases ON push_leases.subscription_id = text(0) AND push_leases.holder = :holder
-        WHERE true
-        ON CONFLICT (subscription_id) DO UPDATE SET state = excluded.state, changed_on = excluded.changed_on
-        """  # noqa: S608 - as above
-    )
-    for dialect, time in NOW.items()
-}
-_STATE = ByDialect(
+_TAKE = Statement(
+    """
+    INSERT INTO push_leases (subscription_id, holder)
+    SELECT subscriptions.id, :holder FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
+    WHERE true {kept}
+    RETURNING subscription_id
+    """
+)
+_TELL = Statement(
+    """
+    INSERT INTO push_states (subscription_id, state, changed_on)
+    SELECT push_leases.subscription_id, text(1), {now} FROM {given}
+    JOIN push_leases ON push_leases.subscription_id = text(0) AND push_leases.holder = :holder
+    WHERE true
+    ON CONFLICT (subscription_id) DO UPDATE SET state = excluded.state, changed_on = excluded.changed_on
+    """
+)
+_STATE = Statement(
     """
     SELECT state FROM push_states JOIN push_leases USING (subscription_id) JOIN push_holders USING (holder)
     WHERE subscription_id = :subscription AND until > {now}
     """
 )
-_IS_HELD = ByDialect("SELECT EXISTS (SELECT 1 FROM push_holders WHERE until > {now})")
+_IS_HELD = Statement("SELECT EXISTS (SELECT 1 FROM push_holders WHERE until > {now})")

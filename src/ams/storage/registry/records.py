@@ -68,10 +68,8 @@ class Project:
     created_on: Milliseconds
     modified_on: Milliseconds
     created_by: UserName | None  # None when made by the service token, or when its maker is gone
-    retention: Milliseconds | None = None
-    """Age limit of messages in topics without their own; None: the log's default."""
-    quotas: Limits = field(default_factory=lambda: NO_LIMITS)
-    """Its own quotas; the others are the defaults (`ams.core.quotas`)."""
+    retention: Milliseconds | None = None  # of messages in topics without their own; None: the log's default
+    quotas: Limits = field(default_factory=lambda: NO_LIMITS)  # the others are the defaults
     strict_data: bool | None = None  # whether data that is not base64 is refused; None: as the setting says
 
 
@@ -101,8 +99,7 @@ class User:
     created_on: Milliseconds
     modified_on: Milliseconds
     created_by: UserName | None
-    token: str | None = field(repr=False)
-    """The token's text; None where the asker may not see it, or where what is stored of it is damaged."""
+    token: str | None = field(repr=False)  # None where the asker may not see it, or it is damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +119,7 @@ class Principal:
     id: UserId
     name: UserName
     service_roles: frozenset[str]
-    project_roles: Mapping[ProjectId, frozenset[str]]
-    """An entry for each membership, also for one without roles."""
+    project_roles: Mapping[ProjectId, frozenset[str]]  # also without roles
     login: Login | None = None  # None: with the user's own token
 
 
@@ -161,8 +157,7 @@ class AttachedSchema:
     name: SchemaName
     revision: int
     encoding: str = ""  # how data is written: `JSON` or `BINARY`; empty: it was not said
-    first_revision: int | None = None
-    """The oldest revision that messages may keep; None: any. It may have been deleted, as the last may."""
+    first_revision: int | None = None  # oldest that messages may keep; None: any. It may be deleted, as the last may
     last_revision: int | None = None  # the newest revision that messages may keep; None: any
 
 
@@ -176,11 +171,9 @@ class Topic:
     schema: AttachedSchema | None  # the attached schema as it is now
     retention: Milliseconds | None  # age limit of its messages; None: the project's, then the log's default
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NO_USERS
-    """Its access list, for deciding; filled by `find` only. The names in order are read by `access_list`."""
+    authorized: frozenset[UserId] = NO_USERS  # its access list; filled by `find` only
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    deleted_schema: str = ""
-    """The encoding that was said of its schema, which was deleted since; empty: none was."""
+    deleted_schema: str = ""  # encoding of its schema, which was deleted since
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +208,7 @@ class Snapshot:
     floor: Offset  # all messages before it were done
     created_on: Milliseconds
     expires_on: Milliseconds  # when it is gone by itself
-    done: BitMap64 = field(default_factory=BitMap64, repr=False)
-    """Which were done from there on; lists leave it out."""
+    done: BitMap64 = field(default_factory=BitMap64, repr=False)  # above the floor; lists leave it out
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
@@ -260,8 +252,7 @@ class Registration:
     decline_comment: str
     registered_at: Milliseconds
     modified_at: Milliseconds | None  # when it was decided; None while pending
-    modified_by: UserName | None
-    """Who decided; None while pending, for the service token, or when that user is gone."""
+    modified_by: UserName | None  # None while pending, for the service token, or a user that is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,5 +287,4 @@ class Binding:
     subject: str  # as tokens say it in `sub`
     created_on: Milliseconds
     created_by: UserName | None
-    by_login: bool
-    """Whether user and binding were made at the first login; then entitlements decide the user's roles."""
+    by_login: bool  # made with its user at the first login; then entitlements decide the user's roles

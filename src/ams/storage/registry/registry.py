@@ -31,8 +31,7 @@ from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
 
-CACHE_SIZE = 50_000
-"""Entries of each kind (tokens, identities, projects, topics, subscriptions, schemas) kept in memory."""
+CACHE_SIZE = 50_000  # of each kind: tokens, identities, projects, topics, subscriptions, schemas
 _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 

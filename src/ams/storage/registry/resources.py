@@ -48,8 +48,7 @@ from ams.storage.registry.users import add_memberships
 R = TypeVar("R", Topic, Subscription)
 N = TypeVar("N", bound=str)
 
-PushChange = Callable[[PushConfig | None], PushConfig | None]
-"""Makes a new push configuration of the present one; if it raises, everything stays as it was."""
+PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the present one; if it raises, nothing changes
 
 
 class _ResourceRecords(Generic[R, N]):
@@ -66,8 +65,10 @@ class _ResourceRecords(Generic[R, N]):
         self._clock = clock
         self._quotas = quotas
         self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
-        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
-        """Return what is in memory, by project and name; None means unknown: see `find`."""
+        self.known: Callable[[tuple[str, str]], R | None] = (
+            self._by_name.known
+            # By project and name, in memory; None: see `find`.
+        )
         database.invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:
@@ -367,6 +368,7 @@ class Expiring(NamedTuple):
     used: Milliseconds  # last use as far as is stored, or creation
 
 
+# Those that may go when they are not used for a time.
 PARALLEL = (
     select(
         subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
@@ -377,7 +379,6 @@ PARALLEL = (
     .where(subscriptions.c.parallel.is_not(None))
     .order_by(subscriptions.c.number)
 )  # fmt: skip
-"""Those subscriptions that may go when they are not used for a time."""
 
 
 class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):

@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,54 +21,50 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound="DataclassInstance")
 
-_ROWS = {"sqlite": "json_each(:rows) AS given", "postgresql": "json_array_elements(CAST(:rows AS json)) AS given"}
+_PARTS = {
+    "sqlite": {"given": "json_each(:rows) AS given", "now": ":now", "joined": "group_concat", "kept": ""},
+    "postgresql": {
+        "given": "json_array_elements(CAST(:rows AS json)) AS given",
+        "now": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+        "joined": "string_agg",
+        "kept": "FOR KEY SHARE OF subscriptions",
+    },
+}
 _VALUES = {
     "sqlite": sa.text("json_each(:given_values) AS given"),
     "postgresql": sa.text("json_array_elements_text(CAST(:given_values AS json)) AS given"),
 }
-NOW = {"sqlite": ":now", "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"}
-"""The time in milliseconds: this process's on SQLite, which no other process uses; else the database's."""
-KEEPS_SUBSCRIPTIONS = {"sqlite": "", "postgresql": "FOR KEY SHARE OF subscriptions"}
-"""End of a statement for rows of subscriptions, so that no subscription goes before its row is there."""
-_JOINED = {"sqlite": "group_concat", "postgresql": "string_agg"}
 
 
-class ByRows:
-    """A statement over rows: its text reads them from `{given}`, a row's third field as `text(2)` or `number(2)`.
+class Statement:
+    """A statement whose text has parts that differ between the databases.
 
-    The rows are given as one JSON text: a statement for each would give up the interpreter each time. The two databases
-    read JSON alike but for the function that makes rows of it, with one column, `value`.
+    `{now}` is the time in milliseconds: this process's on SQLite, which no other process uses; else the database's.
+    `{joined}` is the function that joins texts. With `{kept}` at its end no subscription goes before its row is there.
+    `{given}` are the rows, whose third field is `text(2)` or `number(2)`. They are given as one JSON text: a statement
+    for each would give up the interpreter each time.
     """
 
     def __init__(self, statement: str) -> None:
         statement = re.sub(r"\btext\((\d)\)", r"(given.value ->> \1)", statement)
         statement = re.sub(r"\bnumber\((\d)\)", r"CAST(given.value ->> \1 AS BIGINT)", statement)
-        self._texts: dict[str, sa.TextClause] = {
-            dialect: sa.text(statement.replace("{given}", rows)) for dialect, rows in _ROWS.items()
-        }
+        self._texts = {dialect: sa.text(statement.format(**parts)) for dialect, parts in _PARTS.items()}
 
-    def run(self, connection: sa.Connection, rows: Sequence[Sequence[object]], **said: object) -> sa.CursorResult[Any]:
-        """Run the statement once, for all rows; return what came of it. `said` are its other parameters."""
-        return connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said})
-
-
-class ByDialect:
-    """A statement whose text has `{now}` for the time in milliseconds, `{joined}` for the function that joins texts."""
-
-    def __init__(self, statement: str) -> None:
-        self._texts: dict[str, sa.TextClause] = {
-            dialect: sa.text(statement.replace("{now}", now).replace("{joined}", _JOINED[dialect]))
-            for dialect, now in NOW.items()
-        }
-
-    def run(self, connection: sa.Connection, clock: Clock, **said: object) -> sa.CursorResult[Any]:
-        """Run the statement; `said` are its parameters."""
-        return connection.execute(self._texts[connection.dialect.name], {**said, **now(connection, clock)})
-
-
-def now(connection: sa.Connection, clock: Clock) -> Mapping[str, object]:
-    """Return the parameter that `NOW` needs in the dialect of a connection."""
-    return {"now": clock.wall()} if connection.dialect.name == "sqlite" else {}
+    def run(
+        self,
+        connection: sa.Connection,
+        rows: Sequence[Sequence[object]] | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        **said: object,
+    ) -> sa.CursorResult[Any]:
+        """Run the statement; `clock` is for `{now}`, `said` are its other parameters."""
+        if rows is not None:
+            said["rows"] = json.dumps(rows)
+        if clock is not None and connection.dialect.name == "sqlite":
+            said["now"] = clock.wall()
+        return connection.execute(self._texts[connection.dialect.name], said)
 
 
 def among(connection: sa.Connection, values: Iterable[str]) -> sa.Select[Any]:

@@ -17,6 +17,7 @@ from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
 METADATA = sa.MetaData(naming_convention=NAMING)
 
+# Texts of errors, by the unique constraint that a client met.
 TAKEN = {
     "projects_name_unique": "Project already exists",
     "users_name_unique": "User already exists",
@@ -33,7 +34,6 @@ TAKEN = {
     "issuers_name_unique": "Issuer already exists",
     "issuers_url_unique": "Issuer already exists",
 }
-"""Unique constraints a client can meet, and their error texts."""
 
 
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -379,9 +379,7 @@ named_tokens = _identified(
     sa.UniqueConstraint("user_id", "name"),
     sa.Index("named_tokens_key_id_unique", "key_id", unique=True),
 )
-"""Tokens of a user besides its own, known by a hash, so that their texts are nowhere. A token with a public key has no
-text, and the hash of one that nobody ever had.
-"""
+"""Known by a hash, so that their texts are nowhere; one with a public key has no text, and a hash that nobody has."""
 
 bindings = _numbered(
     "bindings",

@@ -70,8 +70,7 @@ class UserRecords:
         # Keyed by the token's text: a dictionary compares hashes that differ in every process, so the time of
         # a miss reveals nothing about the tokens that are there.
         self._principals: Cache[str, Principal] = database.invalidations.new_cache(cache_size)
-        self.known_principal = self._principals.known
-        """Return whom a token stands for if that is in memory; None says nothing: `principal` does."""
+        self.known_principal = self._principals.known  # by token, in memory; None says nothing: `principal` does
         database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
@@ -433,7 +432,6 @@ def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quota
 
 
 FILTERS = ("status", "activation_token", "name", "email", "organization")
-"""Columns that a list may be filtered by."""
 
 
 class RegistrationRecords:

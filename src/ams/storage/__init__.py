@@ -8,7 +8,6 @@ database/        transactions of the registry, on SQLite and on PostgreSQL
 folder           the data folder: one process owns it, and looks whether it is still usable
 files            every call by which log files and files beside the databases touch a disk; free space
 secrets          tokens and other secrets: made, encrypted, and found by a keyed hash
-sqlite           commits in SQLite files that failed must not be there after a restart
 postgresql       connecting to PostgreSQL, waiting for it, and errors that pass
 coalescing       one request to a broker or a database for many callers
 export_format    the lines of an export

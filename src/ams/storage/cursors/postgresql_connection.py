@@ -4,7 +4,7 @@ All cursors that are asked for in one turn of the event loop are read by one sta
 one turn that move cursors go as one statement, whichever cursors they move.
 
 A call that moves is a function of a cursor (`ams.storage.cursors.base`), or of what is done of a parallel subscription
-(`ams.storage.cursors.postgresql_acks`), which has a mover of its own. It is computed on the row last seen here,
+(`ams.storage.cursors.postgresql_rows`), which has a mover of its own. It is computed on the row last seen here,
 several calls for one cursor one after the other, and what comes of it is true if the row is still the same when it is
 written. A call that finds it changed reads it again and computes again. What would be answered without a write, an
 error too, is answered only from a row that was read after the call came.

@@ -27,7 +27,7 @@ from ams.storage.cursors import acks, base
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NOTHING, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.cursors.sqlite_rows import AckChange, AckRows, CursorState, Group, Row, connect, store
-from ams.storage.sqlite import OVERWRITE, Commits
+from ams.storage.database.sqlite import OVERWRITE, Commits
 
 PART = "writing of the cursors"
 _LONG_AGO = Milliseconds(2**62)

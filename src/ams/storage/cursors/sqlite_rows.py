@@ -18,7 +18,7 @@ from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor
 from ams.storage.cursors.entries import Entry, Kept
-from ams.storage.sqlite import make_file, write_ahead
+from ams.storage.database.sqlite import make_file, write_ahead
 
 Row = tuple[Cursor, Milliseconds, int]  # with the wall time of its creation or last seek, and the number of the change
 

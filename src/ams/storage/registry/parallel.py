@@ -18,7 +18,7 @@ from ams.core.offsets import packed, unpacked
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import Statement, among, read_page, record
+from ams.storage.registry.statements import Statement, among, page_of, record
 from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
 
 MOST_SNAPSHOTS = 5000  # of one project
@@ -80,15 +80,12 @@ class SnapshotRecords:
     async def page(self, project: ProjectId, page: PageRequest) -> Page[Snapshot]:
         """Return a page of the snapshots of a project, newest first; raise `InvalidInput` "Invalid page token"."""
         query = self._there(_LISTED).where(snapshots.c.project_id == project)
-        return await self._database.read(
-            lambda connection: read_page(connection, query, snapshots.c.number, page).map(_snapshot)
-        )
+        return await page_of(self._database, query, snapshots.c.number, page, _snapshot)
 
     async def of_topic(self, topic: TopicId, page: PageRequest) -> Page[SnapshotName]:
         """Return a page of the names of the snapshots of a topic, newest first; raise `InvalidInput`."""
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
-        found = await self._database.read(lambda connection: read_page(connection, query, snapshots.c.number, page))
-        return found.map(lambda row: row.name)
+        return await page_of(self._database, query, snapshots.c.number, page, lambda row: row.name)
 
     async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> bool:
         """Replace the labels of a snapshot; return whether there is one."""

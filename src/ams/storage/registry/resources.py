@@ -30,7 +30,7 @@ from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import NO_LABELS, NO_USERS, AttachedSchema, Page, PageRequest, Subscription, Topic
-from ams.storage.registry.statements import read_page
+from ams.storage.registry.statements import page_of
 from ams.storage.registry.tables import (
     memberships,
     projects,
@@ -86,9 +86,7 @@ class _ResourceRecords(Generic[R, N]):
             resources = self._table.alias("listed")
             numbers = select(resources.c.number).join(self._access, self._access.c.resource_id == resources.c.id)
             query = query.where(number.in_(numbers.where(self._access.c.user_id == listed)))
-        return await self._database.read(
-            lambda connection: read_page(connection, query, number, page).map(self._record)
-        )
+        return await page_of(self._database, query, number, page, self._record)
 
     async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
         """Return the names on an access list, in stored order."""
@@ -401,8 +399,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         """Return a page of the names of subscriptions to a topic's name, newest first, without detached ones."""
         is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
         query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & parallel.IS_ATTACHED)
-        found = await self._database.read(lambda connection: read_page(connection, query, subscriptions.c.number, page))
-        return found.map(lambda row: row.name)
+        return await page_of(self._database, query, subscriptions.c.number, page, lambda row: row.name)
 
     async def all(self) -> Sequence[Subscription]:
         """Return all subscriptions of all projects, oldest first, without access lists."""

@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,12 +13,14 @@ import sqlalchemy as sa
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput
 from ams.core.names import UserId
+from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+T = TypeVar("T")
 K = TypeVar("K", bound="DataclassInstance")
 
 _PARTS = {
@@ -142,3 +144,14 @@ def read_page(
     if len(rows) <= page.size:
         return Page(rows, "", total)
     return Page(rows[: page.size], page_token(rows[page.size].number), total)
+
+
+async def page_of(
+    database: Database,
+    query: sa.Select[Any],
+    number: sa.Column[int],
+    page: PageRequest,
+    make: Callable[[sa.Row[Any]], T],
+) -> Page[T]:
+    """Return a page of values made of rows, as `read_page` reads them."""
+    return await database.read(lambda connection: read_page(connection, query, number, page).map(make))

@@ -75,18 +75,15 @@ class FileHistory:
             self._connection = _opened(path)
 
     async def turn(self) -> bool:
-        """Whether to measure: always."""
         return True
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-        """Return rows."""
 
         query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
         given = (json.dumps(list(of)), first)
         return await self._run(lambda: [Row(*row) for row in self._connection.execute(query, given)])
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-        """Write rows."""
 
         def work() -> None:
             with self._connection:
@@ -96,7 +93,6 @@ class FileHistory:
         await self._run(work)
 
     async def close(self) -> None:
-        """Close the file."""
         await self._run(self._connection.close)
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -144,14 +140,12 @@ class SharedHistory:
         return await self._database.in_turn(work, _TURN)
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-        """Return rows."""
         query = select(history.c.of, history.c.began, history.c.data).where(
             history.c.of.in_(list(of)), history.c.began >= first
         )
         return await self._database.rows(query, lambda row: Row(row.of, row.began, bytes(row.data)))
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-        """Write rows."""
         adding = insert(history)
         adding = adding.on_conflict_do_update(
             index_elements=[history.c.of, history.c.began], set_={"data": adding.excluded.data}

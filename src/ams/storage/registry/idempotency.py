@@ -31,7 +31,6 @@ class IdempotencyRecords:
         self._clock = clock
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
-        """Claim a key, durably; None: it is ours now, else the claim that is there. Raises `TopicGone`."""
         said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
 
         def work(connection: Connection) -> Claim | None:
@@ -44,7 +43,6 @@ class IdempotencyRecords:
             raise TopicGone from None
 
     async def known(self, topic: TopicId, key: bytes) -> Claim | None:
-        """Return the claim on a key, None when there is none."""
         said = {"topic": topic_id_text(topic), "key": key}
 
         def work(connection: Connection) -> Claim | None:
@@ -54,7 +52,6 @@ class IdempotencyRecords:
         return await self._database.read(work)
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
-        """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
         said = {"topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark}
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
@@ -65,20 +62,17 @@ class IdempotencyRecords:
         return await self._database.put(work)
 
     async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:
-        """Note where the messages of a claim are, durably."""
         change = update(publish_claims).where(_is(topic, key))
         where = {"first": appended.first, "messages": appended.count, "time": appended.time}
         change = change.values(**where, version=publish_claims.c.version + 1)
         await self._database.put(lambda connection: connection.execute(change))
 
     async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
-        """Give up a claim of ours. Its messages were not stored by us, and will not be."""
         is_ours = (publish_claims.c.mark == mark) & publish_claims.c.first.is_(None)
         removal = delete(publish_claims).where(_is(topic, key), is_ours)
         await self._database.put(lambda connection: connection.execute(removal))
 
     async def forget(self, topic: TopicId) -> None:
-        """Remove all claims of a topic that is gone."""
         identity = topic_id_text(topic)
 
         def work(connection: Connection) -> None:
@@ -88,7 +82,6 @@ class IdempotencyRecords:
         await self._database.put(work)
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
-        """Remove claims older than the age for which their topic keeps them, a portion at a time."""
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
         said = {"most": PORTION, "youngest": min(ages.values(), default=0)}
 
@@ -103,12 +96,10 @@ class IdempotencyRecords:
         await self.forget_old(dict.fromkeys(topics, RECENT))
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
-        """Add to the bytes published in all, exactly once, so one statement is not enough."""
         rows = sorted((topic_id_text(topic), added) for topic, added in published.items())
         await self._database.write(lambda connection: _ADD_BYTES.run(connection, rows).rowcount, grows=False)
 
     async def bytes_of(self, topic: TopicId) -> int:
-        """Return the bytes published to a topic in all, as far as they were added."""
         query = select(topic_sizes.c.bytes).where(topic_sizes.c.topic_id == topic_id_text(topic))
         return await self._database.value(query) or 0
 

@@ -242,8 +242,7 @@ topic_schemas = _table(
 
 registrations = _identified(
     "registrations",
-    sa.Column("name", sa.Text, nullable=False),
-    *_texts("email", "first_name", "last_name", "organization", "description"),
+    *_texts("name", "email", "first_name", "last_name", "organization", "description"),
     sa.Column("status", sa.String(8), nullable=False, comment="pending, accepted or declined"),
     sa.Column("activation_token", sa.Text, nullable=False, comment="empty once decided; opens nothing"),
     sa.Column("decline_comment", sa.Text, nullable=False),

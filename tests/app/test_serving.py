@@ -24,7 +24,7 @@ from ams.core.supervisor import Supervisor
 from ams.http import operations
 from ams.service.delivering import Deliverer
 from ams.service.push.runner import PushRunner
-from ams.storage import data_check
+from ams.storage import folder as data_folder
 from tests.app.client import Client
 from tests.support.served import served
 from tests.support.service import running_service
@@ -163,7 +163,7 @@ async def test_a_service_says_why_it_is_not_ready_when_its_data_folder_does_not_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, seconds in {"LOOK_SECONDS": 0.01, "BUSY_SECONDS": 0.01, "LOCKED_SECONDS": 0}.items():
-        monkeypatch.setattr(data_check, name, seconds)
+        monkeypatch.setattr(data_folder, name, seconds)
     data = tmp_path / "data"
     async with (
         running_service(data) as (run, token),

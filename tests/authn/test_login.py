@@ -25,9 +25,8 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
 from ams.outgoing.guard import Guard, trust
-from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import FileTrail, events_in
+from ams.storage.audit.trail import FailedLogins, Trail, events_in
 from ams.storage.database.database import sqlite_url
 from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 from tests.support.authorities import NOW, Authority, Credentials, Subject
@@ -138,7 +137,7 @@ async def site(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> 
     world.service.heads.clear()
     clock = ManualClock(NOW_MS)
     store = await Store.open(sqlite_url(str(tmp_path / "authn.db")), bytes(32), clock=clock)
-    trail = FileTrail(str(tmp_path / "audit.jsonl"), AuditRecords(store.database, audit), clock)
+    trail = Trail(str(tmp_path / "audit.jsonl"), AuditRecords(store.database, audit), clock)
     failures = FailedLogins("authn", trail, Attempts(options.pop("per_minute"), clock), clock)
     services = Services(
         {"ams": "/v1/users:byUUID/{{identifier}}"}, {"ams": "token"}, trust(world.service.ca), seconds=5

@@ -23,7 +23,7 @@ from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.cursors.sqlite import SqliteCursors
-from ams.storage.cursors.sqlite_acks import AckRows
+from ams.storage.cursors.sqlite_rows import AckRows
 from ams.storage.database.database import sqlite_url
 from ams.storage.registry.registry import Registry
 

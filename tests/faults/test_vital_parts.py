@@ -20,7 +20,7 @@ from ams.http import tls
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
 from ams.service import counting, expiring, retention, tokens
-from ams.storage.audit import logins, trail
+from ams.storage.audit import trail
 from ams.storage.audit.records import AuditRecords
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.embedded.committer import Committer
@@ -236,9 +236,9 @@ WORKS: dict[str, tuple[type, str]] = {
     "counting": (counting.Counts, "take_published"),
     "counting of losses": (retention.LossTotal, "_oldest"),
     "uses of tokens": (NamedTokenRecords, "note_uses"),
-    "audit table": (trail.FileTrail, "bring_in"),
+    "audit table": (trail.Trail, "bring_in"),
     "pruning of the audit table": (AuditRecords, "prune"),
-    "failed logins": (logins.FailedLogins, "flush"),
+    "failed logins": (trail.FailedLogins, "flush"),
     "upkeep of the log": (Upkeep, "_chore"),
     "what expires": (SnapshotRecords, "delete_expired"),
     "push leases": (Holding, "_round"),
@@ -257,7 +257,7 @@ async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
 ) -> None:
     for module, name in PAUSES:
         monkeypatch.setattr(module, name, 0.01)
-    monkeypatch.setattr(logins, "MINUTE", 10)
+    monkeypatch.setattr(trail, "MINUTE", 10)
     async with (
         asyncio.timeout(SECONDS),
         running_service(tmp_path / "data", tls_self_signed=True, audit_days=1, **PUSH) as (run, token),

@@ -19,7 +19,7 @@ from ams.app.backup import take
 from ams.core.observing import REQUEST, add_request
 from ams.http.auditing import shown_path
 from ams.service.topics import Topics
-from ams.storage.audit.logins import EACH
+from ams.storage.audit.trail import EACH
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.two_ways import one_way, request

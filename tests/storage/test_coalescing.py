@@ -6,7 +6,7 @@ import pytest
 
 from ams.core.errors import LogUnavailable
 from ams.storage import coalescing
-from ams.storage.coalescing import AT_ONCE, BatchedRequest, SharedRequest
+from ams.storage.coalescing import MAX_ITEMS, BatchedRequest, SharedRequest
 from tests.support.waiting import wait_until_async
 
 
@@ -133,8 +133,8 @@ async def test_an_error_of_the_question_is_that_of_all_who_asked_and_no_question
     together = BatchedRequest(ask)
     answers = await asyncio.gather(*(together(each) for each in ("bad", "good")), return_exceptions=True)
     assert [type(each) for each in answers] == [LogUnavailable, LogUnavailable]
-    assert await asyncio.gather(*(together(number) for number in range(AT_ONCE + 1))) == list(range(AT_ONCE + 1))
-    assert sizes == [2, AT_ONCE, 1]
+    assert await asyncio.gather(*(together(number) for number in range(MAX_ITEMS + 1))) == list(range(MAX_ITEMS + 1))
+    assert sizes == [2, MAX_ITEMS, 1]
 
 
 async def test_who_leaves_does_not_harm_the_others_and_closing_tells_those_who_wait():

@@ -15,10 +15,9 @@ import pytest
 
 from ams.core.errors import Unusable
 from ams.core.supervisor import Supervisor
-from ams.storage import data_check
-from ams.storage.data_check import DataCheck
+from ams.storage import folder as data_folder
 from ams.storage.files import Disk
-from ams.storage.folder import Folder, is_in_use, is_ours
+from ams.storage.folder import DataCheck, Folder, is_in_use, is_ours
 from tests.support.service import live_service
 from tests.support.waiting import wait_until_async
 
@@ -132,8 +131,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_check, "BUSY_SECONDS", 0.01)
-    monkeypatch.setattr(data_check, "LOCKED_SECONDS", 0)
+    monkeypatch.setattr(data_folder, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(data_folder, "LOCKED_SECONDS", 0)
 
 
 @contextlib.contextmanager
@@ -160,7 +159,7 @@ def test_a_locked_database_is_a_trouble_until_it_is_let_go(folder: Path, monkeyp
         assert trouble(check) == f"{folder}/registry.db is locked by another process"
     assert trouble(check) is None
 
-    monkeypatch.setattr(data_check, "LOCKED_SECONDS", 60)
+    monkeypatch.setattr(data_folder, "LOCKED_SECONDS", 60)
     with locked(folder / "registry.db"):
         assert trouble(check) is None, "it is locked for a moment only"
 
@@ -206,13 +205,13 @@ def test_a_file_that_is_missing_is_a_trouble_unless_it_is_just_being_removed(fol
 def test_a_look_that_does_not_return_is_a_trouble(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check = check_of(folder)
 
-    monkeypatch.setattr(data_check, "SILENT_SECONDS", 0)
+    monkeypatch.setattr(data_folder, "SILENT_SECONDS", 0)
 
     assert check.trouble == "the data folder does not answer"
 
 
 async def test_while_it_runs_it_looks_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_check, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(data_folder, "LOOK_SECONDS", 0.01)
     check, watched = check_of(folder), Supervisor()
 
     async with check.running(watched):

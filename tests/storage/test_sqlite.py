@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from ams.storage.sqlite import Commits
+from ams.storage.database.sqlite import Commits
 
 
 def failure(code: int) -> sqlite3.OperationalError:

@@ -10,8 +10,8 @@ from psycopg.rows import TupleRow
 from sqlalchemy import Engine, insert
 
 from ams.authn.store.tables import AUTHN, sealing
-from ams.storage.database import opening
-from ams.storage.database.postgresql.connection import engine_to
+from ams.storage.database.postgresql_connection import engine_to
+from ams.storage.database.schema import create
 from ams.storage.postgresql import conninfo
 from ams.storage.registry.tables import METADATA, REGISTRY, keys
 from ams.storage.secrets import Secrets
@@ -61,7 +61,7 @@ def _filled(kind: str, key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
     def fill(url: str) -> None:
         engine = engine_to(conninfo(url), 1)
         with engine.execution_options(begin="BEGIN").begin() as connection:
-            opening.create(connection, schema)
+            create(connection, schema)
             connection.execute(insert(fingerprints).values(fingerprint=Secrets(key).fingerprint))
         engine.dispose()
 

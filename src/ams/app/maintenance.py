@@ -7,13 +7,13 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ams.core.errors import BadSettings, Unusable
-from ams.storage.cursors import sqlite_acks
+from ams.storage.cursors import sqlite_rows
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
 from ams.storage.log.embedded import Report, check
+from ams.storage.registry.keys import NEXT, settle
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.rotation import NEXT, settle
 from ams.storage.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 
@@ -47,7 +47,7 @@ def check_folder(path: str) -> FolderReport:
     if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
         raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
     return FolderReport(
-        check(folder.log), [_database(folder.registry), _database(folder.cursors, sqlite_acks.problems)]
+        check(folder.log), [_database(folder.registry), _database(folder.cursors, sqlite_rows.problems)]
     )
 
 
@@ -114,7 +114,7 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
 
 
 async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> Rotated:
-    """Change a key that is kept in a file (see `ams.storage.registry.rotation`)."""
+    """Change a key that is kept in a file (see `ams.storage.registry.keys`)."""
     url, path = sqlite_url(folder.registry), folder.token_key
     await settle(url, path, files)
     if not files.exists(path):

@@ -25,7 +25,7 @@ from ams.http.errors import refusal
 from ams.http.operations import Operations, answering_operations
 from ams.outgoing.guard import networks
 from ams.push import report
-from ams.storage.data_check import DataCheck
+from ams.storage.folder import DataCheck
 from ams.web.connection import Port
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
 from ams.web.server import HttpServer, listen, url_of

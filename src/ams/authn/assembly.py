@@ -33,9 +33,8 @@ from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks, trust
-from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
-from ams.storage.audit.trail import FileTrail
+from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
@@ -147,7 +146,7 @@ class Engines:
 
     store: Store
     records: AuditRecords
-    trail: FileTrail
+    trail: Trail
     failures: FailedLogins
     checks: CertificateChecks
     services: Services
@@ -192,7 +191,7 @@ async def _engines(
     store = await _store(settings, folder, clock)
     stack.push_async_callback(store.close)
     records = AuditRecords(store.database, audit)
-    trail = FileTrail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days)
+    trail = Trail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days)
     await trail.start(supervisor)
     stack.push_async_callback(trail.close)
     failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)

@@ -45,8 +45,7 @@ from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.outgoing.sharing import Shared
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
-from ams.storage.audit.logins import FailedLogins
-from ams.storage.audit.trail import Trail
+from ams.storage.audit.trail import FailedLogins, Trail
 
 SECONDS = 12.0
 """Most that a login may take, all it waits for included: less than the shortest time an answer must be written in

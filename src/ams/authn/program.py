@@ -17,7 +17,7 @@ from ams.core.clock import Clock, SystemClock
 from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http.operations import Operations, answering_operations
-from ams.storage.data_check import DataCheck
+from ams.storage.folder import DataCheck
 from ams.web.listener import Listener, connection_counters, connection_gauges
 from ams.web.server import listen, url_of
 

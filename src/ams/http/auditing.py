@@ -23,8 +23,7 @@ from ams.http.fast import Gate
 from ams.http.limits import ClientLeft
 from ams.outgoing.guard import Network
 from ams.storage.audit.event import AuditEvent, result_of
-from ams.storage.audit.logins import FailedLogins
-from ams.storage.audit.trail import Trail
+from ams.storage.audit.trail import FailedLogins, Trail
 
 SERVICE_TOKEN = "(service token)"  # noqa: S105 - what stands for it in the log
 _SECRET = re.compile(

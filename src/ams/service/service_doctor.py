@@ -22,7 +22,7 @@ from ams.service.issuers import Issuers, ListedIssuer
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.log.base import Bounds, Log
-from ams.storage.registry.owners import Node
+from ams.storage.registry.parallel import Node
 from ams.storage.registry.registry import Registry
 from ams.wire.service import Finding
 

@@ -1,16 +1,14 @@
-"""What is kept: the log, the cursors, the registry, the audit log, and the files and databases below them.
+"""Stored data: the log, the cursors, the registry, the audit log, and the files and databases below them.
 
 log/             the messages of each topic, in order: an embedded engine, and one on Kafka
 cursors/         where each subscription stands: on SQLite, and on PostgreSQL
 registry/        what exists: projects, users, topics, subscriptions, schemas and the rest
 audit/           who did which change, and who failed to log in
 database/        transactions of the registry, on SQLite and on PostgreSQL
-folder           the data folder: one process owns it
-files            every call by which log files and files beside the databases touch a disk
-data_check       whether a data folder is still usable, looked at while the service runs
+folder           the data folder: one process owns it, and looks whether it is still usable
+files            every call by which log files and files beside the databases touch a disk; free space
 secrets          tokens and other secrets: made, encrypted, and found by a keyed hash
-sqlite           what all that keep a SQLite file share
-postgresql       what all that speak to PostgreSQL share
+postgresql       connecting to PostgreSQL, waiting for it, and errors that pass
 coalescing       one request to a broker or a database for many callers
 export_format    the lines of an export
 """

@@ -11,17 +11,14 @@ from ams.core.errors import LogUnavailable
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
-PATIENCE = 0.2
-"""Seconds a question waits for the one before it; then it is asked beside it."""
 Item = TypeVar("Item")
-AT_ONCE = 200
-"""Things in one question."""
+MAX_ITEMS = 200  # of one batched request
+PATIENCE = 0.2  # seconds a request waits for the one before it; then it is sent beside it
 
 
 class SharedRequest(Generic[Key, Answer]):
-    """Has at most two requests at a time for a key: one for callers before it was sent, one for all callers since.
-
-    With `join` callers since then take the answer to the one that is out too.
+    """At most two requests at a time for a key: one for callers before it was sent, one for all since (with `join`:
+    none).
     """
 
     def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:
@@ -31,7 +28,7 @@ class SharedRequest(Generic[Key, Answer]):
         self._next: dict[Key, asyncio.Task[Answer]] = {}
 
     async def __call__(self, key: Key) -> Answer:
-        """Return the answer to a question that is asked from now on (or is out), or raise what it raised."""
+        """Return the answer to a request that is sent from now on (or is out), or raise its error."""
         task = self._next.get(key) or (self._sent.get(key) if self._join else None)
         if task is None:
             task = self._next[key] = asyncio.create_task(self._run(key, self._sent.get(key)))
@@ -68,10 +65,10 @@ def mark_seen(task: "asyncio.Task[Any]") -> None:
 
 
 class BatchedRequest(Generic[Item, Answer]):
-    """Sends one request for many items, one after the other; an item's answer is a result, or an error to raise."""
+    """One request for many items at a time; an item's answer is a result, or an error to raise."""
 
     def __init__(
-        self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | Exception]]], at_once: int = AT_ONCE
+        self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | Exception]]], at_once: int = MAX_ITEMS
     ) -> None:
         self._ask = ask
         self._at_once = at_once
@@ -79,7 +76,7 @@ class BatchedRequest(Generic[Item, Answer]):
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Item) -> Answer:
-        """Return the answer for one thing, or raise its error, or the one of the question as a whole."""
+        """Return the answer for one item, or raise its error, or that of the request."""
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._task is None:
@@ -87,7 +84,7 @@ class BatchedRequest(Generic[Item, Answer]):
         return await done
 
     async def finish(self) -> None:
-        """Wait until all that was asked for is answered."""
+        """Wait until all items are answered."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
@@ -103,7 +100,11 @@ class BatchedRequest(Generic[Item, Answer]):
         try:
             while self._waiting:
                 part, self._waiting = self._waiting[: self._at_once], self._waiting[self._at_once :]
-                _deliver(part, await self._answers([item for item, _ in part]))
+                try:
+                    answers = await self._ask([item for item, _ in part])
+                except Exception as error:
+                    answers = [error] * len(part)
+                _deliver(part, answers)
         finally:
             self._task = None
             self._give_up(part)
@@ -111,12 +112,6 @@ class BatchedRequest(Generic[Item, Answer]):
     def _give_up(self, part: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         left, self._waiting = part + self._waiting, []
         _deliver(left, [LogUnavailable()] * len(left))
-
-    async def _answers(self, items: Sequence[Item]) -> Sequence[Answer | Exception]:
-        try:
-            return await self._ask(items)
-        except Exception as error:
-            return [error] * len(items)
 
 
 def _deliver(asked: Sequence[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | Exception]) -> None:

@@ -18,13 +18,11 @@ from ams.core.push_config import PushConfig
 from ams.core.quotas import MAX_LIMIT
 from ams.core.rights import Right
 
-FORMAT = 1
-"""The version of what lines mean. A new kind, or a new field that may be left out, changes the meaning of none."""
+FORMAT = 1  # a new kind, or a new field that may be left out, does not change it
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Count
-Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]
-"""Milliseconds; the log keeps nothing longer."""
+Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]  # Milliseconds; the log keeps nothing longer
 Limit = Annotated[int, msgspec.Meta(ge=0, le=MAX_LIMIT)]
 
 
@@ -40,14 +38,10 @@ class Header(Line, tag="header"):
     """The first line."""
 
     format: int
-    ams: str = ""
-    """What wrote the file."""
-    made: str = ""
-    """When, UTC."""
-    secrets: bool = True
-    """Whether tokens and the secrets of push and of issuers are in it."""
-    messages: Count | None = None
-    """About how many will follow, to show how far a reader is."""
+    ams: str = ""  # what wrote the file
+    made: str = ""  # When, UTC
+    secrets: bool = True  # whether tokens and the secrets of push and of issuers are in it
+    messages: Count | None = None  # about how many will follow, to show how far a reader is
 
 
 class Log(Line, tag="log"):
@@ -55,26 +49,20 @@ class Log(Line, tag="log"):
 
     project: str
     topic: str
-    id: str | None = None
-    """The topic's identity, a uuid."""
-    first: Count = 0
-    """The offset of its first message that is still there, else of the next one to be published."""
-    bytes: Count = 0
-    """Data bytes published to it in all."""
-    retention: Age | None = None
-    """Age limit of its messages, its own or its project's; milliseconds."""
+    id: str | None = None  # the topic's identity, a uuid
+    first: Count = 0  # offset of its first message that is still there, else of the next one
+    bytes: Count = 0  # data bytes published to it in all
+    retention: Age | None = None  # age limit of its messages, its own or its project's; milliseconds
 
 
 class Message(Line, tag="message"):
     """A message of the log above it."""
 
     offset: Count
-    time: Time
-    """When it was published."""
+    time: Time  # when it was published
     data: str
     attributes: Mapping[str, str] = {}
-    ordering_key: str = msgspec.field(name="orderingKey", default="")
-    """Spelled as in the log, of which these lines are written as they are."""
+    ordering_key: str = msgspec.field(name="orderingKey", default="")  # spelled as in the log
 
 
 class Lost(Line, tag="lost"):
@@ -100,8 +88,7 @@ class User(Person, tag="user"):
 
     service_roles: tuple[str, ...] = ()
     token: str = ""
-    created_on: Time | None = None
-    """Absent: when it is imported, as for all that follows."""
+    created_on: Time | None = None  # Absent: when it is imported, as for all that follows
     modified_on: Time | None = None
     created_by: str | None = None
 
@@ -109,8 +96,7 @@ class User(Person, tag="user"):
 class Day(NamedTuple):
     """What was published on one day."""
 
-    day: str
-    """`YYYY-MM-DD`, UTC."""
+    day: str  # `YYYY-MM-DD`, UTC
     messages: Count
     bytes: Count
 
@@ -120,11 +106,9 @@ class Tally(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
 
     messages: Count = 0
     bytes: Count = 0
-    last_messages: Count = 0
-    """Of the last request."""
+    last_messages: Count = 0  # of the last request
     last: Time | None = None
-    before: Time | None = None
-    """When the request before that was."""
+    before: Time | None = None  # when the request before that was
 
 
 class Project(Line, tag="project"):
@@ -139,8 +123,7 @@ class Project(Line, tag="project"):
     retention: Age | None = None
     days: tuple[Day, ...] = ()
     quotas: Mapping[str, Limit] = {}
-    strict_data: bool | None = None
-    """Its own; the others are those of the service."""
+    strict_data: bool | None = None  # its own; the others are those of the service
 
 
 class Membership(Line, tag="membership"):
@@ -151,8 +134,7 @@ class Membership(Line, tag="membership"):
     roles: tuple[str, ...] = ()
 
 
-Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-"""Of a revision."""
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # of a revision
 
 
 class Revision(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -173,8 +155,7 @@ class Schema(Line, tag="schema"):
     revisions: Annotated[tuple[Revision, ...], msgspec.Meta(min_length=1)]
     id: str | None = None
     created_on: Time | None = None
-    last_revision: Number | None = None
-    """The highest number that a revision had, where that was deleted: it is not given again."""
+    last_revision: Number | None = None  # the highest ever, where that was deleted: it is not given again
 
 
 class Topic(Line, tag="topic"):
@@ -182,32 +163,25 @@ class Topic(Line, tag="topic"):
 
     project: str
     name: str
-    id: str | None = None
-    """If its log has one it is that."""
-    retention: Age | None = None
-    """Its own."""
+    id: str | None = None  # if its log has one it is that
+    retention: Age | None = None  # its own
     created_on: Time | None = None
     schema: str | None = None
-    schema_encoding: Literal["", "JSON", "BINARY"] = ""
-    """How messages are written that keep the schema; empty: it was not said."""
-    first_revision: Number | None = None
-    """The oldest revision of it that messages may keep; None: any."""
-    last_revision: Number | None = None
-    """The newest one."""
+    schema_encoding: Literal["", "JSON", "BINARY"] = ""  # of messages that keep the schema; empty: not said
+    first_revision: Number | None = None  # the oldest revision of it that messages may keep; None: any
+    last_revision: Number | None = None  # the newest one
     authorized: tuple[str, ...] = ()
     tally: Tally | None = None
     days: tuple[Day, ...] = ()
     labels: Mapping[str, str] = {}
-    deleted_schema: Literal["", "JSON", "BINARY"] = ""
-    """The encoding that was said of its schema, which was deleted since."""
+    deleted_schema: Literal["", "JSON", "BINARY"] = ""  # the encoding of its schema, which was deleted since
 
 
 class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What deliveries are signed with."""
 
     secret: str
-    until: Time | None = None
-    """When it ends; None: when another takes its place."""
+    until: Time | None = None  # when it ends; None: when another takes its place
 
     def __repr__(self) -> str:
         """Say what it is, not what it holds."""
@@ -219,25 +193,18 @@ class Subscription(Line, tag="subscription"):
 
     project: str
     name: str
-    topic: str
-    """A name: the topic may be gone."""
+    topic: str  # a name: the topic may be gone
     ack_deadline_seconds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ACK_DEADLINE)] = DEFAULT_ACK_DEADLINE
     id: str | None = None
     created_on: Time | None = None
     push: PushConfig | None = None
-    push_secrets: tuple[PushSecret, ...] = ()
-    """Oldest first."""
+    push_secrets: tuple[PushSecret, ...] = ()  # oldest first
     authorized: tuple[str, ...] = ()
-    offset: Count = 0
-    """The next message to deliver."""
-    lost: Count = 0
-    """Messages that retention took before they were acknowledged."""
-    done: tuple[tuple[Count, Count], ...] = ()
-    """Of a parallel subscription: what is done above `offset`, each from the first offset up to but without the second.
-    """
+    offset: Count = 0  # the next message to deliver
+    lost: Count = 0  # messages that retention took before they were acknowledged
+    done: tuple[tuple[Count, Count], ...] = ()  # ranges above `offset`: first, and behind the last
     tally: Tally | None = None
-    parallel: ParallelOptions | None = None
-    """Of a parallel subscription; None: an ordered one."""
+    parallel: ParallelOptions | None = None  # of a parallel subscription; None: an ordered one
     labels: Mapping[str, str] = {}
 
 
@@ -249,10 +216,8 @@ class Snapshot(Line, tag="snapshot"):
     topic: str
     created_on: Time
     expires_on: Time
-    floor: Count = 0
-    """All messages before it were done."""
-    done: tuple[tuple[Count, Count], ...] = ()
-    """What was above it, each from the first offset up to but without the second."""
+    floor: Count = 0  # all messages before it were done
+    done: tuple[tuple[Count, Count], ...] = ()  # above the floor, likewise
     labels: Mapping[str, str] = {}
 
 
@@ -272,19 +237,14 @@ class NamedToken(Line, tag="named_token"):
 
     user: str
     name: str
-    hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    """SHA-256 of the token, in hex digits: its text is nowhere."""
+    hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256, in hex digits
     id: str | None = None
-    rights: tuple[Right, ...] | None = None
-    """None: all the user's."""
-    public_key: str | None = None
-    """PEM; with it the token has no text, and its hash is that of one nobody has."""
+    rights: tuple[Right, ...] | None = None  # None: all the user's
+    public_key: str | None = None  # PEM; with it the token has no text, and its hash is that of one nobody has
     created_on: Time | None = None
     created_by: str | None = None
-    expires_on: Time | None = None
-    """None: never."""
-    last_used: Time | None = None
-    """None: never."""
+    expires_on: Time | None = None  # None: never
+    last_used: Time | None = None  # None: never
 
 
 class Binding(Line, tag="binding"):
@@ -292,11 +252,9 @@ class Binding(Line, tag="binding"):
 
     user: str
     name: str
-    issuer: str
-    """Its URL; it may be an issuer of no line."""
+    issuer: str  # its URL; it may be an issuer of no line
     subject: str
-    by_login: bool = False
-    """Whether user and binding were made at the first login."""
+    by_login: bool = False  # whether user and binding were made at the first login
     created_on: Time | None = None
     created_by: str | None = None
 
@@ -305,8 +263,7 @@ class RoleRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Who has an entitlement has roles in a project."""
 
     entitlement: str
-    project: str
-    """A name: the project may be gone."""
+    project: str  # a name: the project may be gone
     roles: tuple[str, ...]
 
 

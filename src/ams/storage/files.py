@@ -1,4 +1,4 @@
-"""The file seam: every call by which log files and databases' neighbours touch a disk.
+"""The file seam: every call by which log files and databases' neighbours touch a disk; and free space.
 
 Production uses `Disk`. Tests put a double in its place that loses, tears or reorders writes that were not synced, fails
 a sync, or runs out of space (`tests/support/unreliable_disk.py`). Paths are plain strings; positions are explicit, so
@@ -13,21 +13,16 @@ from collections.abc import Iterator, Sequence
 FileHandle = int
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
-"""Parts that one system call takes."""
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
-NEW = ".new"
-"""Ending of a file that is being written, until it is whole and gets its name."""
+NEW = ".new"  # ending of a file that is being written, until it is whole and gets its name
 
 
 class Disk:
     """The calls. All raise `OSError` as the operating system does."""
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """Open for reading and writing, close-on-exec.
-
-        `create` makes a new empty file, for the owner only, and fails if one is there.
-        """
+        """Open for reading and writing; `create` makes a new file, for the owner only, and fails if one is there."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return os.open(path, flags, 0o600)
 
@@ -42,10 +37,10 @@ class Disk:
             written += os.pwrite(handle, memoryview(data)[written:], position + written)
 
     def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
-        """Write all parts, one after the other, at `position`; returns when they are on stable storage (as by `sync`).
+        """Write all parts, one after the other, at `position`; durable when it returns (as by `sync`).
 
-        By one system call (RWF_DSYNC): a thread that comes back from one has to ask for the
-        interpreter, and under load that is what takes long. File systems that cannot do that take two.
+        By one system call (RWF_DSYNC) where the file system can: after each call a thread has to ask for the
+        interpreter, and under load that takes long.
         """
         if len(parts) > _IOV_MAX:  # all must be in the one call that makes them durable
             some = -(-len(parts) // _IOV_MAX)
@@ -111,10 +106,8 @@ class Disk:
 
     def unlink(self, path: str) -> None:
         """Remove a name; no error when it is gone already."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            return
 
     def make_folder(self, path: str) -> None:
         """Make a folder and its parents unless they are there, all for the owner only."""
@@ -164,11 +157,7 @@ def opened(files: Disk, path: str, *, create: bool = False) -> Iterator[FileHand
 
 
 def write_whole(files: Disk, path: str, data: bytes) -> None:
-    """Write a file whole or not at all, durably, for the owner only; replaces what bore the name.
-
-    A crash leaves the old file or the new one, and perhaps a draft of the same name with `.new` behind it, which the
-    next call writes over.
-    """
+    """Write a file whole or not at all, durably, for the owner only. A crash may leave a draft beside it."""
     draft = path + NEW
     files.unlink(draft)
     handle = files.open(draft, create=True)
@@ -185,3 +174,48 @@ def write_whole(files: Disk, path: str, data: bytes) -> None:
 def make_private(path: str) -> None:
     """Make an empty file for the owner only, if there is none, before a library makes it for everybody to read."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+class FreeSpace:
+    """Watches the file system of one folder. Callable from every thread.
+
+    Growth is refused while less than `min_free_bytes` is free: messages by the log, new things by the registry. The
+    rest is for acknowledgements, deletions and audit events. The log keeps a reserve for these besides, in a file of
+    its own.
+    """
+
+    def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:
+        self._files = files
+        self._folder = folder
+        self._min_free = min_free_bytes
+
+    def growth_refusal(self) -> str | None:
+        """Return why nothing may grow now; None when there is enough space."""
+        try:
+            free = self._free_for_growth()
+        except OSError as error:
+            return f"free space is unknown: {error.strerror}"
+        return None if free >= self._min_free else self._too_little()
+
+    def release_reserve(self) -> bool:
+        """Give the reserve to others after a write failed for want of space; return whether there was one."""
+        return False
+
+    def _free_for_growth(self) -> int:
+        return self._files.free_bytes(self._folder)
+
+    def _too_little(self) -> str:
+        return f"free space is below min_free_bytes ({self._min_free})"
+
+
+class UnlimitedSpace(FreeSpace):
+    """Refuses nothing: for a database of another machine, or of a program of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(Disk(), "/", 0)
+
+    def growth_refusal(self) -> None:
+        """Refuse nothing."""
+
+
+UNLIMITED = UnlimitedSpace()

@@ -1,36 +1,54 @@
-"""The data folder: one process owns it, and it is never mistaken for another folder.
+"""The data folder: one process owns it, it is never mistaken for another folder, and it is checked while in use.
 
 The lock is on the folder itself, which cannot be removed while there is something in it. The file `lock` is locked
-besides: it is what earlier versions look at, and what is left where a file system cannot lock a folder.
+besides: earlier versions look at it, and it is left where a file system cannot lock a folder.
+
+Files that were deleted or replaced under a running process go on working for it and are gone with it, and a database
+that another process locks shows only when something is written. So a thread looks (`DataCheck`), also without requests.
 """
 
+import asyncio
+import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from urllib.parse import quote
 
 from ams.core.errors import Unusable
+from ams.core.supervisor import Supervisor
 from ams.storage.files import NEW, Disk, write_whole
 
-MARKER = "ams-data"
-"""A file of this name makes a folder ours; its content is the version of the layout."""
+MARKER = "ams-data"  # a file of this name makes a folder ours; its content is the version of the layout
 VERSION = "1"
 LOCK = "lock"
-_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
-"""How file systems say that they cannot lock a folder."""
-CERTIFICATE_SERVICE = "authn"
-"""What the names of all begin with that `ams authn serve` keeps; it may have our folder for its own."""
-RESTORING = "restore-unfinished"
-"""A restore that has not come to its end keeps a file of this name in the folder it makes."""
+_NO_FOLDER_LOCKS = (
+    errno.EBADF,
+    errno.EINVAL,
+    errno.ENOLCK,
+    errno.EOPNOTSUPP,
+)
+CERTIFICATE_SERVICE = "authn"  # prefix of the names that `ams authn serve` keeps, perhaps in our folder
+RESTORING = "restore-unfinished"  # a file of this name in a folder: its restore has not ended
 
 
-@dataclass(slots=True)
 class Folder:
     """A locked data folder and the places in it."""
 
-    path: str
-    _locks: tuple[int, ...] = ()
+    def __init__(self, path: str, locks: tuple[int, ...] = ()) -> None:
+        self.path = path
+        self._locks = locks
+        self.log = self.place("log")
+        self.registry = self.place("registry.db")
+        self.cursors = self.place("cursors.db")
+        self.history = self.place("history.db")
+        self.token_key = self.place("token.key")
+        self.audit = self.place("audit.jsonl")
+        self.issuers = self.place("issuers")  # answers of issuers, so that a start needs none of them
+        self.admin_token = self.place("admin.token")  # where the first start leaves the token of `admin`
 
     @classmethod
     def look(cls, path: str) -> "Folder":
@@ -39,16 +57,18 @@ class Folder:
 
     @classmethod
     def take(cls, path: str) -> "Folder":
-        """Make or open the folder and lock it.
-
-        Raises `Unusable` with one line when another process has it, when it holds something else or what a restore did
-        not finish, or when it was written by a newer version.
-        """
+        """Make or open the folder and lock it; raises `Unusable`, in one line, when it cannot be this process's."""
         path = os.path.abspath(path)
         try:
-            _make(path)
-            _check_whole(path)
-            _check_not_foreign(path)
+            if not os.path.isdir(path):
+                os.makedirs(path, mode=0o700)
+                Disk().sync_folder(os.path.dirname(path))  # its own name as durable as its content
+            if is_being_restored(path):  # a part of a folder, or none of it, which would look like a first start
+                raise Unusable(f"{path} holds a restore that was not finished; restore into it again, or remove it")
+            if not is_ours(path):
+                # A first start that was cut short left a lock, or half a mark.
+                first = (LOCK, MARKER + NEW)
+                check_not_foreign(path, lambda name: name in first or name.startswith(CERTIFICATE_SERVICE))
         except OSError as error:
             raise _cannot_be_used(path, error) from error
         folder = cls(path, _locked_folder(path))
@@ -64,46 +84,6 @@ class Folder:
     def place(self, name: str) -> str:
         """Return the path of something in the folder."""
         return os.path.join(self.path, name)
-
-    @property
-    def log(self) -> str:
-        """The folder of the log."""
-        return self.place("log")
-
-    @property
-    def registry(self) -> str:
-        """The registry's database."""
-        return self.place("registry.db")
-
-    @property
-    def cursors(self) -> str:
-        """The cursors' database."""
-        return self.place("cursors.db")
-
-    @property
-    def history(self) -> str:
-        """The database of what was measured in the last day."""
-        return self.place("history.db")
-
-    @property
-    def token_key(self) -> str:
-        """The key that encrypts stored tokens."""
-        return self.place("token.key")
-
-    @property
-    def audit(self) -> str:
-        """The file of the audit log."""
-        return self.place("audit.jsonl")
-
-    @property
-    def issuers(self) -> str:
-        """The folder of what issuers said last, so that a start needs none of them."""
-        return self.place("issuers")
-
-    @property
-    def admin_token(self) -> str:
-        """Where the first start leaves the token of `admin`."""
-        return self.place("admin.token")
 
     def keep_admin_token(self, token: str) -> None:
         """Write the first administrator's token, durably, where only the owner can read it."""
@@ -121,30 +101,19 @@ class Folder:
 
 
 def _locked_folder(path: str) -> tuple[int, ...]:
-    """Return the handles that hold a folder; raises `Unusable` as `locked` does."""
+    """Return the handles that hold a folder: the file's, and the folder's where the file system has such locks."""
     handle = locked(path, LOCK, "another process")
     try:
-        return (handle, *_locked_itself(path))
-    except BaseException:
+        return handle, _flocked(path, path, os.O_RDONLY | os.O_DIRECTORY, "another process")
+    except BaseException as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_FOLDER_LOCKS:
+            return (handle,)
         os.close(handle)
         raise
 
 
-def _locked_itself(path: str) -> tuple[int, ...]:
-    """Return a handle that holds the lock of the folder itself; none where the file system has no such locks (NFS)."""
-    try:
-        return (_flocked(path, path, os.O_RDONLY | os.O_DIRECTORY, "another process"),)
-    except Unusable as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_FOLDER_LOCKS:
-            return ()
-        raise
-
-
 def locked(path: str, name: str, other: str) -> int:
-    """Return a handle that holds the lock of this name in a folder, until it is closed.
-
-    Raises `Unusable` with one line, also when it is held by `another process` or however `other` calls it.
-    """
+    """Return a handle that holds the lock of this name in a folder; raises `Unusable` when `other` holds it."""
     return _flocked(path, os.path.join(path, name), os.O_RDWR | os.O_CREAT, other)
 
 
@@ -162,7 +131,7 @@ def _flocked(folder: str, path: str, flags: int, other: str) -> int:
 
 
 def check_not_foreign(path: str, ours: Callable[[str], bool]) -> None:
-    """Raise `Unusable` for a folder with unknown files; `ours` says which are known."""
+    """Raise `Unusable` for a folder with files that are not `ours`."""
     if others := sorted(name for name in os.listdir(path) if not ours(name)):
         raise Unusable(f"{path} holds other files ({others[0]}, ...); choose an empty folder with --data")
 
@@ -200,36 +169,94 @@ def is_being_restored(path: str) -> bool:
     return any(os.path.exists(os.path.join(path, RESTORING + end)) for end in ("", NEW))
 
 
-def _make(path: str) -> None:
-    """Make the folder, its own name as durable as what it will hold."""
-    if not os.path.isdir(path):
-        os.makedirs(path, mode=0o700)
-        Disk().sync_folder(os.path.dirname(path))
-
-
-def _check_whole(path: str) -> None:
-    """Raise `Unusable` for a part of a folder, or for none of it, which would look like a first start."""
-    if is_being_restored(path):
-        raise Unusable(f"{path} holds a restore that was not finished; restore into it again, or remove it")
-
-
-def _check_not_foreign(path: str) -> None:
-    """Raise `Unusable` for a folder of another program.
-
-    A first start that was cut short left a lock, or half a mark; the certificate service may have been there first.
-    """
-    if not is_ours(path):
-        check_not_foreign(path, lambda name: name in (LOCK, MARKER + NEW) or name.startswith(CERTIFICATE_SERVICE))
-
-
 def _mark(path: str) -> None:
-    """Make the folder ours, or see that it is of this version."""
     marker = os.path.join(path, MARKER)
     if not os.path.exists(marker):
-        # Torn, it would make the folder foreign after a crash.
-        write_whole(Disk(), marker, f"{VERSION}\n".encode())
+        write_whole(Disk(), marker, f"{VERSION}\n".encode())  # torn, it would make the folder foreign after a crash
         return
     with open(marker) as file:
         version = file.read().strip()
     if version != VERSION:
         raise Unusable(f"data folder {path} has layout {version!r}, this program reads {VERSION!r}; upgrade it")
+
+
+LOOK_SECONDS = 1.0
+BUSY_SECONDS = 0.5  # how long a look waits for a locked database
+LOCKED_SECONDS = 4.0  # before a locked database is reported: our own writes lock it too, for much less
+SILENT_SECONDS = 15.0  # a look that takes longer hangs: the disk does not answer
+
+
+class DataCheck:
+    """Looks at folders and SQLite databases that are to stay what they were when this was made."""
+
+    def __init__(
+        self, folders: Sequence[str], databases: Sequence[str], files: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """Remember what there is; `files` names those that must be there now. Raises `OSError` for what is missing."""
+        self._files = files
+        self._gone: set[str] = set()  # missing at the last look: one that is being removed may still be named
+        self._databases = databases
+        self._before = {path: _identity(path) for path in (*folders, *databases)}
+        self._found: str | None = None
+        self._looked_at = time.monotonic()
+        self._busy_since: dict[str, float] = {}
+        self._stop = threading.Event()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be stored as it should, as of the last look; None: nothing is wrong."""
+        if time.monotonic() - self._looked_at > SILENT_SECONDS:
+            return "the data folder does not answer"
+        return self._found
+
+    @contextlib.asynccontextmanager
+    async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
+        """Look until the block ends."""
+        thread = supervisor.thread("check of the data folder", "ams-data-check", self._run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            await asyncio.to_thread(thread.join, 2 * BUSY_SECONDS)  # longer only on a disk that does not answer
+
+    def look(self) -> None:
+        """Look once. May block as long as the disk does."""
+        before, self._gone = self._gone, {path for path in self._files() if not os.path.exists(path)}
+        missing = [f"{path}: {os.strerror(errno.ENOENT)}" for path in sorted(before & self._gone)]
+        troubles = (*map(self._missing, self._before), *map(self._locked, self._databases), *missing)
+        self._found = next(filter(None, troubles), None)
+        self._looked_at = time.monotonic()
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            self.look()
+
+    def _missing(self, path: str) -> str | None:
+        try:
+            same = _identity(path) == self._before[path]
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        return None if same else f"{path} was replaced while it was in use"
+
+    def _locked(self, path: str) -> str | None:
+        """Begin what any write begins with; a database with another fault fails at once."""
+        uri = f"file:{quote(path)}?mode=rw"  # never made anew
+        try:
+            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as one:
+                one.execute("BEGIN IMMEDIATE")
+                one.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                return f"{path}: {error}"
+            since = self._busy_since.setdefault(path, time.monotonic())
+            return f"{path} is locked by another process" if time.monotonic() - since >= LOCKED_SECONDS else None
+        except sqlite3.Error as error:
+            return f"{path}: {error}"
+        self._busy_since.pop(path, None)
+        return None
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino

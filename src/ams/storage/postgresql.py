@@ -1,8 +1,7 @@
-"""What all who speak to PostgreSQL share: how to connect, how long to wait, and which errors pass.
+"""PostgreSQL: how to connect, how long to wait, and which errors pass; the same for registry, cursors and pipeline.
 
-Each part that stores data there (registry, cursors) has its own connections and guarantees; here is what must be
-the same for all of them, so that a lost primary looks the same from everywhere: noticed within seconds, and behind us
-within `CALL_SECONDS`. The driver is loaded at its first use: without PostgreSQL it is not needed.
+So a lost primary looks the same from everywhere: noticed within seconds, and behind us within `CALL_SECONDS`. The
+driver is loaded at its first use: without PostgreSQL it is not needed.
 """
 
 import asyncio
@@ -20,13 +19,9 @@ if TYPE_CHECKING:
 
     Connection = AsyncConnection[TupleRow]
 
-CALL_SECONDS = 8.0
-"""How long a call waits for PostgreSQL to come back, in all: clients give up at 10."""
-CONNECT_SECONDS = 2
-"""How long one server may take to let us in, before the next one of the list is asked; the driver takes no less."""
-STATEMENT_SECONDS = 3.0
-"""How long a statement may take. Ours take milliseconds, so a server that is silent for this long is stopped or cut
-off, and there is time left to find another."""
+CALL_SECONDS = 8.0  # how long a call waits for PostgreSQL to come back, in all: clients give up at 10
+CONNECT_SECONDS = 2  # for one server, before the next one of the list is asked; the driver takes no less
+STATEMENT_SECONDS = 3.0  # ours take milliseconds: a server that is silent for so long is stopped or cut off
 
 _DEFAULTS = {
     "application_name": "ams",
@@ -54,16 +49,13 @@ _PASSING_STATES = frozenset(
         "57P05",  # idle_session_timeout
     }
 )
-_PASSING_CLASS = "08"
-"""Class of SQLSTATEs: connection exceptions."""
 _KEEPS_CONNECTION = frozenset({"40001", "40P01", "55P03", "57014"})
 
 POOLED = (
     "PostgreSQL is reached through a pooler that gives each transaction another session, as PgBouncer with pool_mode ="
     " transaction: connect to PostgreSQL itself, or set pool_mode = session"
 )
-_LOOKS = 5
-"""A pooler hands out the session that was used last, as a rule; others may take it in between."""
+_LOOKS = 5  # a pooler hands out the session that was used last, as a rule; others may take it in between
 
 _SESSION = """
 SELECT set_config('statement_timeout', %s, false),
@@ -73,11 +65,7 @@ SELECT set_config('statement_timeout', %s, false),
 
 
 def conninfo(url: str, password: str = "") -> str:
-    """Return the connection string for a `postgresql://` URL, which may name several servers, one of them the primary.
-
-    What the URL says of timeouts and the rest stays. Raises `ValueError` for a URL that cannot be read; its text
-    holds nothing of the URL.
-    """
+    """Return the connection string of a `postgresql://` URL. Raises `ValueError`, which holds nothing of the URL."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -89,10 +77,10 @@ def conninfo(url: str, password: str = "") -> str:
 
 
 async def connect(to: str) -> "Connection":
-    """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`, each commit is waited for.
+    """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`. Raises `psycopg.Error`.
 
-    A server configured to answer commits before they are on disk, or on the disk of the standby where one is
-    synchronous, is set not to for this connection. Raises `psycopg.Error`; see `is_passing`.
+    Commits are answered when they are on disk, and on that of a synchronous standby, also where the server is set not
+    to.
     """
     from psycopg import AsyncConnection
 
@@ -107,10 +95,10 @@ async def connect(to: str) -> "Connection":
 
 
 async def require_sessions(to: str) -> None:
-    """Raise `Unusable` for a pooler that gives each transaction another session, as PgBouncer does in transaction mode.
+    """Raise `Unusable` for a pooler that gives each transaction another session; or `psycopg.Error`.
 
-    Ours keep their settings, what they listen to, and a lock by which others know that somebody serves. Through such
-    a pooler a commit could be answered before it is on disk. Raises `psycopg.Error`, too; see `is_passing`.
+    Sessions keep their settings, their channels, and a lock by which others know that somebody serves. Without them a
+    commit could be answered before it is on disk.
     """
     from psycopg import AsyncConnection
 
@@ -136,10 +124,7 @@ async def _session(connection: "Connection") -> int:
 
 @contextlib.contextmanager
 def limited(connection: "Connection", seconds: float) -> Iterator[None]:
-    """Give what is done on a connection so long; then the connection is closed, and its callers get an error.
-
-    Nothing is cancelled: a cancelled commit that waits for its standby would be reported as done.
-    """
+    """End a connection that takes longer. Nothing is cancelled: a cancelled commit could be reported as done."""
     timer = asyncio.get_running_loop().call_later(seconds, abort, connection)
     try:
         yield
@@ -156,24 +141,21 @@ def abort(connection: "Connection") -> None:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Say whether the same may well work in a moment, here or on another connection.
-
-    What the statement did before such an error is not known: the connection may have been lost with the answer.
-    """
+    """Whether the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
     from psycopg import InterfaceError, OperationalError
 
     state = getattr(error, "sqlstate", None)
     if state is None:
         return isinstance(error, (OperationalError, InterfaceError))
-    return state in _PASSING_STATES or state.startswith(_PASSING_CLASS)
+    return state in _PASSING_STATES or state.startswith("08")  # connection exceptions
 
 
 def keeps_connection(error: BaseException) -> bool:
-    """Say whether a connection is as good as before after an error that passes, and nothing was done."""
+    """Whether a connection is as good as before after an error that passes, and nothing was done."""
     return getattr(error, "sqlstate", None) in _KEEPS_CONNECTION
 
 
 def reason(error: BaseException | None) -> str:
-    """Return what the driver said, in one line; it never holds a password."""
+    """Return the first line of the driver's message; it never holds a password."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

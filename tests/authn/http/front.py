@@ -17,7 +17,7 @@ from ams.authn.http.proxies import Relaying
 from ams.authn.http.tls import AskingContext
 from ams.authn.values import PEER, Peer, Presented
 from ams.http.asgi import JSON, Application, Receive, Send, answer
-from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.trail import FailedLogins
 from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import listen
 from tests.support.certificates import Pair

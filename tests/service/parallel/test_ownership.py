@@ -14,7 +14,7 @@ from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.service.parallel import ownership
 from ams.service.parallel.ownership import Alone, Ownership, Shared
-from ams.storage.registry.owners import OWNED_SECONDS, Node
+from ams.storage.registry.parallel import OWNED_SECONDS, Node
 from ams.storage.registry.registry import Registry
 from tests.service.interference import failing
 from tests.support.administration import ENGINES, make_project, open_registry_at, url_of

@@ -17,9 +17,9 @@ from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
 from ams.service.push.assignment import Assignment
 from ams.service.push.identity import LIVES_SECONDS, RENEWED_SECONDS, Claim, PushIdentity
+from ams.storage.registry.keys import PUSH, SigningKey
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.signing_keys import PUSH, SigningKey
 from ams.wire.push import WorkerState
 from tests.support.administration import make_project
 

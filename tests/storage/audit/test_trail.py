@@ -21,17 +21,16 @@ from ams.core.clock import DAY, ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.supervisor import Supervisor
 from ams.storage.audit.event import AuditEvent, moment, read, written
-from ams.storage.audit.logins import ADDRESSES, EACH, FailedLogins
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import FileTrail, LineFile, events_in, portions_from_the_end
-from ams.storage.free_space import FreeSpace
+from ams.storage.audit.trail import ADDRESSES, EACH, FailedLogins, LineFile, Trail, events_in, portions_from_the_end
+from ams.storage.files import FreeSpace
 from tests.storage.audit.events import NOON, event, kept
 from tests.support.waiting import wait_until_async
 
 
 @contextlib.asynccontextmanager
-async def started(path: str, records: AuditRecords) -> AsyncIterator[FileTrail]:
-    trail = FileTrail(path, records, ManualClock())
+async def started(path: str, records: AuditRecords) -> AsyncIterator[Trail]:
+    trail = Trail(path, records, ManualClock())
     await trail.start(Supervisor())
     yield trail
     await trail.close()
@@ -64,7 +63,7 @@ async def test_on_a_full_disk_a_line_gets_the_reserve(
     path: str, records: AuditRecords, monkeypatch: pytest.MonkeyPatch, code: int, is_there: bool, written: bool
 ) -> None:
     space = Reserve(is_there=is_there)
-    trail, write = FileTrail(path, records, ManualClock(), space=space), os.write
+    trail, write = Trail(path, records, ManualClock(), space=space), os.write
 
     def on_full_disk(handle: int, line: bytes) -> int:
         if space.is_there or not is_there:
@@ -157,7 +156,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_counted(tmp_path: Path,
 async def test_old_events_leave_the_table_not_the_file(path: str, records: AuditRecords, clock: ManualClock) -> None:
     old, new = event(0), event(3 * DAY)
     clock.now = new.at
-    trail = FileTrail(path, records, clock, days=2)
+    trail = Trail(path, records, clock, days=2)
     await trail.record(old)
     await trail.record(new)
     await trail.bring_in()
@@ -175,7 +174,7 @@ async def test_old_events_leave_the_table_not_the_file(path: str, records: Audit
 
 
 async def test_what_clients_write_is_cut_and_nothing_like_a_token_kept(path: str, records: AuditRecords) -> None:
-    trail, token = FileTrail(path, records, ManualClock()), secrets.token_hex(32)
+    trail, token = Trail(path, records, ManualClock()), secrets.token_hex(32)
     await trail.record(event(resource=f"/users:{token}", actor="\ud800" * 70_000, reason=f"{token} is none"))
     await trail.close()
 

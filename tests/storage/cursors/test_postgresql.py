@@ -14,15 +14,13 @@ from ams.core.names import TopicId
 from ams.core.offsets import ranges_of
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base
-from ams.storage.cursors import postgresql_acks as ack_rows
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor, HandOut
 from ams.storage.cursors.entries import Kept
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.postgresql_acks import Standing
 from ams.storage.cursors.postgresql_connection import Call, Step, fold
-from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row
+from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row, Standing
 from tests.faults.attempts import Outcome
 from tests.storage.cursors.law import Trial
 from tests.storage.cursors.naive import Deed, follow, plans
@@ -162,11 +160,11 @@ async def test_a_statement_that_was_held_up_does_nothing_after_its_time(connecti
     store = await PostgresCursors.open(connection.info.dsn, password=connection.info.password)
     await store.create(SUB, TOPIC, 0)
     time = DatabaseTime(SystemClock())
-    before = (await rows.read(connection, time, [SUB]))[SUB]
+    before = (await rows.read_cursors(connection, time, [SUB]))[SUB]
     after = before._replace(value=before.value._replace(offset=5), version=before.version + 1)
 
-    late = await rows.write(connection, time, {SUB: (before, after)}, -0.5)
-    in_time = await rows.write(connection, time, {SUB: (before, after)}, 0.5)
+    late = await rows.write_cursors(connection, time, {SUB: (before, after)}, -0.5)
+    in_time = await rows.write_cursors(connection, time, {SUB: (before, after)}, 0.5)
 
     assert (late, in_time) == ({}, {SUB: after})
     assert not await rows.create(connection, time, "late", before, -0.5)
@@ -179,7 +177,7 @@ ACK_WORDS = "subscriptions read offsets generations lost runs versions clears nu
 
 @pytest.mark.parametrize(
     ("statement", "words", "end"),
-    [(rows._WRITE, CURSOR_WORDS, ""), (ack_rows._WRITE, ACK_WORDS, "CTE cleared")],
+    [(rows._WRITE_CURSORS, CURSOR_WORDS, ""), (rows._WRITE_STANDINGS, ACK_WORDS, "CTE cleared")],
     ids=["cursors", "acknowledgements"],
 )
 async def test_rows_are_locked_in_the_order_they_are_named(
@@ -308,14 +306,14 @@ async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgres
 async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgresql.Connection") -> None:
     taken = await nodes[0].take_over(SUB, TOPIC)
     time = DatabaseTime(SystemClock())
-    before = (await ack_rows.read(connection, time, [SUB]))[SUB]
+    before = (await rows.read_standings(connection, time, [SUB]))[SUB]
     progress = acks.settled(taken, done((3, 4)))
     after = Row(before.value._replace(progress=progress), before.version + 1)
 
-    assert await ack_rows.write(connection, time, {SUB: (before, after)}, -0.5) == {}
+    assert await rows.write_standings(connection, time, {SUB: (before, after)}, -0.5) == {}
     assert not (await nodes[0].progress(SUB)).done
-    assert (await ack_rows.write(connection, time, {SUB: (before, after)}, 0.5)).keys() == {SUB}
-    assert await ack_rows.write(connection, time, {SUB: (before, after)}, 0.5) == {}  # another version by now
+    assert (await rows.write_standings(connection, time, {SUB: (before, after)}, 0.5)).keys() == {SUB}
+    assert await rows.write_standings(connection, time, {SUB: (before, after)}, 0.5) == {}  # another version by now
     assert await nodes[0].progress(SUB) == progress
 
 

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
 from ams.core.errors import NotFound, RegistryUnavailable, Unusable
-from ams.storage.database import opening
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
-from ams.storage.database.postgresql.patience import Passing, Patience
-from ams.storage.free_space import UnlimitedSpace
+from ams.storage.database.postgresql_connection import Passing, Patience
+from ams.storage.database.schema import prepare
+from ams.storage.files import UnlimitedSpace
 from ams.storage.registry.tables import REGISTRY, projects
 from tests.support.waiting import wait_until_async
 
@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until_async
 async def prepared(url: str) -> AsyncIterator[Database]:
     """Open a database with the registry's tables."""
     opened = Database(url, REGISTRY)
-    await opened.prepare(lambda connection: opening.prepare(connection, REGISTRY))
+    await opened.prepare(lambda connection: prepare(connection, REGISTRY))
     yield opened
     await opened.close()
 
@@ -180,7 +180,7 @@ class FullDisk(UnlimitedSpace):
 @pytest.mark.parametrize("helps", [True, False], ids=["which helps", "in vain"])
 async def test_on_a_full_disk_room_is_asked_for_once_and_nothing_is_stored_by_half(tmp_path: Path, helps: bool) -> None:
     disk = FullDisk(tmp_path, helps=helps)
-    await disk.database.write(lambda connection: opening.prepare(connection, REGISTRY))
+    await disk.database.write(lambda connection: prepare(connection, REGISTRY))
 
     with contextlib.nullcontext() if helps else pytest.raises(RegistryUnavailable):
         await disk.database.write(disk.fill)

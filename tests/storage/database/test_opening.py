@@ -14,8 +14,7 @@ from sqlalchemy import Connection, create_engine
 
 from ams.authn.store.tables import AUTHN
 from ams.core.errors import Unusable
-from ams.storage.database import opening
-from ams.storage.database.schema import Schema
+from ams.storage.database.schema import Schema, create, migrate, prepare
 from ams.storage.registry.tables import REGISTRY
 from tests.support.administration import ENGINES
 
@@ -78,18 +77,18 @@ CATALOGUES = """
 
 
 def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str, schema: Schema) -> None:
-    opening.migrate(connection, schema)
+    migrate(connection, schema)
     migrated = described(connection)
     connection.rollback()
     with empty_database(dialect) as new:
-        opening.create(new, schema)
+        create(new, schema)
         created = described(new)
 
     assert migrated == created
 
 
 def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) -> None:
-    opening.migrate(connection, schema)
+    migrate(connection, schema)
 
     tables = [schema.tables, schema.outcomes.metadata] if connection.dialect.name == "postgresql" else [schema.tables]
     context = MigrationContext.configure(connection, opts={"version_table": schema.version})
@@ -106,18 +105,18 @@ def test_the_head_is_the_newest_migration(schema: Schema) -> None:
 def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: Schema) -> None:
     connection.exec_driver_sql(f"CREATE TABLE {schema.version} (version_num VARCHAR(32) NOT NULL)")
 
-    opening.prepare(connection, schema)
+    prepare(connection, schema)
 
     assert set(schema.tables.tables) <= set(described(connection))
     assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.version}").scalar() == schema.head
 
 
 def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema: Schema) -> None:
-    opening.create(connection, schema)
+    create(connection, schema)
     connection.exec_driver_sql(f"UPDATE {schema.version} SET version_num = '9999'")
 
     with pytest.raises(Unusable, match="newer version"):
-        opening.prepare(connection, schema)
+        prepare(connection, schema)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_somebody_elses_database_is_refused(connection: Connection, schema: Sche
     connection.exec_driver_sql(f"CREATE TABLE {table} (text TEXT)")
 
     with pytest.raises(Unusable, match="belongs to something else"):
-        opening.prepare(connection, schema)
+        prepare(connection, schema)
 
 
 @pytest.mark.parametrize("first", [REGISTRY, AUTHN], ids=lambda schema: schema.what)
@@ -137,6 +136,6 @@ def test_the_registry_and_the_certificate_service_share_a_database_whoever_comes
     second = AUTHN if first is REGISTRY else REGISTRY
 
     for each in (first, second, first, second):
-        opening.prepare(connection, each)
+        prepare(connection, each)
 
     assert set(REGISTRY.tables.tables) | set(AUTHN.tables.tables) <= set(described(connection))

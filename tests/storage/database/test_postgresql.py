@@ -17,7 +17,7 @@ from ams.core.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unu
 from ams.core.issuer import Issuer
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
-from ams.storage.database.postgresql.store import PostgresStore
+from ams.storage.database.postgresql import PostgresStore
 from ams.storage.registry.records import SchemaContent, UserDetails
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import REGISTRY
@@ -247,7 +247,7 @@ async def test_a_key_of_a_shared_registry_must_be_given() -> None:
 async def test_nodes_that_start_together_make_or_migrate_the_tables_once(
     postgres_url: str, is_old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.storage.database.postgresql.connection._LIMITS", ("60000", "60000", "60000"))
+    monkeypatch.setattr("ams.storage.database.postgresql_connection._LIMITS", ("60000", "60000", "60000"))
     if is_old:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(f"CREATE TABLE {REGISTRY.version} (version_num VARCHAR(32) NOT NULL)".encode())
@@ -293,7 +293,7 @@ async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
 @pytest.fixture
 async def hurried(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
     """A database that a call may keep busy for a tenth of a second."""
-    monkeypatch.setattr("ams.storage.database.postgresql.connection._LIMITS", ("100", "100", "100"))
+    monkeypatch.setattr("ams.storage.database.postgresql_connection._LIMITS", ("100", "100", "100"))
     database = Database(url, REGISTRY)
     yield database
     await database.close()

@@ -68,8 +68,7 @@ from ams.service.tokens import Tokens, TokenUses
 from ams.service.topics import Topics
 from ams.service.users import Registrations, Users
 from ams.service.validators import Validators
-from ams.storage.audit.logins import FailedLogins
-from ams.storage.audit.trail import FileTrail
+from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
@@ -121,7 +120,7 @@ class Service:
     counts: Counts
     push: Push
     identity: Identity
-    trail: FileTrail
+    trail: Trail
     failed_logins: FailedLogins
     token_uses: TokenUses
     expiry: Expiry
@@ -153,9 +152,7 @@ def assemble(
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
-    trail = FileTrail(
-        engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days, space=engines.space
-    )
+    trail = Trail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days, space=engines.space)
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     identity = identity_of(settings, trusted, engines, trail, proxies)
     token_uses = TokenUses(registry.named_tokens)

@@ -19,14 +19,13 @@ from ams.core.supervisor import Supervisor
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.database import sqlite_url
-from ams.storage.files import Disk
+from ams.storage.files import Disk, FreeSpace
 from ams.storage.folder import Folder
-from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore
+from ams.storage.registry.keys import settle
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.rotation import settle
 from ams.storage.secrets import key_file, parse_key
 
 if TYPE_CHECKING:

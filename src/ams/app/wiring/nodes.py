@@ -13,7 +13,7 @@ from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import EVERYWHERE, Guard, trust
 from ams.service.delivering import UnreadAnswers
 from ams.service.parallel.ownership import Alone, Ownership, Shared
-from ams.storage.registry.owners import Node
+from ams.storage.registry.parallel import Node
 
 CONNECT_SECONDS = 1.0
 """To another node; one that takes longer is as good as gone."""

@@ -28,7 +28,7 @@ from ams.authn.values import PEER, UNREADABLE, Peer, Presented, without_secrets
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import AmsError, CertificateRefused
 from ams.http.asgi import JSON, Application, Receive, Send, answer, usual_address
-from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.trail import FailedLogins
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 """What version 2 begins with."""

@@ -10,8 +10,7 @@ from ams.authn.store.tables import AUTHN, keys, sealing
 from ams.authn.values import Key
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import AlreadyExists
-from ams.storage.database.database import Database
-from ams.storage.database.opening import opened
+from ams.storage.database.database import Database, opened
 from ams.storage.secrets import Secrets
 
 

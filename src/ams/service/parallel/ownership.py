@@ -22,7 +22,7 @@ from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGo
 from ams.core.names import SubscriptionId
 from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
-from ams.storage.registry.owners import OWNED_SECONDS, Node, OwnerRecords
+from ams.storage.registry.parallel import OWNED_SECONDS, Node, OwnerRecords
 
 RENEW_SECONDS = 2.0
 _SPARE_SECONDS = 0.5

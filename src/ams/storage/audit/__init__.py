@@ -2,6 +2,5 @@
 
 event       one event: a value, a line of the file, an item of a list
 records     the table, to which rows are only added, and its queries
-trail       the file of JSON lines, and the table that follows it, as services record into them
-logins      failed logins, counted, limited, and recorded without end or flood
+trail       the file of JSON lines, and the table that follows it, as services record into them; failed logins
 """

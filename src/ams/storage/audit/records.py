@@ -1,4 +1,4 @@
-"""The table of the audit log, for each that keeps one: what is in it, how it is asked, and what it refuses.
+"""The table of the audit log, for each that keeps one: its rows, queries, and the changes that it refuses.
 
 Rows are added and never changed. They may be deleted only up to a moment that a row of the table of prunings says, so
 that every removal is known. This holds for the statements of every client; it is no protection from
@@ -9,31 +9,12 @@ import base64
 import binascii
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Index,
-    Integer,
-    MetaData,
-    Row,
-    Select,
-    String,
-    Table,
-    Text,
-    and_,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.event import listen
+from sqlalchemy.event import listens_for
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
@@ -41,27 +22,21 @@ from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditE
 from ams.storage.database.database import Database
 from ams.wire.service import Lines
 
-USUAL_SIZE = 100
-"""Events of a page by default."""
-MOST = 1000
-"""Most events of a page: an audit log is never asked for as a whole."""
-PORTION = 10_000
-"""Rows pruned by one statement: there may be more old ones than one has the time for."""
+USUAL_SIZE = 100  # events of a page by default
+MOST = 1000  # most events of a page
+PORTION = 10_000  # rows pruned by one statement: there may be more old ones than one has the time for
 _TOKEN = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
-_TEXTS = frozenset({"resource", "actor", "address", "reason", "request"})
+_TEXTS = ("resource", "actor", "address", "reason", "request")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events are asked for; None and empty texts say nothing."""
+    """Conditions for events; None and empty texts set none."""
 
-    since: Milliseconds | None = None
-    """From then on, that moment included."""
+    since: Milliseconds | None = None  # from that moment on
     until: Milliseconds | None = None
-    """Before that moment."""
     actor: str = ""
-    action: str = ""
-    """What the action begins with: `topics:` for all that happens to topics."""
+    action: str = ""  # prefix of the action: `topics:` for all that happens to topics
     address: str = ""
     result: str = ""
 
@@ -71,27 +46,28 @@ class Events:
     """A page of events, newest first."""
 
     items: Sequence[AuditEvent]
-    next_token: str
-    """The page token of the next page; empty on the last one."""
+    next_token: str  # of the next page; empty on the last one
 
 
 class AuditRecords:
-    """What is in the table. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+    """Rows of the table. Calls raise `RegistryUnavailable` when the database cannot answer."""
 
-    def __init__(self, database: Database, table: Table) -> None:
+    def __init__(self, database: Database, table: sa.Table) -> None:
         self._database = database
         self._table = table
         self._prunings = table.metadata.tables[f"{table.name}_prunings"]
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
-        """Add events, all or none; those that are there already, or are older than what was pruned, are passed by."""
+        """Add events, all or none, but for those that are there already or older than the last pruning."""
         rows = [_row(fitting(event)) for event in events]
 
-        def work(connection: Connection) -> None:
+        def work(connection: sa.Connection) -> None:
             pruned = self._pruned(connection)
             new = [row for row in rows if row["at"] >= pruned]
             if new:
-                connection.execute(_insertion(connection, self._table), new)
+                dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+                adding = dialect.insert(self._table)  # lines are brought in again after a crash
+                connection.execute(adding.on_conflict_do_nothing(index_elements=[self._table.c.id]), new)
 
         if rows:
             await self._database.put(work)
@@ -99,88 +75,69 @@ class AuditRecords:
     async def holds(self, events: Sequence[AuditEvent]) -> set[str]:
         """Return the ids of those events that are in the table, or were pruned from it."""
 
-        def work(connection: Connection) -> set[str]:
+        def work(connection: sa.Connection) -> set[str]:
             ids = self._table.c.id
-            found = set(connection.scalars(select(ids).where(ids.in_([event.id for event in events]))))
+            found = set(connection.scalars(sa.select(ids).where(ids.in_([event.id for event in events]))))
             pruned = self._pruned(connection)
             return found | {event.id for event in events if event.at < pruned}
 
         return await self._database.read(work)
 
     async def list(self, wanted: EventFilter, size: int = 0, token: str = "") -> Events:
-        """Return a page of events, newest first; a size of 0 or less is `USUAL_SIZE`, one over `MOST` is that.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of events, newest first; size 0: `USUAL_SIZE`. Raises `InvalidInput` "Invalid page token"."""
         most = min(size if size > 0 else USUAL_SIZE, MOST)
         query = self._query(wanted, _start(token) if token else None).limit(most + 1)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        events = [_event(row) for row in rows[:most]]
-        return Events(events, _token(rows[most]) if len(rows) > most else "")
+        events = [AuditEvent(**{name: getattr(row, name) for name in FIELDS}) for row in rows[:most]]
+        if len(rows) <= most:
+            return Events(events, "")
+        return Events(events, base64.b64encode(b"%d.%d" % (rows[most].at, rows[most].number)).decode("ascii"))
 
     async def prune(self, until: Milliseconds, now: Milliseconds) -> int:
-        """Delete what is older than `until`, and keep in the table of prunings that it was; return how many rows."""
+        """Delete rows older than `until`, and record that in the table of prunings; return how many rows."""
         table, prunings = self._table, self._prunings
-        old = select(table.c.number).where(table.c.at < until)
+        old = sa.select(table.c.number).where(table.c.at < until)
 
-        def begin(connection: Connection) -> bool:
+        def begin(connection: sa.Connection) -> bool:
             is_any = connection.scalar(old.limit(1)) is not None
             if is_any:
-                connection.execute(insert(prunings).values(at=now, until=until))
+                connection.execute(sa.insert(prunings).values(at=now, until=until))
             return is_any
 
-        def portion(connection: Connection) -> int:
-            return connection.execute(delete(table).where(table.c.number.in_(old.limit(PORTION)))).rowcount
-
+        removal = sa.delete(table).where(table.c.number.in_(old.limit(PORTION)))
         total = 0
         if await self._database.put(begin):
-            while gone := await self._database.put(portion):
+            while gone := await self._database.put(lambda connection: connection.execute(removal).rowcount):
                 total += gone
         return total
 
-    def _pruned(self, connection: Connection) -> int:
-        return connection.scalar(select(func.max(self._prunings.c.until))) or 0
+    def _pruned(self, connection: sa.Connection) -> int:
+        return connection.scalar(sa.select(sa.func.max(self._prunings.c.until))) or 0
 
-    def _query(self, wanted: EventFilter, start: tuple[int, int] | None) -> Select[Any]:
+    def _query(self, wanted: EventFilter, start: tuple[int, int] | None) -> sa.Select[Any]:
         table = self._table.c
-        conditions: list[ColumnElement[bool]] = []
+        conditions: list[sa.ColumnElement[bool]] = []
         if wanted.since is not None:
             conditions.append(table.at >= wanted.since)
         if wanted.until is not None:
             conditions.append(table.at < wanted.until)
         if wanted.action:
             # Not LIKE, which ignores letter case on SQLite.
-            conditions.append(func.substr(table.action, 1, len(wanted.action)) == wanted.action)
+            conditions.append(sa.func.substr(table.action, 1, len(wanted.action)) == wanted.action)
         said = {name: getattr(wanted, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
         if start is not None:
             at, number = start
             conditions.append(table.at <= at)  # alone it is what the index can be asked for
-            conditions.append(or_(table.at < at, and_(table.at == at, table.number <= number)))
-        return select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
-
-
-def _insertion(connection: Connection, table: Table) -> Any:
-    """Return an INSERT that passes by what is there: lines are brought in again after a crash."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return dialect.insert(table).on_conflict_do_nothing(index_elements=[table.c.id])
+            conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= number)))
+        return sa.select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
 
 
 def _row(event: AuditEvent) -> dict[str, Any]:
-    """Return an event as a row; PostgreSQL keeps no text with a zero in it."""
-    return {name: _stored(name, getattr(event, name)) for name in FIELDS}
-
-
-def _stored(name: str, value: object) -> object:
-    return str(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if name in _TEXTS else value
-
-
-def _event(row: Row[Any]) -> AuditEvent:
-    return AuditEvent(**{name: getattr(row, name) for name in FIELDS})
-
-
-def _token(row: Row[Any]) -> str:
-    return base64.b64encode(b"%d.%d" % (row.at, row.number)).decode("ascii")
+    row = asdict(event)
+    for name in _TEXTS:  # PostgreSQL keeps no text with a zero in it
+        row[name] = row[name].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return row
 
 
 def _start(token: str) -> tuple[int, int]:
@@ -211,56 +168,42 @@ _POSTGRESQL = (
 )
 
 
-def audit_table(metadata: MetaData, name: str) -> Table:
-    """Make the table and, beside it, that of prunings; a row is an `ams.storage.audit.event.AuditEvent`.
-
-    Triggers that refuse changes are created with them.
-    """
-    Table(
+def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
+    """Make the table of events, and that of prunings beside it, with triggers that refuse changes."""
+    sa.Table(
         f"{name}_prunings",
         metadata,
-        Column("number", Integer, primary_key=True, autoincrement=True),
-        Column("at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-        Column("until", BigInteger, nullable=False, comment="milliseconds since the epoch: what is older may go"),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("at", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
+        sa.Column("until", sa.BigInteger, nullable=False, comment="milliseconds since the epoch: what is older may go"),
     )
-    table = Table(
+    table = sa.Table(
         name,
         metadata,
-        Column("number", Integer, primary_key=True, autoincrement=True),
-        Column("id", String(36), nullable=False, unique=True),
-        Column("at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-        Column("service", Text, nullable=False),
-        Column("action", Text, nullable=False),
-        Column("resource", Text, nullable=False),
-        Column("actor", Text, nullable=False),
-        Column("address", Text, nullable=False),
-        Column("code", Integer, nullable=False),
-        Column("result", Text, nullable=False),
-        Column("reason", Text, nullable=False),
-        Column("request", Text, nullable=False),
-        Column("times", Integer, nullable=False),
-        Index(f"{name}_by_at", "at"),
-        Index(f"{name}_by_actor", "actor"),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("id", sa.String(36), nullable=False, unique=True),
+        sa.Column("at", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
+        *(sa.Column(text, sa.Text, nullable=False) for text in ("service", "action", "resource", "actor", "address")),
+        sa.Column("code", sa.Integer, nullable=False),
+        *(sa.Column(text, sa.Text, nullable=False) for text in ("result", "reason", "request")),
+        sa.Column("times", sa.Integer, nullable=False),
+        sa.Index(f"{name}_by_at", "at"),
+        sa.Index(f"{name}_by_actor", "actor"),
     )
-    listen(table, "after_create", _refuse_changes)
+
+    @listens_for(table, "after_create")
+    def refuse_changes(_: sa.Table, connection: sa.Connection, **__: object) -> None:
+        for statement in _POSTGRESQL if connection.dialect.name == "postgresql" else _SQLITE:
+            connection.exec_driver_sql(statement.format(name=name))
+
     return table
 
 
-def _refuse_changes(table: Table, connection: Connection, **_: object) -> None:
-    """Create the triggers; runs with the making of the table, when that of the prunings need not be there yet."""
-    for statement in _POSTGRESQL if connection.dialect.name == "postgresql" else _SQLITE:
-        connection.exec_driver_sql(statement.format(name=table.name))
-
-
 FILTERS = ("since", "until", "actor", "action", "address", "result")
-"""Query parameters; `pageSize` and `pageToken` are those of all lists."""
 
 
 def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:
-    """Read the filters; an empty one says nothing. Raises `InvalidInput` for one that no event can meet.
-
-    `actions` are those of which there may be events besides logins; empty: any.
-    """
+    """Read the filters; `actions` are those with events besides logins, empty: any. Raises `InvalidInput`."""
     result = said.get("result", "")
     if result and result not in (DONE, REFUSED, FAILED):
         raise InvalidInput(f"Invalid result: it is one of {DONE}, {REFUSED} and {FAILED}")
@@ -269,18 +212,12 @@ def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilte
         raise InvalidInput(
             "Invalid action: the audit log has changes and failed logins, and no action of those begins so"
         )
-    return EventFilter(
-        since=_moment(said, "since"),
-        until=_moment(said, "until"),
-        actor=said.get("actor", ""),
-        action=said.get("action", ""),
-        address=said.get("address", ""),
-        result=result,
-    )
+    texts = {name: said.get(name, "") for name in ("actor", "action", "address", "result")}
+    return EventFilter(since=_moment(said, "since"), until=_moment(said, "until"), **texts)
 
 
 async def listing(records: AuditRecords, asked: EventFilter, size: int, token: str) -> Lines:
-    """Return a page as it is answered. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
+    """Return a page for an answer. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
     page = await records.list(asked, size, token)
     return Lines([shown(event) for event in page.items], page.next_token)
 
@@ -297,9 +234,6 @@ def matches(asked: EventFilter, event: AuditEvent) -> bool:
     )
 
 
-_MOMENT = "it is a date such as 2030-05-01, or a time such as 2030-05-01T12:00:00Z"
-
-
 def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:
     text = said.get(name, "")
     if not text:
@@ -307,4 +241,6 @@ def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:
     try:
         return moment(text)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"Invalid {name}: {_MOMENT}") from None
+        raise InvalidInput(
+            f"Invalid {name}: it is a date such as 2030-05-01, or a time such as 2030-05-01T12:00:00Z"
+        ) from None

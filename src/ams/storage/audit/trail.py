@@ -1,4 +1,4 @@
-"""The audit trail: where services record events.
+"""The audit trail: where services record events, and failed logins.
 
 An event is a line of the file `audit.jsonl` in the data folder before `record` returns. The file is only appended
 to, for the owner only. A line is written by one call and with its end, so that one which a crash or a full disk cut
@@ -6,6 +6,9 @@ short is the last; the next begins on a line of its own. Programs that rotate lo
 a new one. The table gets it from there, in batches and in the order of the file, whenever the database can take it:
 what is in the table is always a beginning of the file. So a start finds what is missing by looking back from the end of
 the file for a line that the table has.
+
+Failed logins are counted, limited, and cannot fill the file: the first few of an address in a minute are an event each;
+the others of that minute are one event, which says how many they were, when the minute is over.
 """
 
 import asyncio
@@ -14,41 +17,32 @@ import errno
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
+from ams.core.attempts import Attempts
 from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import AmsError
+from ams.core.names import new_uuid
 from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
-from ams.storage.audit.event import AuditEvent, fitting, read, written
+from ams.storage.audit.event import LOGIN, AuditEvent, fitting, read, result_of, written
 from ams.storage.audit.records import AuditRecords
-from ams.storage.free_space import UNLIMITED, FreeSpace
+from ams.storage.files import UNLIMITED, FreeSpace
 
-BATCH_SECONDS = 1.0
-"""How often the table is written to, at most, while there is something new."""
+BATCH_SECONDS = 1.0  # how often the table is written to, at most, while there is something new
 PRUNE_SECONDS = 3600.0
-AT_THE_END_SECONDS = 2.0
-"""How long a stop waits for the database; the next start brings in what is left."""
+AT_THE_END_SECONDS = 2.0  # how long a stop waits for the database; the next start brings in what is left
 TABLE, PRUNING = "audit table", "pruning of the audit table"
-UNWRITTEN = 1000
-"""Most events kept for the table alone while the file cannot be written."""
+UNWRITTEN = 1000  # most events kept for the table alone while the file cannot be written
 
 logger = structlog.get_logger("ams.audit")
 
 
-class Trail(Protocol):
-    """Where events are recorded."""
-
-    async def record(self, event: AuditEvent) -> None:
-        """Record an event: when this returns, its line is in the file. Never raises; what goes wrong is logged."""
-        ...
-
-
-class FileTrail:
-    """A trail of a file and the table that follows it. `days` is how long the table keeps events; 0 is no limit.
+class Trail:
+    """A file of events and the table that follows it. `days` is how long the table keeps events; 0 is no limit.
 
     When the disk is full, the reserve of `space` is given back, and the line is written then.
     """
@@ -66,8 +60,7 @@ class FileTrail:
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
         self._pruning = Rounds(PRUNING, PRUNE_SECONDS, self._prune, partial(logger.warning, "audit.not_pruned"))
-        self.failures = 0
-        """Events whose line could not be written."""
+        self.failures = 0  # events whose line could not be written
 
     async def start(self, supervisor: Supervisor) -> None:
         """Begin to bring events into the table; first those that a stop or a crash left in the file alone."""
@@ -82,23 +75,20 @@ class FileTrail:
             await self._pruning.start(supervisor)
 
     async def record(self, event: AuditEvent) -> None:
-        """Write the line of an event; see `Trail`."""
+        """Record an event: when this returns, its line is in the file. Never raises; failures are logged."""
         event = fitting(event)
         try:
-            self._append(event)
+            try:
+                self._lines.append(event)
+            except OSError as error:  # without a number: a part of the line was written
+                if error.errno not in (None, errno.ENOSPC, errno.EDQUOT) or not self._space.release_reserve():
+                    raise
+                self._lines.append(event)
         except OSError as error:
             self.failures += 1
             self._unwritten.append(event)
             await logger.aerror("audit.not_written", path=self._path, reason=error.strerror or str(error), id=event.id)
         self._news.set()
-
-    def _append(self, event: AuditEvent) -> None:
-        try:
-            self._lines.append(event)
-        except OSError as error:  # without a number: a part of the line was written
-            if error.errno not in (None, errno.ENOSPC, errno.EDQUOT) or not self._space.release_reserve():
-                raise
-            self._lines.append(event)
 
     async def close(self) -> None:
         """Bring in what is new, if the database takes it soon, and let go of the file."""
@@ -113,7 +103,9 @@ class FileTrail:
 
     async def bring_in(self) -> None:
         """Bring all into the table that is only in the file. Raises `RegistryUnavailable` and `OSError`."""
-        await self._sync()
+        handle = self._lines.duplicate()
+        if handle is not None:
+            await asyncio.to_thread(_sync_and_close, handle)
         while events := self._lines.unread():
             await self._records.add(events)
             self._lines.have_read()
@@ -146,11 +138,6 @@ class FileTrail:
         gone = await self._records.prune(Milliseconds(max(now - self._days * DAY, 0)), now)
         if gone:
             await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
-
-    async def _sync(self) -> None:
-        handle = self._lines.duplicate()
-        if handle is not None:
-            await asyncio.to_thread(_sync_and_close, handle)
 
     async def _open(self) -> None:
         """Open the file where the table's events end; if none of it is there, after what the file before holds."""
@@ -194,10 +181,8 @@ def _sync_and_close(handle: int) -> None:
 
 
 NAME = "audit.jsonl"
-BLOCK = 64 * 2**10
-"""Bytes read at a time."""
-PORTION = 500
-"""Most lines read at a time."""
+BLOCK = 64 * 2**10  # bytes read at a time
+PORTION = 500  # most lines read at a time
 
 
 class LineFile:
@@ -211,23 +196,30 @@ class LineFile:
 
     def append(self, event: AuditEvent) -> None:
         """Write the line of an event. Raises `OSError`; what was written of the line then is passed by by readers."""
-        handle = self._writable()
+        if self._handle is None or not self._is_still_named(self._handle):
+            self.open()
+        assert self._handle is not None
         line = (b"\n" if self._is_torn else b"") + written(event)
         self._is_torn = True
-        if os.write(handle, line) == len(line):
+        if os.write(self._handle, line) == len(line):
             self._is_torn = False
             return
         raise OSError("only a part of the line could be written")
 
     def open(self, position: int = 0) -> None:
         """Open or make the file; it is read from `position` on. Raises `OSError`."""
-        self._open(position)
+        handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        size = os.fstat(handle).st_size
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle = handle
+        self._is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        self._unread.append(_Reader(os.dup(handle), position))
 
     def unread(self) -> list[AuditEvent]:
         """Return the next events, a few hundred at most, oldest first; none when all were read. Raises `OSError`.
 
-        They are returned again until `have_read` says that they are where they belong. Also those of a file that has
-        another name by now, or none.
+        They are returned again until `have_read`. Also those of a file that was renamed or removed.
         """
         while self._unread:
             events = self._unread[0].next()
@@ -242,11 +234,11 @@ class LineFile:
             self._unread[0].advance()
 
     def duplicate(self) -> int | None:
-        """Return another handle of the file that is written now, for a thread to sync and close; None for none."""
+        """Return another handle of the file, for a thread to sync and close; None: it is not open."""
         return None if self._handle is None else os.dup(self._handle)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for each in self._unread:
             each.close()
         self._unread.clear()
@@ -254,27 +246,12 @@ class LineFile:
             os.close(self._handle)
             self._handle = None
 
-    def _writable(self) -> int:
-        if self._handle is None or not self._is_still_named(self._handle):
-            self._open(0)
-        assert self._handle is not None
-        return self._handle
-
     def _is_still_named(self, handle: int) -> bool:
         try:
             named = os.stat(self._path)
         except FileNotFoundError:
             return False
         return os.path.samestat(named, os.fstat(handle))
-
-    def _open(self, position: int) -> None:
-        handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        size = os.fstat(handle).st_size
-        if self._handle is not None:
-            os.close(self._handle)
-        self._handle = handle
-        self._is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        self._unread.append(_Reader(os.dup(handle), position))
 
 
 class _Reader:
@@ -363,3 +340,85 @@ def rotated(path: str) -> str | None:
     """Return the file that had this name before it was turned over, named as logrotate does; None if there is none."""
     before = f"{path}.1"
     return before if os.path.isfile(before) else None
+
+
+EACH = 10  # failed logins of an address in a minute that are events of their own
+MINUTE = 60_000  # milliseconds
+ADDRESSES = 1000  # of a minute, with events of their own; failures of all others are one event without an address
+OTHERS = ""
+
+
+@dataclass(slots=True)
+class _Minute:
+    """Failed logins of an address within a minute."""
+
+    failures: int = 0
+    more: AuditEvent | None = None  # stands for those beyond the first few
+
+
+class FailedLogins:
+    """Records logins that failed, of one service. `attempts` has the limit, and counts."""
+
+    def __init__(self, service: str, trail: Trail, attempts: Attempts, clock: Clock) -> None:
+        self._service = service
+        self._trail = trail
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._addresses: dict[str, _Minute] = {}
+        self._rounds = Rounds("failed logins", MINUTE / 1000, self._flush_if_over)
+        self.attempts = attempts
+
+    @property
+    def failures(self) -> int:
+        """Since the start."""
+        return self.attempts.failures
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Begin to record at the end of each minute, also without another failed login."""
+        await self._rounds.start(supervisor)
+
+    async def close(self) -> None:
+        """Record the rest."""
+        await self._rounds.close()
+        await self.flush()
+
+    async def failed(
+        self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
+    ) -> None:
+        """Count a login that failed and record it, now or with others. `actor` is who it claimed to be, if it did."""
+        self.attempts.failed(address)
+        await self.refused(address, code=code, reason=reason, resource=resource, actor=actor, request=request)
+
+    async def refused(
+        self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
+    ) -> None:
+        """Record one that was refused for the limit, which does not count against the address again."""
+        await self._flush_if_over()
+        known = address in self._addresses or len(self._addresses) < ADDRESSES
+        where = address if known else OTHERS
+        minute = self._addresses.setdefault(where, _Minute())
+        minute.failures += 1
+        event = AuditEvent(
+            id=new_uuid(), at=self._clock.wall(), service=self._service, action=LOGIN, resource=resource,
+            actor=actor, address=where, code=code, result=result_of(code), reason=reason, request=request,
+        )  # fmt: skip
+        if minute.failures <= EACH and known:
+            await self._trail.record(event)
+        elif minute.more is None:
+            minute.more = event
+        else:  # the claimed actor stays only while all claimed the same; the rest is that of the last
+            more = minute.more
+            actor = event.actor if event.actor == more.actor else ""
+            minute.more = replace(event, times=more.times + 1, actor=actor)
+
+    async def flush(self) -> None:
+        """Record the rest of the minute, and begin a new one."""
+        self._began = self._clock.monotonic()
+        minutes, self._addresses = self._addresses, {}
+        for minute in minutes.values():
+            if minute.more is not None:
+                await self._trail.record(minute.more)
+
+    async def _flush_if_over(self) -> None:
+        if self._clock.monotonic() - self._began >= MINUTE:
+            await self.flush()

@@ -33,38 +33,29 @@ _NO_END = 2**64 - 1
 
 
 class Horizon(NamedTuple):
-    """What may be out after a crash, of a subscription with exactly-once delivery."""
+    """Messages that may be out after a crash, of a subscription with exactly-once delivery."""
 
     below: Offset
-    """Offsets below may be out."""
-    until: Milliseconds
-    """Wall time, since the epoch of Unix, at which the last lease given ends at the latest."""
+    until: Milliseconds  # wall time at which the last lease given ends at the latest
 
 
 class Progress(NamedTuple):
-    """What is stored of a parallel subscription. A value: nobody changes what is in one that somebody else has."""
+    """Acknowledgements of a parallel subscription. A value: nobody changes one that somebody else has."""
 
     floor: Offset
     epoch: int
-    run: int
-    """0 before the first process took it over."""
-    done: BitMap64
-    """Offsets above the floor that are done; the floor itself never is."""
-    failures: Mapping[Offset, int]
-    """How often offsets that are not done failed; only those that did."""
-    horizon: Horizon | None = None
-    """None as well when everything below it is done."""
+    run: int  # 0: no process took it over yet
+    done: BitMap64  # offsets above the floor that are done; the floor itself never is
+    failures: Mapping[Offset, int]  # how often offsets that are not done failed; only those that did
+    horizon: Horizon | None = None  # None as well when everything below it is done
 
 
 class Change(NamedTuple):
-    """What is to be stored, all or nothing."""
+    """A change to store, all or nothing."""
 
     done: Sequence[Range] = ()
-    """In any order."""
-    failures: Mapping[Offset, int] = {}
-    """The new counts; those of offsets that are done are forgotten."""
-    horizon: Horizon | None = None
-    """What the horizon is to reach at least; None: it stays as it is."""
+    failures: Mapping[Offset, int] = {}  # the new counts
+    horizon: Horizon | None = None  # the least the horizon must reach; None: it stays
 
 
 class Acks(Protocol):
@@ -127,7 +118,13 @@ def settled(progress: Progress, change: Change) -> Progress:
     floor = first_missing(done, progress.floor)
     if floor > progress.floor:
         done.remove_range(0, floor)
-    failures = _with(failures, change.failures, floor, done)
+    counts = {
+        offset: count
+        for offset, count in change.failures.items()
+        if offset >= floor and offset not in done and failures.get(offset) != count
+    }
+    if counts:
+        failures = {**failures, **counts}
     horizon = _above(farther(progress.horizon, change.horizon), floor)
     if not asked and failures is progress.failures and horizon == progress.horizon:
         return progress
@@ -152,10 +149,7 @@ def lost(progress: Progress, oldest: Offset) -> int:
 
 
 def retained(progress: Progress, oldest: Offset) -> Progress:
-    """Move the floor up to the oldest kept message when retention has passed it; the epoch stays.
-
-    So acknowledgements of what is left are good as they were.
-    """
+    """Move the floor up to the oldest kept message; the epoch, and so acknowledgements of what is left, stay."""
     if oldest <= progress.floor:
         return progress
     floor = first_missing(progress.done, oldest)
@@ -205,7 +199,7 @@ def _above(horizon: Horizon | None, floor: Offset) -> Horizon | None:
 
 
 def _without(failures: Mapping[Offset, int], done: BitMap64) -> Mapping[Offset, int]:
-    """Leave out what is done by now; looking at the fewer of both."""
+    """Leave out the offsets that are done, looking at the fewer of both."""
     if len(done) < len(failures):
         gone = [Offset(each) for each in done if each in failures]
     else:
@@ -216,15 +210,3 @@ def _without(failures: Mapping[Offset, int], done: BitMap64) -> Mapping[Offset, 
     for each in gone:
         del left[each]
     return left
-
-
-def _with(
-    failures: Mapping[Offset, int], counts: Mapping[Offset, int], floor: Offset, done: BitMap64
-) -> Mapping[Offset, int]:
-    """Add counts of what is not done."""
-    new = {
-        offset: count
-        for offset, count in counts.items()
-        if offset >= floor and offset not in done and failures.get(offset) != count
-    }
-    return {**failures, **new} if new else failures

@@ -31,22 +31,18 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import Offset, SubscriptionId, TopicId
 
-NO_DEADLINE = Milliseconds(2**62)
-"""For acknowledgements of a process that has a subscription to itself, by a lease."""
+NO_DEADLINE = Milliseconds(2**62)  # for a process that has a subscription to itself, by a lease
 NOTHING = Offset(0)
-Oldest = Mapping[TopicId, Offset]
-"""The oldest kept offsets of topics from which retention took something."""
-MAX_HANDED = 8
-"""More hand-outs than this are merged, oldest first, in favour of the client: larger end, later time."""
+Oldest = Mapping[TopicId, Offset]  # the oldest kept offsets of topics from which retention took something
+MAX_HANDED = 8  # more are merged, oldest first, in favour of the client: larger end, later time
 
 
 class Position(NamedTuple):
-    """What a pull needs to know: where to read, and which generation of the cursor that is."""
+    """Where to read for a pull, and the generation of the cursor."""
 
     offset: Offset
     generation: int
-    lost: int
-    """Messages that retention took before they were acknowledged, in all."""
+    lost: int  # messages that retention took before they were acknowledged, in all
 
 
 class Outstanding(NamedTuple):
@@ -54,7 +50,6 @@ class Outstanding(NamedTuple):
 
     end: Offset
     ago: Milliseconds
-    """How long ago it was."""
 
 
 class TopicOffset(NamedTuple):
@@ -97,9 +92,8 @@ class Cursors(Protocol):
         ...
 
     def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
-        """Return where the cursor most likely stands, without asking for it; None when it must be asked for.
-
-        Nothing may be said of it to anybody before a `hand_out` with `at` was recorded.
+        """Return where the cursor most likely stands, unasked; a `hand_out` with `at` must confirm it. None: ask for
+        it.
         """
         ...
 
@@ -116,18 +110,14 @@ class Cursors(Protocol):
         ...
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-        """Move up to `oldest` if retention has passed the cursor, counting what was lost (`retain`).
-
-        Nothing moves when the generation has moved on: the caller saw an older position.
-        """
+        """Move up to `oldest` if retention has passed the cursor (`retain`), and the generation is still this one."""
         ...
 
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
     ) -> bool:
-        """Record a hand-out (`hand_out`); False, and nothing recorded, when the generation has moved on.
-
-        The same when the cursor does not stand `at` this offset, if one is given.
+        """Record a hand-out (`hand_out`); False when the generation has moved on, or the cursor is not `at` this
+        offset.
         """
         ...
 
@@ -140,10 +130,7 @@ class Cursors(Protocol):
         ...
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-        """Move to `offset` of `topic` (`seek`); durable when it returns.
-
-        False, and nothing moves, when the cursor is on another topic: the caller must work the offset out again there.
-        """
+        """Move to `offset` of `topic` (`seek`), durably; False, and no move, when the cursor is on another topic."""
         ...
 
     async def close(self) -> None:
@@ -159,16 +146,12 @@ class HandOut(NamedTuple):
 
 
 class Grace(NamedTuple):
-    """After a restart: all that was stored at the start counts as handed out then, for one deadline.
-
-    Hand-outs are not stored, so a correct client that pulled before the restart would get a wrong error without it.
-    """
+    """After a restart: the stored end at the start counts as handed out then, as hand-outs are not stored."""
 
     end: Offset
     time: Milliseconds
     quiet: Milliseconds
-    """How long before the restart the cursor was last created or sought. Within a deadline of that no grace is given:
-    a batch pulled before a seek must not undo it."""
+    """Time from the last creation or seek to the restart. Within a deadline of these there is no grace."""
 
 
 class Cursor(NamedTuple):
@@ -179,7 +162,6 @@ class Cursor(NamedTuple):
     generation: int = 0
     handed: tuple[HandOut, ...] = ()
     lost: int = 0
-    """Messages that retention took before they were acknowledged."""
     grace: Grace | None = None
 
 
@@ -205,18 +187,18 @@ def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milli
     handed, end, count = cursor.handed, Offset(last + 1), len(cursor.handed)
     while count and handed[count - 1].end < end:  # the newer, the smaller
         count -= 1
-    grace = _live_grace(cursor.grace, deadline, now) if cursor.grace else None
+    grace = cursor.grace
+    if grace and (grace.quiet <= deadline or now - grace.time > deadline):
+        grace = None
+    if not count and not (grace and grace.end >= end):
+        raise InvalidInput("wrong ack" if handed or grace else "no ack pending")
     if count:
         deciding = handed[count - 1]
-    elif grace and grace.end >= end:
-        deciding = grace
-    else:
-        raise InvalidInput("wrong ack" if handed or grace else "no ack pending")
-    if now - deciding.time > deadline:
-        raise AckTimeout
-    if count and deciding.end == end:
-        count -= 1
-    kept = cursor.grace if grace and grace.end > end else None
+        if now - deciding.time > deadline:
+            raise AckTimeout
+        if deciding.end == end:
+            count -= 1
+    kept = grace if grace and grace.end > end else None
     return Cursor(cursor.topic, end, cursor.generation, handed[:count], cursor.lost, kept)
 
 
@@ -245,11 +227,7 @@ def meet(cursor: Cursor, topic: TopicId) -> Cursor:
 
 
 def undo(before: Cursor, moved: Cursor) -> Cursor:
-    """Stand again where `before` stood: what moved the cursor could not be stored.
-
-    Hand-outs of the same generation stay acknowledgeable; those made after a failed seek never were in their place, and
-    a caller that read a position after it must read again.
-    """
+    """Stand again where `before` stood: the move could not be stored. Hand-outs of the same generation stay good."""
     if moved.generation != before.generation:
         return before._replace(generation=max(before.generation, moved.generation) + 1)
     handed: list[HandOut] = []
@@ -258,12 +236,6 @@ def undo(before: Cursor, moved: Cursor) -> Cursor:
     return before._replace(handed=tuple(handed[-MAX_HANDED:]))
 
 
-def _live_grace(grace: Grace, deadline: Milliseconds, now: Milliseconds) -> HandOut | None:
-    if grace.quiet <= deadline or now - grace.time > deadline:
-        return None
-    return HandOut(grace.end, grace.time)
-
-
 def position_of(cursor: Cursor) -> Position:
-    """Return what a pull needs to know of a cursor."""
+    """Return the position that a pull needs."""
     return Position(cursor.offset, cursor.generation, cursor.lost)

@@ -31,7 +31,6 @@ MAX_DELTA_BYTES = 256 << 10
 """With more deltas than that, or more bytes of them, an image is written in their place: a start is to read little."""
 _DELTA, _IMAGE = b"\x01", b"\x02"
 _HEAD = 5
-"""Bytes before the array."""
 
 
 class _Delta(msgspec.Struct, array_like=True, frozen=True):
@@ -59,32 +58,27 @@ class Kept(NamedTuple):
     """A progress and the entries that a store keeps of it."""
 
     progress: Progress
-    entries: int = 0
-    """How many there are, those that count for nothing too."""
-    number: int = 0
-    """Of the newest one."""
-    size: int = 0
-    """Bytes of the deltas."""
-    is_stale: bool = False
-    """Whether there are entries of another epoch."""
+    entries: int = 0  # All, also those that count for nothing
+    number: int = 0  # of the newest one
+    size: int = 0  # bytes of the deltas
+    is_stale: bool = False  # whether there are entries of another epoch
 
 
 class Write(NamedTuple):
-    """What is to be written so that a store keeps a progress."""
+    """Rows to write so that a store keeps a progress."""
 
-    clears: bool
-    """Whether all entries before go."""
+    clears: bool  # whether all entries before go
     entry: Entry | None
-    """What is added."""
     after: Kept
 
 
 def written(kept: Kept, progress: Progress, *, anew: bool = False) -> Write:
-    """Return what is to be written after `kept`; with `anew` nothing of what was kept belongs to `progress`."""
+    """Return the write after `kept`; with `anew` nothing of what was kept belongs to `progress`."""
     if acks.remembers_nothing(progress):
         return Write(kept.entries > 0, None, Kept(progress, number=kept.number))
     number = kept.number + 1
-    if anew or kept.is_stale or kept.progress.epoch != progress.epoch or _is_due(kept):
+    is_due = kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
+    if anew or is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
         entry = Entry(number, image(progress))
         return Write(kept.entries > 0, entry, Kept(progress, 1, number))
     data = delta(kept.progress, progress)
@@ -94,10 +88,7 @@ def written(kept: Kept, progress: Progress, *, anew: bool = False) -> Write:
 
 
 def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
-    """Return what was kept by entries, in their order, of a cursor that says floor, epoch and run.
-
-    Raises `ValueError` for an entry that cannot be read, and for one that a newer version wrote.
-    """
+    """Return the progress in entries of a cursor with this floor, epoch and run. Raises `ValueError`."""
     progress, count, newest, size, is_stale = start, 0, 0, 0, False
     deltas: list[Change] = []
     for number, data in entries:
@@ -117,8 +108,8 @@ def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
 
 def image(progress: Progress) -> bytes:
     """Write everything."""
-    made = _Image(progress.epoch, packed(progress.done), _counts(progress.failures), progress.horizon)
-    return _framed(_IMAGE, made)
+    counts = _gaps_of_failures(progress.failures)
+    return _framed(_IMAGE, _Image(progress.epoch, packed(progress.done), counts, progress.horizon))
 
 
 def delta(before: Progress, after: Progress) -> bytes | None:
@@ -130,16 +121,15 @@ def delta(before: Progress, after: Progress) -> bytes | None:
     horizon = after.horizon if after.horizon != before.horizon else None
     if not (added or failures or horizon):
         return None
-    made = _Delta(after.epoch, _gaps(ranges_of(added)), _counts(failures), horizon)
-    return _framed(_DELTA, made)
+    last, gaps = 0, list[int]()
+    for begin, end in ranges_of(added):
+        gaps += (begin - last, end - begin)
+        last = end
+    return _framed(_DELTA, _Delta(after.epoch, gaps, _gaps_of_failures(failures), horizon))
 
 
-def _is_due(kept: Kept) -> bool:
-    return kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
-
-
-def _framed(kind: bytes, made: _Delta | _Image) -> bytes:
-    content = msgspec.msgpack.encode(made)
+def _framed(kind: bytes, array: _Delta | _Image) -> bytes:
+    content = msgspec.msgpack.encode(array)
     return kind + _checksum(content) + content
 
 
@@ -163,15 +153,11 @@ def _checksum(content: bytes) -> bytes:
 
 def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
     horizon = found.horizon and Horizon(Offset(found.horizon[0]), Milliseconds(found.horizon[1]))
-    return Change(done, dict(_pairs(found.failures)), horizon)
-
-
-def _gaps(ranges: Iterable[Range]) -> list[int]:
-    last, gaps = 0, list[int]()
-    for begin, end in ranges:
-        gaps += (begin - last, end - begin)
-        last = end
-    return gaps
+    offset, failures = 0, dict[Offset, int]()
+    for gap, count in _twos(found.failures):
+        offset += gap
+        failures[Offset(offset)] = count
+    return Change(done, failures, horizon)
 
 
 def _ranges(gaps: Sequence[int]) -> list[Range]:
@@ -183,17 +169,10 @@ def _ranges(gaps: Sequence[int]) -> list[Range]:
     return ranges
 
 
-def _counts(failures: Mapping[Offset, int]) -> list[int]:
+def _gaps_of_failures(failures: Mapping[Offset, int]) -> list[int]:
     offsets = sorted(failures)
     gaps = [offset - before for before, offset in zip(chain([0], offsets), offsets, strict=False)]
     return list(chain.from_iterable(zip(gaps, (failures[each] for each in offsets), strict=True)))
-
-
-def _pairs(counts: Sequence[int]) -> Iterator[tuple[Offset, int]]:
-    offset = 0
-    for gap, count in _twos(counts):
-        offset += gap
-        yield Offset(offset), count
 
 
 def _twos(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

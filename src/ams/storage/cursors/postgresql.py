@@ -19,14 +19,12 @@ from ams.core.errors import AmsError, CursorsUnavailable, SubscriptionGone, Topi
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
 from ams.storage.coalescing import BatchedRequest
-from ams.storage.cursors import acks, base, postgresql_losses
-from ams.storage.cursors import postgresql_acks as ack_rows
+from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NOTHING, Cursor, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.postgresql_acks import Standing
 from ams.storage.cursors.postgresql_connection import MAX_SEEN, Interrupted, Mover, ReconnectingConnection
-from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, prepare
+from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, Standing
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -49,8 +47,8 @@ class PostgresCursors:
         self._moving = ReconnectingConnection(conninfo, self._begin_moving)
         self._settling = ReconnectingConnection(conninfo, self._begin_moving)
         self._rows: BatchedRequest[SubscriptionId, Row[Cursor]] = BatchedRequest(self._read_rows, MAX_SEEN)
-        self._mover = Mover(self._moving, time, rows.read, rows.write)
-        self._settler = Mover(self._settling, time, ack_rows.read, ack_rows.write, ack_rows.MAX_SEEN)
+        self._mover = Mover(self._moving, time, rows.read_cursors, rows.write_cursors)
+        self._settler = Mover(self._settling, time, rows.read_standings, rows.write_standings, rows.MAX_STANDINGS_SEEN)
         self._asking: set[asyncio.Task[Any]] = set()
 
     @classmethod
@@ -65,9 +63,8 @@ class PostgresCursors:
     ) -> Self:
         """Open or make the tables in the database at a `postgresql://` URL, which may name several servers.
 
-        `time` keeps the database's time, by default one that goes on by `clock`; `exists` is asked whether a
-        topic is there now, before a cursor goes over to it. Raises `CursorsUnavailable`
-        when the database cannot be reached now, `Unusable` when it cannot be used at all.
+        `exists` says whether a topic is there now, before a cursor goes over to it. Raises `CursorsUnavailable` when
+        the database cannot be reached now, `Unusable` when it cannot be used at all.
         """
         try:
             conninfo = postgresql.conninfo(url, password)
@@ -75,7 +72,7 @@ class PostgresCursors:
             raise Unusable(str(error)) from error
         cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists or _surely)
         try:
-            await cursors._ask(cursors._reading.insist(lambda connection, _: prepare(connection)))
+            await cursors._ask(cursors._reading.insist(lambda connection, _: rows.prepare(connection)))
         except AmsError:
             await cursors.close()
             raise
@@ -84,16 +81,17 @@ class PostgresCursors:
     async def create(
         self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
     ) -> None:
-        """Make a cursor."""
         cursor = Cursor(topic, offset, lost=lost)
         row = Row(cursor, rows.new_series())
-
         unsure = False
 
         async def attempt(connection: "Connection", seconds: float) -> None:
             nonlocal unsure
-            if unsure and await self._is_made(connection, subscription, row):
-                return
+            if unsure:
+                await rows.ask_time(connection, self._time)
+                known = (await rows.read_cursors(connection, self._time, [subscription])).get(subscription)
+                if known is not None and known.stems_from(row.version):
+                    return
             unsure = True
             if not await rows.create(connection, self._time, subscription, row, seconds):
                 raise Interrupted
@@ -104,23 +102,20 @@ class PostgresCursors:
             await self.hand_out(subscription, cursor.generation, handed)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Remove a cursor; its number of lost messages is kept, in the same step."""
         await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription), changes=True))
         self._forget(subscription)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
-        """Return all that have a cursor."""
         return await self._ask(self._reading.insist(lambda connection, _: rows.subscriptions(connection)))
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        """Return where every cursor stands now."""
         return await self._ask(self._reading.insist(lambda connection, _: rows.places(connection)))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node moved it a moment ago.
 
-        Raises `TopicGone` for a topic that was deleted, rather than go back to it: this node may not have heard of its
-        successor yet, where another one has acknowledged already.
+        Raises `TopicGone` for a deleted topic rather than go back to it: this node may not have heard of its successor
+        yet, where another one has acknowledged already.
         """
         while (cursor := await self._read(subscription)).topic != topic:
             if not await self._exists(topic):
@@ -134,7 +129,6 @@ class PostgresCursors:
         return base.position_of(cursor) if cursor is not None and cursor.topic == topic else None
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
-        """Return what retention took before it was acknowledged."""
         cursor = await self._read(subscription)
         kept_from = oldest.get(cursor.topic, Offset(0))
         if kept_from <= cursor.offset:
@@ -143,10 +137,9 @@ class PostgresCursors:
         return standing.lost + acks.lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        """Return the sum over all subscriptions, which the database works out; at least `least`."""
 
         async def attempt(connection: "Connection", _: float) -> int:
-            found = await postgresql_losses.lost_in_all(connection, self._time, oldest, least)
+            found = await rows.lost_in_all(connection, self._time, oldest, least)
             if found is None:  # another node counted meanwhile
                 raise Interrupted
             return found
@@ -154,18 +147,16 @@ class PostgresCursors:
         return await self._ask(self._reading.insist(attempt))
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-        """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
 
         def step(standing: Standing) -> tuple[Standing, Position]:
-            moved = ack_rows.retained(standing, oldest) if standing.progress.epoch == generation else standing
-            return moved, ack_rows.position_of(moved)
+            moved = rows.retained(standing, oldest) if standing.progress.epoch == generation else standing
+            return moved, rows.position_of(moved)
 
-        return await self._settler.move(subscription, ack_rows.step(step))
+        return await self._settler.move(subscription, rows.step(step))
 
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
     ) -> bool:
-        """Record a hand-out, where any node finds it."""
 
         def step(cursor: Cursor) -> tuple[Cursor, bool]:
             if cursor.generation != generation or (at is not None and cursor.offset != at):
@@ -175,10 +166,7 @@ class PostgresCursors:
         return await self._mover.move(subscription, step)
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-        """Acknowledge up to `last`. It came now: what it waits for, a new primary perhaps, makes it no later.
-
-        When that was is asked of the clock that the hand-out was timed by, a new primary's too, heard of meanwhile.
-        """
+        """Acknowledge up to `last`, as of when the call came: a wait for a new primary makes it no later."""
         came = self._time.moment()
 
         def step(cursor: Cursor) -> tuple[Cursor, None]:
@@ -187,14 +175,12 @@ class PostgresCursors:
         await self._mover.move(subscription, step)
 
     async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
-        """Return the newest hand-out that is not acknowledged, whichever node made it."""
         handed = (await self._read(subscription)).handed
         if not handed:
             return None
         return Outstanding(handed[-1].end, Milliseconds(self._time.now() - handed[-1].time))
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-        """Move anywhere on the topic the cursor is on."""
 
         def step(cursor: Cursor) -> tuple[Cursor, bool]:
             return (base.seek(cursor, offset), True) if cursor.topic == topic else (cursor, False)
@@ -202,7 +188,6 @@ class PostgresCursors:
         return await self._mover.move(subscription, step, series=rows.new_series())
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-        """Begin a run."""
 
         def step(standing: Standing) -> tuple[Standing, Progress | None]:
             if standing.topic != topic:
@@ -213,15 +198,14 @@ class PostgresCursors:
         taken = None
         while taken is None:
             await self.position(subscription, topic)
-            taken = await self._settler.move(subscription, ack_rows.step(step))
+            taken = await self._settler.move(subscription, rows.step(step))
         return acks.copied(taken)
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
-        """Return what is done of a subscription now; of an ordered one its offset."""
         return acks.copied((await self._standing(subscription)).progress)
 
     async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
-        """Store a change of this epoch and run; also one that changes nothing is told by a row that is still there."""
+        """Store a change of this epoch and run; also one that changes nothing shows a row that is still there."""
 
         def step(standing: Standing) -> tuple[Standing, bool]:
             progress = standing.progress
@@ -229,14 +213,11 @@ class PostgresCursors:
                 return standing, False
             return standing._replace(progress=acks.settled(progress, change)), True
 
-        call = self._settler.call(ack_rows.step(step))
-        call.refused = False
-        return bool(await self._settler.do(subscription, call))
+        return await self._settler.move(subscription, rows.step(step), refused=False)
 
     async def restore(
         self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: "BitMap64"
     ) -> int | None:
-        """Stand at a snapshot."""
 
         def step(standing: Standing) -> tuple[Standing, int | None]:
             if standing.topic != topic:
@@ -244,10 +225,9 @@ class PostgresCursors:
             progress = acks.sought(standing.progress, floor, standing.progress.epoch + 1, done)
             return standing._replace(progress=progress), progress.epoch
 
-        call = self._settler.call(ack_rows.step(step), rows.new_series())
-        call.found = lambda standing: standing.progress.epoch
-        epoch: int | None = await self._settler.do(subscription, call)
-        return epoch
+        return await self._settler.move(
+            subscription, rows.step(step), series=rows.new_series(), found=lambda standing: standing.progress.epoch
+        )
 
     async def close(self) -> None:
         """Finish what was accepted and let the connections go."""
@@ -266,22 +246,20 @@ class PostgresCursors:
         return row.value
 
     async def _standing(self, subscription: SubscriptionId) -> Standing:
-        """Return what there is of a subscription now; raises `Damaged` when that cannot be read."""
-        asked = self._reading.insist(lambda connection, _: ack_rows.read(connection, self._time, [subscription]))
+        asked = self._reading.insist(lambda connection, _: rows.read_standings(connection, self._time, [subscription]))
         found = (await self._ask(asked)).get(subscription)
         if found is None:
             raise SubscriptionGone
-        return ack_rows.readable(found.value)
+        return rows.readable(found.value)
 
     def _forget(self, subscription: SubscriptionId) -> None:
         self._mover.forget(subscription)
         self._settler.forget(subscription)
 
     async def _read_rows(self, subscriptions: Sequence[SubscriptionId]) -> list[Row[Cursor] | AmsError]:
-        """Return cursors as they are in the database now; all that were asked for in one turn of the event loop."""
         wanted = set(subscriptions)
         try:
-            known = await self._reading.insist(lambda connection, _: rows.read(connection, self._time, wanted))
+            known = await self._reading.insist(lambda connection, _: rows.read_cursors(connection, self._time, wanted))
         except CursorsUnavailable:
             raise
         except Exception as error:  # a defect
@@ -289,15 +267,8 @@ class PostgresCursors:
             raise CursorsUnavailable from error
         return [known.get(each) or SubscriptionGone() for each in subscriptions]
 
-    async def _is_made(self, connection: "Connection", subscription: SubscriptionId, row: Row[Cursor]) -> bool:
-        await rows.ask_time(connection, self._time)
-        known = await rows.read(connection, self._time, [subscription])
-        return subscription in known and known[subscription].stems_from(row.version)
-
     async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
-        """Ask to the end even if the caller leaves: a statement is never cancelled
-        (`ams.storage.postgresql.limited`).
-        """
+        """Ask to the end even if the caller leaves: a statement is never cancelled (`postgresql.limited`)."""
         asking = asyncio.create_task(question)
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)

@@ -4,7 +4,7 @@ All cursors that are asked for in one turn of the event loop are read by one sta
 one turn that move cursors go as one statement, whichever cursors they move.
 
 A call that moves is a function of a cursor (`ams.storage.cursors.base`), or of what is done of a parallel subscription
-(`ams.storage.cursors.postgresql_acks`), which has a mover of its own. It is computed on the row last seen here,
+(`ams.storage.cursors.postgresql_rows`), which has a mover of its own. It is computed on the row last seen here,
 several calls for one cursor one after the other, and what comes of it is true if the row is still the same when it is
 written. A call that finds it changed reads it again and computes again. What would be answered without a write, an
 error too, is answered only from a row that was read after the call came.
@@ -31,22 +31,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 V = TypeVar("V")
-BACKOFF = Backoff(0.1, 1.0)
-"""Seconds between two tries to connect."""
-LEAST_SECONDS = 0.5
-"""Less time than this is not worth a statement: it would be cut off and take the connection with it."""
+BACKOFF = Backoff(0.1, 1.0)  # seconds between two tries to connect
+LEAST_SECONDS = 0.5  # less is not worth a statement: it would be cut off and take the connection with it
 log = structlog.get_logger("ams.cursors")
-Step = Callable[[V], tuple[V, Any]]
-"""Moves a cursor and gives the answer, or raises an `AmsError`."""
+Step = Callable[[V], tuple[V, Any]]  # moves a cursor and gives the answer, or raises an `AmsError`
 Read = Callable[["Connection", DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, Row[V]]]]
-"""Returns the rows of subscriptions that have one."""
-Write = Callable[["Connection", DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]]
-"""Writes rows within seconds, where those that were read are still the same; returns what is there now."""
-MAX_SEEN = 20_000
-"""Rows remembered: a shortcut, so when there are more all are forgotten."""
+Write = Callable[
+    ["Connection", DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]
+    # Writes rows within seconds, where those that were read are still the same; returns those that it wrote.
+]
+MAX_SEEN = 20_000  # rows remembered: a shortcut, so when there are more all are forgotten
 LEFT_ALONE = 4
-"""Moves in a row that found a cursor as this process had left it, after which the next is expected to: two pulls with
-their acknowledgements. With clients that go to any of several nodes this does not come about often."""
+"""Moves in a row that found a cursor as this process had left it, after which the next is expected to."""
 
 
 class Interrupted(Exception):
@@ -54,22 +50,18 @@ class Interrupted(Exception):
 
 
 class ReconnectingConnection:
-    """Runs statements one after the other; while the connection is lost, one task tries to get another.
-
-    Calls wait for it until they give up; once it has been away for `CALL_SECONDS` they fail at once.
-    """
+    """Runs statements in turn. While the connection is lost, calls wait for another, `CALL_SECONDS` in all."""
 
     def __init__(self, conninfo: str, greet: Callable[["Connection"], Awaitable[None]]) -> None:
+        """`greet` runs first on each new connection."""
         self._conninfo = conninfo
         self._greet = greet
-        """What is done first on each new connection."""
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._connection: Connection | None = None
         self._lost_since = self._loop.time()
         self._connecting: asyncio.Task[Connection] | None = None
         self._cause: BaseException | None = None
-        """Why there is no connection."""
 
     async def run(self, work: Callable[["Connection", float], Awaitable[T]], give_up: float) -> T:
         """Do some work on the connection, which gets how many seconds it may take at most.
@@ -92,7 +84,10 @@ class ReconnectingConnection:
                     raise CursorsUnavailable from error
                 self._cause = error
                 if not postgresql.keeps_connection(error):
-                    await self._lose(began, error)
+                    self._connection, self._lost_since = None, began
+                    log.warning("cursors.connection_lost", reason=postgresql.reason(error))
+                    await connection.close()
+                    self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
                 raise Interrupted from error
 
     async def insist(self, work: Callable[["Connection", float], Awaitable[T]], *, changes: bool = False) -> T:
@@ -135,27 +130,23 @@ class ReconnectingConnection:
         self._connection = connecting.result()
         return self._connection
 
-    async def _lose(self, began: float, error: psycopg.Error) -> None:
-        lost, self._connection = self._connection, None
-        self._lost_since = began
-        log.warning("cursors.connection_lost", reason=postgresql.reason(error))
-        if lost is not None:
-            await lost.close()
-        self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
-
     async def _connect(self) -> "Connection":
         pauses, said = Pauses(BACKOFF), False
         while True:
             try:
-                return await self._attempt(said)
+                connection = await self._greeted()
             except psycopg.Error as error:
                 self._cause = error
                 if not said:
                     log.warning("cursors.not_connected", reason=postgresql.reason(error))
                     said = True
                 await asyncio.sleep(pauses.next())
+            else:
+                if said:
+                    log.info("cursors.connected")
+                return connection
 
-    async def _attempt(self, was_away: bool) -> "Connection":
+    async def _greeted(self) -> "Connection":
         connection = await postgresql.connect(self._conninfo)
         try:
             with postgresql.limited(connection, postgresql.CONNECT_SECONDS):
@@ -163,8 +154,6 @@ class ReconnectingConnection:
         except BaseException:
             await connection.close()
             raise
-        if was_away:
-            log.info("cursors.connected")
         return connection
 
 
@@ -173,18 +162,14 @@ class Call(Generic[V]):
     """One call that waits for its answer."""
 
     step: Step[V]
-    give_up: float
-    """In the time of the event loop."""
+    give_up: float  # in the time of the event loop
     answer: asyncio.Future[Any]
-    series: int | None = None
-    """What the versions begin at if this call moves the cursor: when it is unsure, the row shows by it."""
-    found: Callable[[V], Any] = lambda _: True
-    """What is answered when it shows."""
-    refused: Any = None
-    """The answer that says that nothing was ever written, which an unsure call cannot know."""
+    series: int | None = None  # first version if this call moves the cursor: when it is unsure, the row shows by it
+    found: Callable[[V], Any] = lambda _: True  # the answer when it shows
+    refused: Any = None  # the answer that says that nothing was ever written, which an unsure call cannot know
     unsure: bool = False
-    """Whether it was sent and no answer came. Something is then written even if there is nothing to change any more:
-    what is read after a crash may not be on the standby yet, what is written is."""
+    """It was sent without an answer. Something is then written in any case: what is read may not be on the standby yet.
+    """
 
     def finish(self, outcome: Any) -> None:
         """Answer, unless the caller has left."""
@@ -200,7 +185,7 @@ Calls = Mapping[SubscriptionId, Sequence[Call[V]]]
 
 
 class AppliedCalls(NamedTuple, Generic[V]):
-    """What comes of a cursor's calls, one after the other, and what each is answered if the row is still the same."""
+    """The result of a cursor's calls, one after the other, and their answers if the row is still the same."""
 
     before: Row[V]
     after: Row[V]
@@ -263,27 +248,28 @@ class Mover(Generic[V]):
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[SubscriptionId, list[Call[V]]] = {}
         self._seen: dict[SubscriptionId, Row[V]] = {}
-        self._own_moves: dict[SubscriptionId, int] = {}
-        """Moves in a row that found a cursor as this process had left it; of cursors in `_seen`."""
+        self._own_moves: dict[SubscriptionId, int] = {}  # in a row, of cursors in `_seen`
         self._running: asyncio.Task[None] | None = None
 
     async def move(
-        self, subscription: SubscriptionId, step: Callable[[V], tuple[V, T]], *, series: int | None = None
+        self,
+        subscription: SubscriptionId,
+        step: Callable[[V], tuple[V, T]],
+        *,
+        series: int | None = None,
+        found: Callable[[V], T] | None = None,
+        refused: T | None = None,
     ) -> T:
-        """Do one atomic step; its answer is given when what it moved is stored."""
-        answer: T = await self.do(subscription, self.call(step, series))
-        return answer
-
-    def call(self, step: Step[V], series: int | None = None) -> Call[V]:
-        """Return a call that is not made yet, for `do`."""
-        return Call(step, self._loop.time() + postgresql.CALL_SECONDS, self._loop.create_future(), series)
-
-    async def do(self, subscription: SubscriptionId, call: Call[V]) -> Any:
-        """Do the step of a call; its answer is given when what it moved is stored."""
+        """Do one atomic step; its answer is given when the move is stored. `Call` explains the other arguments."""
+        give_up = self._loop.time() + postgresql.CALL_SECONDS
+        call: Call[V] = Call(step, give_up, self._loop.create_future(), series, refused=refused)
+        if found is not None:
+            call.found = found
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name="ams-cursors-move")
-        return await call.answer
+        answer: T = await call.answer
+        return answer
 
     def saw(self, subscription: SubscriptionId, row: Row[V]) -> None:
         """Remember a row that was read, unless a later one is known."""
@@ -298,11 +284,6 @@ class Mover(Generic[V]):
         if self._own_moves.get(subscription, 0) < LEFT_ALONE:
             return None
         return self._seen[subscription].value
-
-    def _moved(self, subscription: SubscriptionId, made: AppliedCalls[V], written: Row[V]) -> None:
-        is_own = self._seen.get(subscription) is made.before
-        self._remember(subscription, written)
-        self._own_moves[subscription] = self._own_moves.get(subscription, 0) + 1 if is_own else 0
 
     def _remember(self, subscription: SubscriptionId, row: Row[V]) -> None:
         if len(self._seen) >= self._max_seen:
@@ -324,7 +305,9 @@ class Mover(Generic[V]):
         while self._waiting:
             calls, self._waiting = self._waiting, {}
             try:
-                await self._try_to_send(calls)
+                await self._send(calls)
+            except Interrupted:
+                self._again(calls)
             except CursorsUnavailable as error:
                 for call in chain.from_iterable(calls.values()):
                     call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
@@ -332,12 +315,6 @@ class Mover(Generic[V]):
                 log.exception("cursors.failed")
                 _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
         self._running = None
-
-    async def _try_to_send(self, calls: Calls[V]) -> None:
-        try:
-            await self._send(calls)
-        except Interrupted:
-            self._again(calls)
 
     async def _send(self, calls: Calls[V]) -> None:
         give_up = min(call.give_up for each in calls.values() for call in each)
@@ -380,7 +357,9 @@ class Mover(Generic[V]):
             raise
         for subscription, made in moving.items():
             if subscription in written:
-                self._moved(subscription, made, written[subscription])
+                is_own = self._seen.get(subscription) is made.before
+                self._remember(subscription, written[subscription])
+                self._own_moves[subscription] = self._own_moves.get(subscription, 0) + 1 if is_own else 0
                 made.finish()
             else:
                 self._again({subscription: made.calls})

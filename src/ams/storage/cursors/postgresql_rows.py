@@ -1,32 +1,40 @@
-"""A cursor as a row, and the statements over such rows.
+"""Cursors, and what is done of parallel subscriptions, as rows in PostgreSQL, and the statements over such rows.
 
 Every statement is a transaction of its own, so no lock outlives one. A row's version is raised by every write, and a
 write names the version it was computed from: the second of two writes nothing, and sees that. A creation and a seek
 begin a new series of versions at a random number; so a caller that lost the answer to one finds out by the row, also
 after others have written it.
+
+A *standing* is a cursor's row and its entries together, with the version of the row: entries are written with the row,
+in the same statement. So nothing is stored by a process whose run or epoch is over, and nothing twice. A seek writes
+the cursor alone: entries name their epoch.
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
 
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import Unusable
+from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.storage import postgresql
-from ams.storage.cursors.base import Cursor, HandOut, TopicOffset
+from ams.storage.cursors import acks, base, entries
+from ams.storage.cursors.acks import Progress
+from ams.storage.cursors.base import Cursor, HandOut, Oldest, Position, TopicOffset
+from ams.storage.cursors.entries import Entry, Kept
 
 if TYPE_CHECKING:
     from ams.storage.postgresql import Connection
 
+T = TypeVar("T")
 V = TypeVar("V")
 FORMAT = 1
-"""The format of the tables that this version makes and reads."""
-_LOCK = 0x616D735F63757273
-"""Key of the lock under which the tables are made: "ams_curs" in ASCII."""
+_LOCK = 0x616D735F63757273  # "ams_curs" in ASCII
 _TABLES = """
 CREATE TABLE cursors (
     subscription text COLLATE "C" PRIMARY KEY,
@@ -57,20 +65,18 @@ CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.curs
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
 """
-SERIES = 2**32
-"""Versions of one series: more than a cursor is written between two seeks, and few of all the numbers there are."""
+SERIES = 2**32  # versions of one series: more than a cursor is written between two seeks
 ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
-"""For the connection that moves cursors: rows are found, and so locked, in the order they are named. Two groups that
-lock the same rows in different orders would end each other."""
+"""Rows are found, and so locked, in the order they are named: groups that lock the same rows end each other otherwise.
+"""
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 IN_TIME = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
-"""A statement that was held up, by a server that was stopped or a link that was cut, does nothing after its time: its
-caller got an error long ago."""
-_READ = f"""
+"""A statement that was held up does nothing after its time: its caller got an error long ago."""
+_READ_CURSORS = f"""
 SELECT subscription, topic, "offset", generation, handed, lost, version, {NOW}
 FROM cursors WHERE subscription = ANY(%s)
 """
-_WRITE = f"""
+_WRITE_CURSORS = f"""
 UPDATE cursors AS c SET
     topic = m.topic, "offset" = m."offset", generation = m.generation, handed = m.handed::bigint[], lost = m.lost,
     version = m.version
@@ -99,11 +105,15 @@ async def prepare(connection: "Connection") -> None:
     """Make the tables unless they are there. Raises `Unusable` when that cannot be, or for a newer format."""
     try:
         if not await _is_there(connection):
-            await _make(connection)
-        found = await _format(connection)
+            async with connection.transaction():  # of several nodes that start at once the first makes them
+                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                if not await _is_there(connection):
+                    await connection.execute(_TABLES)
+                    await connection.execute("INSERT INTO cursor_store VALUES (1, %s, 0)", (FORMAT,))
+        found = await (await connection.execute("SELECT format FROM cursor_store")).fetchone()
     except psycopg.ProgrammingError as error:
         raise Unusable(f"the cursors' tables cannot be made in this database ({postgresql.reason(error)})") from error
-    if found != FORMAT:
+    if found is None or found[0] != FORMAT:
         raise Unusable("the cursors' tables were written by a newer version; install that one")
 
 
@@ -113,30 +123,15 @@ async def _is_there(connection: "Connection") -> bool:
     return (await connection.execute(words)).rowcount == 1
 
 
-async def _make(connection: "Connection") -> None:
-    """Make the tables; of several nodes that start at once the first does."""
-    async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        if not await _is_there(connection):
-            await connection.execute(_TABLES)
-            await connection.execute("INSERT INTO cursor_store VALUES (1, %s, 0)", (FORMAT,))
-
-
-async def _format(connection: "Connection") -> int:
-    found = await (await connection.execute("SELECT format FROM cursor_store")).fetchone()
-    return FORMAT + 1 if found is None else int(found[0])
-
-
 class DatabaseTime:
     """The database's clock as it was last read, and the monotonic time that has passed here since."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ahead = 0
-        """Milliseconds the database's time of day is ahead of our monotonic clock."""
+        self._ahead = 0  # milliseconds of the database's time of day before our monotonic clock
 
     def note(self, now: int) -> None:
-        """Take note of what time the database just said it was: milliseconds since the epoch."""
+        """Take note of the database's time: milliseconds since the epoch."""
         self._ahead = now - self._clock.monotonic()
 
     def now(self) -> Milliseconds:
@@ -148,11 +143,11 @@ class DatabaseTime:
         return self._clock.monotonic()
 
     def at(self, moment: Milliseconds) -> Milliseconds:
-        """Return what the database's clock showed at a moment, by what was read last: it may be another one by now."""
+        """Return the database's time at a moment, by what was read last: that may be another one by now."""
         return Milliseconds(moment + self._ahead)
 
     def after(self, seconds: float) -> Milliseconds:
-        """Return what the database's clock will show then, as well as it is known here."""
+        """Return the database's time in so many seconds, as well as it is known here."""
         return Milliseconds(self._clock.monotonic() + self._ahead + round(seconds * 1000))
 
 
@@ -163,12 +158,11 @@ class Row(NamedTuple, Generic[V]):
     version: int
 
     def stems_from(self, series: int) -> bool:
-        """Say whether the seek or creation that began a series of versions is what put the cursor where it is."""
+        """Whether the seek or creation that began a series of versions put the cursor where it is."""
         return 0 <= self.version - series < SERIES
 
 
-Moves = Mapping[SubscriptionId, tuple[Row[V], Row[V]]]
-"""Rows as they were read, and as they are to be."""
+Moves = Mapping[SubscriptionId, tuple[Row[V], Row[V]]]  # rows as they were read, and as they are to be
 
 
 def new_series() -> int:
@@ -183,17 +177,17 @@ async def ask_time(connection: "Connection", time: DatabaseTime) -> None:
         time.note(answer[0])
 
 
-async def read(
+async def read_cursors(
     connection: "Connection", time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, Row[Cursor]]:
     """Return the rows of subscriptions that have one."""
-    found = await (await connection.execute(_READ, (list(subscriptions),))).fetchall()
+    found = await (await connection.execute(_READ_CURSORS, (list(subscriptions),))).fetchall()
     if found:
         time.note(found[-1][-1])
     return {subscription: _row(*values) for subscription, *values, _ in found}
 
 
-async def write(
+async def write_cursors(
     connection: "Connection", time: DatabaseTime, moves: Moves[Cursor], seconds: float
 ) -> dict[SubscriptionId, Row[Cursor]]:
     """Put rows in the place of those that were read, wherever they are still the same; return those."""
@@ -201,7 +195,7 @@ async def write(
     before, after = zip(*(moves[each] for each in subscriptions), strict=True)
     cursors: list[Cursor] = [row.value for row in after]
     answer = await connection.execute(
-        _WRITE,
+        _WRITE_CURSORS,
         {
             "subscriptions": subscriptions,
             "read": array(row.version for row in before),
@@ -242,9 +236,8 @@ async def drop(connection: "Connection", subscription: SubscriptionId) -> None:
 
 async def subscriptions(connection: "Connection") -> frozenset[SubscriptionId]:
     """Return all that have a row."""
-    return frozenset(
-        [row[0] for row in await (await connection.execute("SELECT subscription FROM cursors")).fetchall()]
-    )
+    found = await (await connection.execute("SELECT subscription FROM cursors")).fetchall()
+    return frozenset([row[0] for row in found])
 
 
 async def places(connection: "Connection") -> dict[SubscriptionId, TopicOffset]:
@@ -261,3 +254,188 @@ def array(numbers: Iterable[object]) -> str:
 def _row(topic: UUID, offset: int, generation: int, handed: list[int], lost: int, version: int) -> Row[Cursor]:
     pairs = tuple(map(HandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
     return Row(Cursor(TopicId(topic.bytes), Offset(offset), generation, pairs, lost), version)
+
+
+MAX_STANDINGS_SEEN = 2_000  # standings remembered: those of the subscriptions that this process settles for
+
+_READ_STANDINGS = f"""
+SELECT c.subscription, c.topic, c."offset", c.generation, c.lost, c.run, c.version, {NOW}, k.number, k.entry
+FROM cursors AS c LEFT JOIN acks AS k USING (subscription)
+WHERE c.subscription = ANY(%s) ORDER BY c.subscription, k.number
+"""
+_WRITE_STANDINGS = f"""
+WITH moved AS (
+    UPDATE cursors AS c SET
+        "offset" = m."offset", generation = m.generation, lost = m.lost, run = m.run, version = m.version,
+        handed = CASE WHEN c.generation = m.generation THEN c.handed ELSE '{{}}' END
+    FROM unnest(
+        %(subscriptions)s::text[], %(read)s::bigint[], %(offsets)s::bigint[], %(generations)s::bigint[],
+        %(lost)s::bigint[], %(runs)s::bigint[], %(versions)s::bigint[], %(clears)s::boolean[], %(numbers)s::bigint[],
+        %(entries)s::bytea[]
+    ) AS m(subscription, read, "offset", generation, lost, run, version, clears, number, entry)
+    WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {IN_TIME}
+    RETURNING m.*
+), cleared AS (
+    DELETE FROM acks AS k USING moved AS m WHERE m.clears AND k.subscription = m.subscription COLLATE "C"
+), added AS (
+    INSERT INTO acks (subscription, number, entry)
+    SELECT subscription, number, entry FROM moved WHERE entry IS NOT NULL
+)
+SELECT subscription, {NOW} FROM moved
+"""
+
+
+class Standing(NamedTuple):
+    """What there is of a subscription, ordered or parallel."""
+
+    topic: TopicId
+    lost: int
+    progress: Progress
+    kept: Kept
+    damage: str = ""  # why the entries cannot be read; empty: they can
+
+
+def step(work: Callable[[Standing], tuple[Standing, T]]) -> Callable[[Standing], tuple[Standing, T]]:
+    """Return a step of a mover; it raises `Damaged` where the entries cannot be read."""
+
+    def checked(standing: Standing) -> tuple[Standing, T]:
+        return work(readable(standing))
+
+    return checked
+
+
+def readable(standing: Standing) -> Standing:
+    """Return the standing; raises `Damaged` when its entries cannot be read."""
+    if standing.damage:
+        raise Damaged(standing.damage)
+    return standing
+
+
+def retained(standing: Standing, oldest: Offset) -> Standing:
+    """Move up to the oldest kept message; an ordered subscription by the rule of its cursor."""
+    progress = standing.progress
+    if oldest <= progress.floor:
+        return standing
+    lost = standing.lost + acks.lost(progress, oldest)
+    if acks.is_parallel(progress):
+        return standing._replace(progress=acks.retained(progress, oldest), lost=lost)
+    cursor = base.retain(Cursor(standing.topic, progress.floor, progress.epoch), oldest)
+    return standing._replace(progress=acks.sought(progress, cursor.offset, cursor.generation), lost=lost)
+
+
+def position_of(standing: Standing) -> Position:
+    """Return what a pull needs to know."""
+    return Position(standing.progress.floor, standing.progress.epoch, standing.lost)
+
+
+async def read_standings(
+    connection: "Connection", time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
+) -> dict[SubscriptionId, Row[Standing]]:
+    """Return the standings of subscriptions that have a cursor."""
+    found = await (await connection.execute(_READ_STANDINGS, (list(subscriptions),), binary=True)).fetchall()
+    rows: dict[SubscriptionId, Row[Standing]] = {}
+    for subscription, group in groupby(found, key=itemgetter(0)):
+        lines = list(group)
+        _, topic, offset, generation, lost, run, version, now, _, _ = lines[0]
+        time.note(now)
+        start = acks.unsettled(offset, generation, run)
+        kept, damage = replayed(subscription, start, [line[-2:] for line in lines])
+        rows[subscription] = Row(Standing(TopicId(topic.bytes), lost, kept.progress, kept, damage), version)
+    return rows
+
+
+async def write_standings(
+    connection: "Connection", time: DatabaseTime, moves: Moves[Standing], seconds: float
+) -> dict[SubscriptionId, Row[Standing]]:
+    """Store standings in the place of those that were read, wherever those are still there; return those."""
+    subscriptions = sorted(moves)
+    after: dict[SubscriptionId, Row[Standing]] = {}
+    writes = []
+    for each in subscriptions:
+        standing, version = moves[each][1]
+        write = entries.written(standing.kept, standing.progress)
+        after[each] = Row(standing._replace(kept=write.after), version)
+        writes.append(write)
+    progresses = [row.value.progress for row in after.values()]
+    values: dict[str, Any] = {
+        "subscriptions": subscriptions,
+        "read": array(moves[each][0].version for each in subscriptions),
+        "offsets": array(progress.floor for progress in progresses),
+        "generations": array(progress.epoch for progress in progresses),
+        "lost": array(row.value.lost for row in after.values()),
+        "runs": array(progress.run for progress in progresses),
+        "versions": array(row.version for row in after.values()),
+        "clears": [write.clears for write in writes],
+        "numbers": array(write.after.number for write in writes),
+        "entries": [write.entry and write.entry.data for write in writes],
+        "expires": time.after(seconds),
+    }
+    won = await (await connection.execute(_WRITE_STANDINGS, values)).fetchall()
+    if won:
+        time.note(won[-1][1])
+    return {subscription: after[subscription] for subscription, _ in won}
+
+
+def replayed(
+    subscription: SubscriptionId, start: Progress, found: Iterable[tuple[int | None, bytes]]
+) -> tuple[Kept, str]:
+    """Return what entries hold, as they were read (number and data, None when there are none), and what damage."""
+    try:
+        return entries.replayed(start, [Entry(number, data) for number, data in found if number is not None]), ""
+    except ValueError as error:
+        return Kept(start), f"the cursors' tables hold of subscription {subscription} {error}"
+
+
+_TOTAL = """
+WITH oldest AS (
+    SELECT * FROM unnest(%(topics)s::uuid[], %(oldest)s::bigint[]) AS t(topic, oldest)
+), total AS (
+    SELECT
+        coalesce((
+            SELECT sum(c.lost + greatest(t.oldest - c."offset", 0))
+            FROM cursors AS c LEFT JOIN oldest AS t USING (topic)
+        ), 0)::bigint AS cursors,
+        (SELECT lost FROM cursor_store) AS gone
+)
+"""
+_LOST = f"""
+{_TOTAL}, behind AS (
+    SELECT c.subscription, c."offset", c.generation, c.run, t.oldest, k.number, k.entry
+    FROM cursors AS c JOIN oldest AS t USING (topic) JOIN acks AS k USING (subscription) WHERE c."offset" < t.oldest
+)
+SELECT total.cursors, total.gone, {NOW}, behind.* FROM total LEFT JOIN behind ON true
+ORDER BY behind.subscription, behind.number
+"""
+_KEEP_LOST = f"""
+{_TOTAL} UPDATE cursor_store SET lost = greatest(lost, %(least)s - (total.cursors - %(done)s)) FROM total
+WHERE lost = total.gone AND total.cursors = %(cursors)s
+RETURNING lost + total.cursors - %(done)s, {NOW}
+"""
+
+
+async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
+    """Return the lost messages of all, at least `least`, and store that; None when it must be asked again."""
+    values: dict[str, Any] = {"topics": array(topic.hex() for topic in oldest), "oldest": array(oldest.values())}
+    rows = await (await connection.execute(_LOST, values, binary=True)).fetchall()
+    cursors, gone, now, *_ = rows[0]
+    time.note(now)
+    done = _done(row[3:] for row in rows if row[3] is not None)
+    if cursors - done + gone >= least:
+        return int(cursors - done + gone)
+    kept = await connection.execute(_KEEP_LOST, {**values, "least": least, "done": done, "cursors": cursors})
+    found = await kept.fetchone()
+    if found is None:
+        return None
+    time.note(found[1])
+    return int(found[0])
+
+
+def _done(behind: Iterable[tuple[Any, ...]]) -> int:
+    """Return how many messages above floors, and below the oldest that are kept, were done."""
+    done = 0
+    for subscription, group in groupby(behind, key=itemgetter(0)):
+        lines = list(group)
+        _, floor, epoch, run, oldest, _, _ = lines[0]
+        kept, _ = replayed(subscription, acks.unsettled(floor, epoch, run), [line[-2:] for line in lines])
+        done += oldest - floor - acks.lost(kept.progress, oldest)
+    return done

@@ -26,10 +26,8 @@ from ams.core.supervisor import Supervisor
 from ams.storage.cursors import acks, base
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NOTHING, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.sqlite_acks import AckChange, AckRows
-from ams.storage.cursors.sqlite_groups import Entry, Group
-from ams.storage.cursors.sqlite_rows import Row, connect, store
-from ams.storage.sqlite import OVERWRITE, Commits
+from ams.storage.cursors.sqlite_rows import AckChange, AckRows, CursorState, Group, Row, connect, store
+from ams.storage.database.sqlite import OVERWRITE, Commits
 
 PART = "writing of the cursors"
 _LONG_AGO = Milliseconds(2**62)
@@ -48,11 +46,9 @@ class SqliteCursors:
         self._on_full = on_full
         self._loop = asyncio.get_running_loop()
         self._changes = itertools.count(1)
-        self._entries: dict[SubscriptionId, Entry] = {}
-        self._dropped: dict[SubscriptionId, Entry] = {}
-        """Dropped, and still on disk."""
-        self._gone = 0
-        """Messages lost that no cursor counts any more."""
+        self._entries: dict[SubscriptionId, CursorState] = {}
+        self._dropped: dict[SubscriptionId, CursorState] = {}  # still on disk
+        self._gone = 0  # messages lost that no cursor counts any more
         self._group = Group()
         self._writing: Group | None = None
         self._commits = Commits()
@@ -60,7 +56,6 @@ class SqliteCursors:
         self._queue: SimpleQueue[Group | None] = SimpleQueue()
         self._supervisor = supervisor
         self._has_failed = False
-        """Whether nothing can be stored any more, as something failed that must not."""
         self._thread = supervisor.thread(PART, "cursors", self._write_groups, self._give_up)
 
     @classmethod
@@ -76,8 +71,7 @@ class SqliteCursors:
         """Open or make the database at `path`.
 
         `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
-        `on_full` is called to free space when the disk is full and returns whether it freed some. Raises `Unusable`
-        when the file is not a cursor database.
+        `on_full` frees space when the disk is full and returns whether it did. Raises `Unusable` for another file.
         """
         connection = await asyncio.to_thread(connect, path)
         cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())
@@ -92,10 +86,10 @@ class SqliteCursors:
     async def create(
         self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
     ) -> None:
-        """Make a cursor, durably; one whose messages were handed out elsewhere has the grace of one of long ago."""
+        """Make a cursor. One whose messages were handed out elsewhere gets the grace of one made long ago."""
         old, now = self._entries.get(subscription), Milliseconds(0) if handed > offset else self._clock.wall()
         cursor = Cursor(topic, offset, lost=lost)
-        entry = self._entries[subscription] = Entry(cursor, now, next(self._changes), cursor, now)
+        entry = self._entries[subscription] = CursorState(cursor, now, next(self._changes), cursor, now)
         if old is not None:
             entry.settle((old.settled, old.settled_sought, old.stored))
             entry.settled_progress = old.settled_progress
@@ -103,7 +97,6 @@ class SqliteCursors:
         await self._join(subscription, entry)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Remove a cursor, durably; its number of lost messages is kept."""
         entry = self._entries.pop(subscription, None)
         if entry is None:
             return
@@ -116,15 +109,12 @@ class SqliteCursors:
         await self._join(subscription, None)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
-        """Return all that have a cursor."""
         return frozenset(self._entries)
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        """Return where every cursor stands."""
         return {key: TopicOffset(entry.cursor.topic, entry.cursor.offset) for key, entry in self._entries.items()}
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
-        """Return where the cursor stands on `topic`."""
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             cursor = base.meet(entry.cursor, topic)
@@ -137,22 +127,29 @@ class SqliteCursors:
         """Return None: `position` is in memory."""
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
-        """Return what retention took before it was acknowledged."""
         return _lost(self._entry(subscription), oldest)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        """Return the sum over all subscriptions, those that are gone included; at least `least`."""
         found = self._gone + sum([_lost(entry, oldest) for entry in self._entries.values()])
-        if found < least:
-            await self._keep_lost(least - found)
-        return max(found, least)
+        if found >= least:
+            return found
+        # At once, so that no other call counts the same, and then durably.
+        self._gone += least - found
+        self._group.lost += least - found
+        try:
+            await self._joined()
+        except CursorsUnavailable:
+            self._gone -= least - found
+            raise
+        return least
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-        """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
         entry = self._entry(subscription)
         if entry.cursor.generation == generation:
-            if entry.progress is not None and acks.is_parallel(entry.progress):
-                await self._retain(subscription, entry, entry.progress, oldest)
+            progress = entry.progress
+            if progress is not None and acks.is_parallel(progress):
+                cursor = entry.cursor._replace(lost=entry.cursor.lost + acks.lost(progress, oldest))
+                await self._settle_if_changed(subscription, entry, acks.retained(progress, oldest), cursor)
                 return base.position_of(entry.cursor)
             cursor = base.retain(entry.cursor, oldest)
             self._leave(subscription, entry, entry, cursor)
@@ -163,7 +160,6 @@ class SqliteCursors:
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
     ) -> bool:
-        """Record a hand-out in memory."""
         entry = self._entry(subscription)
         if entry.cursor.generation != generation or (at is not None and entry.cursor.offset != at):
             return False
@@ -178,14 +174,12 @@ class SqliteCursors:
             await self._join(subscription, entry)
 
     async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
-        """Return the newest hand-out that is not acknowledged."""
         handed = self._entry(subscription).cursor.handed
         if not handed:
             return None
         return Outstanding(handed[-1].end, Milliseconds(self._clock.monotonic() - handed[-1].time))
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-        """Move anywhere on the topic the cursor is on."""
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             return False
@@ -197,34 +191,27 @@ class SqliteCursors:
         return True
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-        """Begin a run."""
         await self.position(subscription, topic)
         entry = self._entry(subscription)
         progress = entry.progress or _start(entry.cursor)
         progress = progress._replace(run=progress.run + 1)
-        await self._settle(subscription, entry, progress)
+        await self._settle(subscription, entry, progress, entry.cursor)
         return acks.copied(progress)
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
-        """Return what is done of a subscription; of an ordered one its offset."""
         entry = self._entry(subscription)
         return acks.copied(entry.progress or _start(entry.cursor))
 
     async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
-        """Store a change of this epoch and run; what is done already waits for the group that it is in."""
+        """Store a change of this epoch and run; what is done already waits for its group."""
         entry = self._entry(subscription)
         progress = entry.progress
         if progress is None or not run or (progress.epoch, progress.run) != (epoch, run):
             return False
-        after = acks.settled(progress, change)
-        if after is not progress:
-            await self._settle(subscription, entry, after)
-        elif entry.change != entry.stored:
-            await self._join(subscription, entry)
+        await self._settle_if_changed(subscription, entry, acks.settled(progress, change), entry.cursor)
         return True
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
-        """Stand at a snapshot."""
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             return None
@@ -243,77 +230,61 @@ class SqliteCursors:
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
 
-    async def _keep_lost(self, messages: int) -> None:
-        """Count more messages as lost for good; at once, so that no other call counts the same, and then durably."""
-        self._gone += messages
-        self._group.lost += messages
+    def _entry(self, subscription: SubscriptionId) -> CursorState:
         try:
-            await self._joined()
-        except CursorsUnavailable:
-            self._gone -= messages
-            raise
+            return self._entries[subscription]
+        except KeyError:
+            raise SubscriptionGone from None
 
-    def _entry(self, subscription: SubscriptionId) -> Entry:
-        entry = self._entries.get(subscription)
-        if entry is None:
-            raise SubscriptionGone
-        return entry
-
-    def _is_to_store(self, entry: Entry, cursor: Cursor) -> bool:
-        """Move in memory; return whether the caller has to wait for the disk.
-
-        One whose cursor stands still waits for the moves before, which it may have seen.
-        """
+    def _is_to_store(self, entry: CursorState, cursor: Cursor) -> bool:
+        """Move in memory; True when the caller has to wait for the disk, for this move or those before."""
         if cursor is not entry.cursor:
             entry.move(cursor, next(self._changes))
         return entry.change != entry.stored
 
-    async def _retain(self, subscription: SubscriptionId, entry: Entry, progress: Progress, oldest: Offset) -> None:
-        """Move a parallel subscription up to the oldest kept message."""
-        moved = acks.retained(progress, oldest)
-        if moved is not progress:
-            cursor = entry.cursor._replace(lost=entry.cursor.lost + acks.lost(progress, oldest))
-            await self._settle(subscription, entry, moved, cursor)
+    async def _settle_if_changed(
+        self, subscription: SubscriptionId, entry: CursorState, after: Progress, cursor: Cursor
+    ) -> None:
+        """Store a progress; without a change, wait for the changes before: the caller may have seen them."""
+        if after is not entry.progress:
+            await self._settle(subscription, entry, after, cursor)
         elif entry.change != entry.stored:
             await self._join(subscription, entry)
 
     async def _settle(
         self,
         subscription: SubscriptionId,
-        entry: Entry,
+        entry: CursorState,
         progress: Progress,
-        cursor: Cursor | None = None,
+        cursor: Cursor,
         *,
         anew: bool = False,
     ) -> None:
-        """Have a parallel subscription stand at a progress, durably; `cursor` says what else it has.
-
-        The cursor's row is always written too: after a seek that failed the disk has another epoch than its entries.
-        """
-        entry.move((cursor or entry.cursor)._replace(offset=progress.floor), next(self._changes))
+        """Store a progress, and always the row: after a failed seek the disk has an epoch without entries."""
+        entry.move(cursor._replace(offset=progress.floor), next(self._changes))
         entry.progress = progress
         self._note_acks(subscription, AckChange(progress, anew))
         await self._join(subscription, entry)
 
-    def _leave(self, subscription: SubscriptionId, entry: Entry, before: Entry | None, cursor: Cursor) -> None:
+    def _leave(
+        self, subscription: SubscriptionId, entry: CursorState, before: CursorState | None, cursor: Cursor
+    ) -> None:
         """Forget what was done of a parallel subscription, as its cursor goes elsewhere."""
         if before is not None and before.progress is not None:
             entry.progress = acks.sought(before.progress, cursor.offset, cursor.generation)
             self._note_acks(subscription, AckChange(entry.progress, anew=True))
 
     def _note_acks(self, subscription: SubscriptionId, change: AckChange) -> None:
-        """Put it into the group that is written next."""
         known = self._group.acks.get(subscription)
         is_anew = change.anew or (known is not None and (known.anew or known.progress is None))
         self._group.acks[subscription] = AckChange(change.progress, is_anew)
 
-    def _join(self, subscription: SubscriptionId, entry: Entry | None) -> asyncio.Future[None]:
-        """Put a change into the group that is written next; the future completes when it is on disk."""
+    def _join(self, subscription: SubscriptionId, entry: CursorState | None) -> asyncio.Future[None]:
+        """Put a change into the next group; the future completes when it is on disk."""
         self._group.rows[subscription] = entry.row if entry else None
         return self._joined()
 
     def _joined(self) -> asyncio.Future[None]:
-        """Have the group written; the future completes when it is on disk."""
         if self._has_failed:
             raise CursorsUnavailable
         waiter = self._loop.create_future()
@@ -328,14 +299,12 @@ class SqliteCursors:
             self._queue.put(self._writing)
 
     def _outcome(self, apply: Callable[[], None]) -> None:
-        """Take in what came of a group."""
         try:
             apply()
         except Exception as error:
             self._supervisor.failed(PART, error, self._give_up)
 
     def _give_up(self) -> None:
-        """Fail all waiting and later calls: the state in memory is not valid any more."""
         self._has_failed = True
         written, self._writing = self._writing, None
         waiting, self._group = self._group, Group()
@@ -358,12 +327,12 @@ class SqliteCursors:
         self._writing = None
         self._send()
 
-    def _on_disk(self, subscription: SubscriptionId) -> Entry | None:
-        """Return what the row on disk belongs to: a dropped cursor until its end is on disk too."""
+    def _on_disk(self, subscription: SubscriptionId) -> CursorState | None:
+        """Return the cursor of the row on disk: a dropped one until its end is on disk too."""
         return self._dropped.get(subscription) or self._entries.get(subscription)
 
     def _failed(self, group: Group, reason: str) -> None:
-        """Nothing of this group is on disk, nor may anything that came after it build on it."""
+        """Undo a group, and all that came after it and may build on it."""
         log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=group.unknown)
         later, self._group = self._group, Group()
         for subscription in group.rows | later.rows:
@@ -436,7 +405,7 @@ class SqliteCursors:
             grace = Grace(end, now, quiet) if end > offset else None
             cursor = Cursor(topic, end if is_past else offset, generation, lost=lost, grace=grace)
             change = next(self._changes)
-            entry = Entry(cursor, sought, change, cursor, sought, change, progress, progress)
+            entry = CursorState(cursor, sought, change, cursor, sought, change, progress, progress)
             self._entries[SubscriptionId(subscription)] = entry
             if is_past or progress is not known:
                 log.warning("cursors.past_the_end", subscription=subscription, offset=stored, end=end)
@@ -451,11 +420,10 @@ class SqliteCursors:
 
 
 def _start(cursor: Cursor) -> Progress:
-    """Return the progress of a subscription that was not taken over yet."""
     return acks.unsettled(cursor.offset, cursor.generation, run=0)
 
 
-def _lost(entry: Entry, oldest: Oldest) -> int:
+def _lost(entry: CursorState, oldest: Oldest) -> int:
     if entry.progress is None:
         return base.lost(entry.cursor, oldest)
     return entry.cursor.lost + acks.lost(entry.progress, oldest.get(entry.cursor.topic, Offset(0)))

@@ -1,8 +1,8 @@
 """The database: transactions as functions of a connection, on SQLite or PostgreSQL, for each that keeps tables.
 
-schema                 what the registry and the certificate service tell of their tables; what errors mean
-database               the face: reading, writing, and forgetting what was written
-sqlite, postgresql/    the two engines
-opening                from a URL to a database that is ours and ready: tables made or migrated
-invalidation           what is kept in memory, and how it is forgotten
+schema                   the tables of the registry and of the certificate service; making them; what errors mean
+database                 the face: opening, reading, writing, and forgetting what was written
+sqlite, postgresql       the two engines; postgresql needs the driver and is loaded only where it is used
+postgresql_connection    connections, waiting for a server that is away, and changes made by other nodes
+invalidation             caches, and how they are invalidated
 """

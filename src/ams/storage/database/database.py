@@ -6,15 +6,16 @@ those.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select, Table, Update, insert, select
 
-from ams.core.errors import Unusable
+from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
-from ams.storage.database.schema import Schema, Work
+from ams.storage.database.schema import Schema, Work, prepare, reason
 from ams.storage.database.sqlite import SqliteStore
-from ams.storage.free_space import UNLIMITED, FreeSpace
+from ams.storage.files import UNLIMITED, FreeSpace
 
 if TYPE_CHECKING:
     from ams.storage.database.postgresql import PostgresStore
@@ -30,21 +31,16 @@ def sqlite_url(path: str) -> str:
 class Database:
     """Runs work against the database at a URL, SQLite's or PostgreSQL's (then without password).
 
-    `space` is that of the disk a file is on: when it is full, its reserve is given back, and the work is tried again.
-    Raises `Unusable` for a URL that cannot be used.
+    When the disk of a file is full, the reserve of `space` is given back, and the work is tried again.
     """
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace = UNLIMITED, *, password: str = "") -> None:
-        self.invalidations = Invalidations()
-        """Where caches of what is in the database are made."""
+        self.invalidations = Invalidations()  # where caches of what is in the database are made
         self._store = _store(url, schema, space, password, self.invalidations)
         self._writing: set[asyncio.Future[Any]] = set()
 
     async def prepare(self, work: Work[T]) -> T:
-        """Run the work that makes or migrates the tables, as one node after the other does.
-
-        Raises `RegistryUnavailable`, also while another node takes long over it, and all that the work raises.
-        """
+        """Run the work that makes or migrates the tables, on one node after the other. Raises `RegistryUnavailable`."""
         return await self._store.prepare(work)
 
     async def listen(self) -> None:
@@ -55,32 +51,43 @@ class Database:
         """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
         return await self._store.read(work)
 
+    async def rows(self, query: Select[Any], make: Callable[[Row[Any]], T]) -> list[T]:
+        """Return a value made of each row of a query. Raises as `read`."""
+        return await self.read(lambda connection: [make(row) for row in connection.execute(query)])
+
+    async def row(self, query: Select[Any], make: Callable[[Row[Any]], T]) -> T | None:
+        """Return a value made of the first row of a query; None without one. Raises as `read`."""
+        return await self.read(lambda connection: first(connection, query, make))
+
+    async def value(self, query: Select[Any]) -> Any:
+        """Return the first column of the first row of a query; None without one. Raises as `read`."""
+        return await self.read(lambda connection: connection.scalar(query))
+
+    async def change(self, statement: Delete | Update | Insert, *forgets: Invalidation, grows: bool = True) -> int:
+        """Run one statement; return how many rows it changed. Otherwise as `write`."""
+        return await self.write(lambda connection: connection.execute(statement).rowcount, *forgets, grows=grows)
+
     async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False, grows: bool = True) -> T:
         """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
 
-        What `grows` the database is refused while its disk has little space left (`ams.storage.free_space`), so that
-        deletions, and what says how things stand, always go on.
-
-        What `forgets` names is forgotten before anyone sees the outcome, also when the caller has left meanwhile.
-        Raises `AlreadyExists` for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`,
-        and all that the work raises.
+        Work that `grows` the database is refused while its disk has little space left (`ams.storage.files`). `forgets`
+        are forgotten before anyone sees the outcome, also when the caller has left meanwhile. Raises `AlreadyExists`
+        for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`, and all that the work
+        raises.
         """
         writing = asyncio.ensure_future(self._store.write(work, forgets, large=large, grows=grows))
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
         return await self._to_its_end(writing)
 
     async def put(self, work: Work[T]) -> T:
-        """Run one statement and commit it. It must be correct beside any others, and when it is run repeatedly.
-
-        Cheaper than `write`. Raises as `write`.
-        """
+        """Run one statement, which may run repeatedly, and commit it; cheaper than `write`. Raises as `write`."""
         return await self._to_its_end(asyncio.ensure_future(self._store.put(work)))
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it: work of the same `turn` runs on one node after the other, and sees what was before.
+        """Run work and commit it; work of the same `turn` runs on one node after the other. Raises as `write`.
 
-        Cheaper than `write` for work that is in its own way often. It may be run again after it was committed, when
-        that was not answered. Raises as `write`.
+        Cheaper than `write` for work that is in its own way often. It may run again after a commit that was not
+        answered.
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.in_turn(work, turn)))
 
@@ -101,10 +108,7 @@ class Database:
         return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work, waits=True)))
 
     async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it while no other node serves; caches are not used afterwards.
-
-        Raises `Unusable` while one does, and as `write`.
-        """
+        """Run work and commit it while no other node serves; else raise `Unusable`. Caches are not used afterwards."""
         return await self._to_its_end(asyncio.ensure_future(self._store.alone(work)))
 
     async def close(self) -> None:
@@ -118,6 +122,12 @@ class Database:
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return await asyncio.shield(writing)
+
+
+def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], T]) -> T | None:
+    """Return a value made of the first row of a statement; None without one."""
+    row = connection.execute(query).first()
+    return None if row is None else make(row)
 
 
 def is_postgresql(url: str) -> bool:
@@ -137,3 +147,43 @@ def _store(
             raise
         raise Unusable("registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]") from None
     return PostgresStore(url, schema, password, invalidations)
+
+
+async def opened(
+    url: str,
+    schema: Schema,
+    keys: Table,
+    fingerprint: str,
+    *,
+    other_key: str,
+    password: str = "",
+    space: FreeSpace = UNLIMITED,
+) -> Database:
+    """Open the database at `url`, SQLite's or PostgreSQL's; `keys` is the table of the fingerprint of its secrets' key.
+
+    Raises `Unusable` for a database that is not ours, and with the text `other_key` for another key;
+    `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+    """
+    database = Database(url, schema, space, password=password)
+
+    def prepare_and_compare(connection: Connection) -> None:
+        prepare(connection, schema)
+        known = connection.scalar(select(keys.c.fingerprint))
+        if known is None:
+            connection.execute(insert(keys).values(fingerprint=fingerprint))
+        elif known != fingerprint:
+            raise Unusable(other_key)
+
+    try:
+        await database.prepare(prepare_and_compare)
+        await database.listen()
+    except RegistryUnavailable as error:
+        await database.close()
+        said = reason(error.__cause__)
+        if is_postgresql(url):  # a server comes back by itself; a file does not
+            raise RegistryUnavailable(f"the {schema.what}'s database does not answer: {said}") from None
+        raise Unusable(f"the {schema.what}'s database is not usable: {said}") from None
+    except BaseException:
+        await database.close()
+        raise
+    return database

@@ -43,10 +43,7 @@ class Cache(LruCache[K, V]):
         self._forgotten = 0
 
     def known(self, key: K) -> V | None:
-        """Return the entry if it is there and valid, None if it has to be looked for: see `find`.
-
-        For the hot paths, which a coroutine for each thing they need would cost more than the things.
-        """
+        """Return the entry if it is there and valid, else None: see `find`. For hot paths, without a coroutine."""
         if self._trust.until != FOREVER and not self._trust.holds():
             return None
         value = self._entries.get(key)
@@ -78,18 +75,12 @@ class Cache(LruCache[K, V]):
         self.discard_where(condition)
 
 
-PRINCIPAL = "principal"
-"""Whom the tokens of a user stand for; key: the user's identity."""
-PROJECT = "project"
-"""A project; key: its identity."""
-TOPIC = "topic"
-"""A topic; keys: its project's identity, and its name."""
-SUBSCRIPTION = "subscription"
-"""A subscription; keys: its project's identity, and its name."""
-SCHEMA = "schema"
-"""A schema, as topics that have it know it; key: its identity."""
-ISSUERS = "issuers"
-"""All issuers whose tokens are accepted, and what their tokens said; no keys."""
+PRINCIPAL = "principal"  # whom the tokens of a user stand for; key: the user's identity
+PROJECT = "project"  # a project; key: its identity
+TOPIC = "topic"  # a topic; keys: its project's identity, and its name
+SUBSCRIPTION = "subscription"  # a subscription; keys: its project's identity, and its name
+SCHEMA = "schema"  # a schema, as topics that have it know it; key: its identity
+ISSUERS = "issuers"  # all issuers whose tokens are accepted, and what their tokens said; no keys
 
 _decoder = msgspec.json.Decoder(list[str])
 
@@ -121,8 +112,7 @@ class Invalidations:
         self._trust = Trust()
         self._caches: list[Cache[Any, Any]] = []
         self._kinds: dict[str, list[Callable[..., None]]] = {}
-        self.generation = 0
-        """Grows with everything that is forgotten: what was concluded from caches before holds while it stands."""
+        self.generation = 0  # grows with each invalidation: what was concluded from caches holds while it stands
 
     def new_cache(self, size: int, weigh: Callable[[Any], int] | None = None) -> Cache[Any, Any]:
         """Make a cache that is used only while changes are received; see `LruCache`."""

@@ -1,10 +1,16 @@
-"""Tables in a SQLite file: one process has it for itself.
+"""Tables in a SQLite file: one process has it for itself; and commits in any SQLite file.
 
 Writes go through one thread, one after the other, as SQLite requires; reads run beside them.
+
+A commit that failed must not be there after a restart. In WAL mode a commit appends its pages to the file `-wal` and
+syncs it. When the sync fails, SQLite rolls back, but only in memory: the pages stay in the file with valid checksums,
+and the next process that opens the database takes the commit for made (https://www.sqlite.org/walformat.html, 4). So
+one more commit, which changes nothing, is written in their place. Once that is synced, a restart finds the old state.
 """
 
 import asyncio
 import contextvars
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,35 +20,97 @@ import structlog
 from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from ams.core.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
+from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
-from ams.storage.files import make_private
-from ams.storage.free_space import FreeSpace
-from ams.storage.sqlite import OVERWRITE, Commits, keep_files
+from ams.storage.files import Disk, FreeSpace, make_private
 
 T = TypeVar("T")
 
-FULL = "Backend Error"
-"""The error of what would grow while the disk has little space left: that of the log."""
-ROOM_IN_FILE = 4 * 2**20
-"""Bytes of free pages in the file with which it need not grow: more than any request brings."""
-READERS = 2
-"""Threads for reads: hot paths are answered by the cache, so few are enough."""
+FULL = "Backend Error"  # the error of what would grow while the disk has little space left: that of the log
+ROOM_IN_FILE = 4 * 2**20  # bytes of free pages with which the file need not grow: more than any request brings
+READERS = 2  # threads for reads: hot paths are answered by the cache, so few are enough
 
 logger = structlog.get_logger("ams.registry")
 
 
-class SqliteStore:
-    """Runs work in threads against a file.
+OVERWRITE = "PRAGMA user_version = 0"  # writes a page without changing anything: the version is always 0
 
-    When the disk is full, the reserve of `space` is given back and the work is tried once more.
-    """
+# Errors after which the file holds no whole commit that failed.
+_NOTHING_WRITTEN = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_FULL,  # the end of the commit is missing
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+
+
+def make_file(path: str) -> None:
+    """Make the file, for the owner only, before SQLite does; its journals inherit the mode. Raises `Unusable`."""
+    try:
+        make_private(path)
+    except OSError as error:
+        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
+
+
+def write_ahead(connection: sqlite3.Connection, path: str) -> None:
+    """Have commits written to a WAL and synced. Raises `sqlite3.Error`."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    keep_files(connection, path)
+
+
+def keep_files(connection: sqlite3.Connection, path: str) -> None:
+    """Sync the folder of a database in WAL mode: SQLite passes over an error. Raises `sqlite3.OperationalError`."""
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read makes the WAL
+    try:
+        Disk().sync_folder(os.path.dirname(path) or ".")
+    except OSError as error:
+        raise sqlite3.OperationalError(f"its folder cannot be synced: {error.strerror}") from error
+
+
+class Commits:
+    """Whether a restart would find the state that this process sees. For one writer at a time."""
+
+    def __init__(self) -> None:
+        self._in_doubt = False
+
+    def succeeded(self) -> None:
+        """Note a commit: it was written in the place of any that had failed before."""
+        self._in_doubt = False
+
+    def is_undone(self, error: BaseException | None, overwrite: Callable[[], None]) -> bool:
+        """Whether a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE` where needed."""
+        code = getattr(error, "sqlite_errorcode", None)
+        has_written = code is not None and code & 0xFF not in _NOTHING_WRITTEN  # the low byte is the kind of error
+        if not self._in_doubt and not has_written:
+            return True
+        try:
+            overwrite()
+        except sqlite3.Error:
+            self._in_doubt = True
+        else:
+            self._in_doubt = False
+        return not self._in_doubt
+
+
+class SqliteStore:
+    """Runs work in threads against a file. On a full disk, it is tried once more with the reserve of `space`."""
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace) -> None:
         self._schema = schema
-        self._unique = _unique_columns(schema)
         self._engine = _engine(url)
+        # SQLite names no constraint that is broken, but its columns.
+        self._unique = {
+            ", ".join(f"{table.name}.{column.name}" for column in rule.columns): str(rule.name)
+            for table in schema.tables.tables.values()
+            for rule in (*table.constraints, *table.indexes)
+            if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
+        }
         self._space = space
         self._refusal: str | None = None
         self._commits = Commits()
@@ -50,56 +118,42 @@ class SqliteStore:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
 
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
-        """Run the work that makes or migrates the tables."""
         return await self.put(work)
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing, on one state of the database."""
-        run = contextvars.copy_context().run  # so that what is logged there names the request
-        return await asyncio.get_running_loop().run_in_executor(self._readers, run, self._attempt, work, "BEGIN")
+        return await self._in_thread(self._readers, self._attempt, work, "BEGIN")
 
     async def write(
         self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
     ) -> T:
-        """Run work and commit it. No other process has this file open, so no other cache has to be invalidated."""
-        return await self._in_writer(self._attempt_growth if grows else self._attempt_write, work)
+        return await self._in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
 
     async def put(self, work: Work[T]) -> T:
-        """Run work and commit it."""
-        return await self._in_writer(self._attempt_write, work)
+        return await self._in_thread(self._writer, self._attempt_write, work)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it: all that is written here has its turn."""
         return await self.put(work)
 
     async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it: no other process has this file open."""
         return await self.put(work)
 
     async def require_room(self) -> None:
-        """Raise `RegistryUnavailable` while what grows is refused."""
-        await asyncio.get_running_loop().run_in_executor(self._readers, self._require_room)
+        await self._in_thread(self._readers, self._require_room)
 
     async def listen(self) -> None:
-        """Receive the changes of other processes: there are none."""
-
-    async def _in_writer(self, attempt: Callable[[Work[T]], T], work: Work[T]) -> T:
-        run = contextvars.copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._writer, run, attempt, work)
+        """No other process writes."""
 
     async def close(self) -> None:
-        """Finish what was accepted and close all connections."""
-        await asyncio.to_thread(self._close)
+        for finish in (self._readers.shutdown, self._writer.shutdown, self._engine.dispose):
+            await asyncio.to_thread(finish)
 
-    def _close(self) -> None:
-        self._readers.shutdown()
-        self._writer.shutdown()
-        self._engine.dispose()
+    async def _in_thread(self, pool: ThreadPoolExecutor, attempt: Callable[..., T], *given: object) -> T:
+        run = contextvars.copy_context().run  # so that what is logged there names the request
+        return await asyncio.get_running_loop().run_in_executor(pool, run, attempt, *given)
 
     # In the threads.
 
     def _attempt_growth(self, work: Work[T]) -> T:
-        """Run work that makes the file larger, unless the disk has too little space left."""
         self._require_room()
         return self._attempt_write(work)
 
@@ -128,7 +182,8 @@ class SqliteStore:
         try:
             return self._attempt(work, "BEGIN IMMEDIATE")
         except RegistryUnavailable as error:
-            if not _is_full(error.__cause__) or not self._space.release_reserve():
+            code = getattr(driver_error(error.__cause__), "sqlite_errorcode", None)
+            if code != sqlite3.SQLITE_FULL or not self._space.release_reserve():
                 raise
         logger.warning("registry.given_room")
         return self._attempt(work, "BEGIN IMMEDIATE")
@@ -145,66 +200,38 @@ class SqliteStore:
             with self._engine.connect().execution_options(begin=begin) as connection, connection.begin():
                 return work(connection)
         except IntegrityError as error:
-            raise self._meaning(error) from error
+            said = str(error.orig)
+            constraint = self._unique.get(said.removeprefix("UNIQUE constraint failed: "), "")
+            foreign = said.startswith("FOREIGN KEY")
+            raise broken_rule(error, self._schema, foreign=foreign, constraint=constraint) from error
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise unavailable(error) from error
-
-    def _meaning(self, error: IntegrityError) -> AmsError:
-        """Say what a refused row means to a client: SQLite names no constraint, but its columns."""
-        text = str(error.orig)
-        constraint = self._unique.get(text.removeprefix("UNIQUE constraint failed: "), "")
-        return broken_rule(error, self._schema, foreign=text.startswith("FOREIGN KEY"), constraint=constraint)
 
 
 def _engine(url: str) -> Engine:
     engine = create_engine(url, hide_parameters=True, pool_size=READERS + 1)
     path = make_url(url).database or ""
-    _make_private(path)
-    event.listen(engine, "connect", lambda connection, _: _prepare(connection, path))
-    event.listen(engine, "begin", _begin)
+    make_file(path)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
+        connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+        try:
+            connection.execute("PRAGMA busy_timeout = 5000")
+            write_ahead(connection, path)
+            connection.execute("PRAGMA foreign_keys = ON")
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
     return engine
-
-
-def _make_private(path: str) -> None:
-    """Make the file before SQLite does; its journals inherit the mode."""
-    try:
-        make_private(path)
-    except OSError as error:
-        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
-
-
-def _prepare(connection: sqlite3.Connection, path: str) -> None:
-    connection.isolation_level = None  # transactions are begun by `_begin`, not guessed by the driver
-    try:
-        connection.execute("PRAGMA busy_timeout = 5000")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        keep_files(connection, path)
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
-
-
-def _unique_columns(schema: Schema) -> dict[str, str]:
-    """Map what SQLite says of a broken unique constraint or index, its columns, to the name of that."""
-    return {
-        ", ".join(f"{table.name}.{column.name}" for column in rule.columns): str(rule.name)
-        for table in schema.tables.tables.values()
-        for rule in (*table.constraints, *table.indexes)
-        if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
-    }
 
 
 def _free_bytes(connection: Connection) -> int:
     """Return how much of the file is free: what was deleted leaves pages that are used again."""
     pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("freelist_count", "page_size"))
     return int(pages or 0) * int(size or 0)
-
-
-def _is_full(error: BaseException | None) -> bool:
-    return getattr(driver_error(error), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL

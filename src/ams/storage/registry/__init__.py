@@ -1,13 +1,13 @@
 """What exists: projects, users, topics, subscriptions and who is on which access list.
 
-registry          the face: one database, a part for each kind of record; rotation changes its key
-tables            the tables; records has what is in them as values; statements what both databases take
-projects, users   and memberships and registrations; logins has named tokens, issuers and identities bound there
+registry          the face: one database, a part for each kind of record
+tables            the tables; records has their rows as values; statements are those that both databases take
+projects, users   and quotas; memberships and registrations; logins has named tokens, issuers and identities bound there
 resources         topics, subscriptions, schemas and access lists
-parallel          options of parallel subscriptions, and snapshots of where they stood
-push              what is to be delivered, secrets of signatures, and leases
-parallel, owners  snapshots of parallel subscriptions, and which node works on which
-counts            tallies, days and figures for metrics
+parallel          options of parallel subscriptions, snapshots of where they stood, and which node works on which
+push              subscriptions to deliver, secrets of signatures, and leases
+counts            tallies, days and figures for metrics; history has measurements of the last day
+keys              keys that the installation signs with, and changing the key that encrypts secrets
 idempotency       idempotency keys for the log on Kafka
 export            all of it as lines of an export, and back
 """

@@ -4,29 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    CompoundSelect,
-    Connection,
-    Row,
-    Select,
-    Table,
-    bindparam,
-    cast,
-    delete,
-    exists,
-    func,
-    literal,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
-from ams.storage.database.database import Database
-from ams.storage.registry.statements import ByRows, among
+from ams.storage.database.database import Database, first
+from ams.storage.registry.statements import Statement, among
 from ams.storage.registry.tables import (
     daily_messages,
     memberships,
@@ -41,12 +24,11 @@ from ams.storage.registry.tables import (
     users,
 )
 
-Days = Mapping[str, int]
-"""Messages by day, `YYYY-MM-DD`."""
+Days = Mapping[str, int]  # messages by day, `YYYY-MM-DD`
 
 
 class Rate(NamedTuple):
-    """What a rate is made of: messages of the last request, and when it and the one before were."""
+    """The messages of the last request, and the times of it and the one before."""
 
     messages: int = 0
     last: Milliseconds | None = None
@@ -62,7 +44,7 @@ class Tally(NamedTuple):
 
 
 class TopicTally(NamedTuple):
-    """A topic and what is counted of it."""
+    """A topic and its counts."""
 
     id: TopicId
     project_id: ProjectId
@@ -75,8 +57,7 @@ class TopicTally(NamedTuple):
 class DayCount(NamedTuple):
     """What was published on one day."""
 
-    day: str
-    """`YYYY-MM-DD`, UTC."""
+    day: str  # `YYYY-MM-DD`, UTC
     messages: int
     bytes: int
 
@@ -85,14 +66,13 @@ class Advance(NamedTuple):
     """How a topic's tally moves on."""
 
     topic: TopicId
-    base: int
-    """Messages counted when this was worked out; when others were counted meanwhile, nothing moves."""
+    base: int  # messages counted before; when others were counted meanwhile, nothing moves
     tally: Tally
     days: Sequence[DayCount]
 
 
 class TallyRecords:
-    """Counters of topics and subscriptions; they go with what they are of, but for a project's days."""
+    """Counts of topics and subscriptions; they go with these, but for a project's days."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -101,7 +81,7 @@ class TallyRecords:
         """Return the topics among these that exist, with their tallies."""
         texts = [topic_id_text(each) for each in identities]
 
-        def work(connection: Connection) -> Sequence[TopicTally]:
+        def work(connection: sa.Connection) -> Sequence[TopicTally]:
             rows = connection.execute(_TALLIES.where(topics.c.id.in_(among(connection, texts))))
             return [_topic_tally(row) for row in rows]
 
@@ -109,57 +89,61 @@ class TallyRecords:
 
     async def all(self) -> Sequence[TopicTally]:
         """Return all topics with their tallies."""
-        return await self._database.read(lambda connection: [_topic_tally(row) for row in connection.execute(_TALLIES)])
+        return await self._database.rows(_TALLIES, _topic_tally)
 
     async def topic(self, topic: TopicId, newest: int) -> tuple[TopicTally | None, Days]:
         """Return a topic with its tally, None when it is gone, and the newest days on which it was published to."""
         identity = topic_id_text(topic)
-        query = select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
+        query = sa.select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
 
-        def work(connection: Connection) -> tuple[TopicTally | None, Days]:
-            row = connection.execute(_TALLIES.where(topics.c.id == identity)).first()
+        def work(connection: sa.Connection) -> tuple[TopicTally | None, Days]:
+            tally = first(connection, _TALLIES.where(topics.c.id == identity), _topic_tally)
             days = connection.execute(query.order_by(daily_messages.c.day.desc()).limit(newest))
-            return _topic_tally(row) if row else None, {each.day: each.messages for each in days}
+            return tally, {each.day: each.messages for each in days}
 
         return await self._database.read(work)
 
     async def project_days(self, project: ProjectId, newest: int) -> Days:
         """Return the newest days on which something was published in a project, also to topics that are gone."""
-        query = select(project_days.c.day, project_days.c.messages).where(project_days.c.project_id == project)
-        days = query.order_by(project_days.c.day.desc()).limit(newest)
-        return await self._database.read(lambda connection: {row.day: row.messages for row in connection.execute(days)})
+        query = sa.select(project_days.c.day, project_days.c.messages).where(project_days.c.project_id == project)
+        query = query.order_by(project_days.c.day.desc()).limit(newest)
+        return dict(await self._database.rows(query, lambda row: (row.day, row.messages)))
 
     async def pulled(self, subscription: SubscriptionId) -> Tally:
-        """Return what was handed out of a subscription."""
-        query = select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        if row is None:
-            return Tally()
-        return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
+        """Return the counts of pulls of a subscription."""
+        query = sa.select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
+
+        def tally(row: sa.Row[Any]) -> Tally:
+            return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
+
+        return await self._database.row(query, tally) or Tally()
 
     async def all_pulled(self) -> Mapping[SubscriptionId, int]:
         """Return how many messages were handed out of each subscription of which some were, repeats included."""
-        query = select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return {SubscriptionId(row.subscription_id): row.messages for row in rows}
+        query = sa.select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
+        return dict(await self._database.rows(query, lambda row: (row.subscription_id, row.messages)))
 
     async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
-        """Move tallies of topics on, and add what was `pulled` since to those of subscriptions; all or nothing.
+        """Move tallies of topics on, and add `pulled` to those of subscriptions; all or nothing.
 
-        In a rate that is added, no time of the pull before means that it is the one stored. What is of a topic or
-        subscription that is gone is left out, and of a topic that another node counted meanwhile: returns which topics'
-        tallies moved.
+        A rate that is added without a time of the pull before keeps the stored one. Topics and subscriptions that are
+        gone are left out, and topics that another node counted meanwhile: returns the topics whose tallies moved.
         """
 
-        def work(connection: Connection) -> frozenset[TopicId]:
+        def work(connection: sa.Connection) -> frozenset[TopicId]:
             if pulled:
-                _ADD_PULLED.run(connection, _pull_rows(pulled))
+                rows = [(each, tally.messages, tally.bytes, *tally.rate) for each, tally in pulled.items()]
+                _ADD_PULLED.run(connection, rows)
             if not advances:
                 return frozenset()
             days = _day_rows(advances)
             _ADD_PROJECT_DAYS.run(connection, days)
             _ADD_DAYS.run(connection, days)
-            return frozenset(map(topic_id, _MOVE.run(connection, _tally_rows(advances)).scalars()))
+            tallies = [
+                (topic_id_text(each.topic), each.base, each.tally.messages, each.tally.bytes, *each.tally.rate)
+                for each in advances
+            ]
+            return frozenset(map(topic_id, _MOVE.run(connection, tallies).scalars()))
 
         return await self._database.write(work, grows=False)
 
@@ -167,32 +151,22 @@ class TallyRecords:
         """Reset the counts of topics that lost their logs; their projects' days stay."""
         texts = [topic_id_text(each) for each in identities]
 
-        def work(connection: Connection) -> None:
+        def work(connection: sa.Connection) -> None:
             for table in (topic_tallies, daily_messages):
-                connection.execute(delete(table).where(table.c.topic_id.in_(among(connection, texts))))
+                connection.execute(sa.delete(table).where(table.c.topic_id.in_(among(connection, texts))))
 
         await self._database.write(work, grows=False)
 
 
-def add_to_project(connection: Connection, last: Sequence[Advance]) -> None:
-    """Add to a project's days what was published to a topic that is about to go, unless that was counted meanwhile."""
+def add_to_project(connection: sa.Connection, last: Sequence[Advance]) -> None:
+    """Add the last messages of a topic that goes to the days of its project, unless they were counted meanwhile."""
     if last:
         _ADD_PROJECT_DAYS.run(connection, _day_rows(last))
 
 
-_TALLIES: Select[Any] = (
-    select(
-        topics.c.id,
-        topics.c.project_id,
-        projects.c.name.label("project"),
-        topics.c.name,
-        topics.c.created_on,
-        topic_tallies.c.messages,
-        topic_tallies.c.bytes,
-        topic_tallies.c.last_messages,
-        topic_tallies.c.last_publish,
-        topic_tallies.c.previous_publish,
-    )
+_TALLIES: sa.Select[Any] = (
+    sa.select(topics.c.id, topics.c.project_id, projects.c.name.label("project"), topics.c.name, topics.c.created_on)
+    .add_columns(*(each for each in topic_tallies.c if each.name != "topic_id"))
     .join(projects, projects.c.id == topics.c.project_id)
     .outerjoin(topic_tallies, topic_tallies.c.topic_id == topics.c.id)
 )
@@ -203,45 +177,36 @@ _OF_TOPICS = """
     LEFT JOIN topic_tallies AS known ON known.topic_id = topics.id
     WHERE coalesce(known.messages, 0) = number(1)
 """
-"""Rows of a topic, the messages counted of it when they were made, and more; those out of date are left out."""
+"""Rows of a topic: its id, its messages counted before, and more; those out of date are left out."""
 
-_ADD_DAYS = ByRows(
-    """
+_ADD_DAYS = Statement(
+    f"""
     INSERT INTO daily_messages (topic_id, day, messages, bytes)
-    SELECT topics.id, text(2), number(3), number(4)
-    """
-    + _OF_TOPICS
-    + """
+    SELECT topics.id, text(2), number(3), number(4) {_OF_TOPICS}
     ON CONFLICT (topic_id, day) DO UPDATE SET
         messages = daily_messages.messages + excluded.messages, bytes = daily_messages.bytes + excluded.bytes
     """
 )
-_ADD_PROJECT_DAYS = ByRows(
-    """
+_ADD_PROJECT_DAYS = Statement(
+    f"""
     INSERT INTO project_days (project_id, day, messages, bytes)
-    SELECT topics.project_id, text(2), sum(number(3)), sum(number(4))
-    """
-    + _OF_TOPICS
-    + """
+    SELECT topics.project_id, text(2), sum(number(3)), sum(number(4)) {_OF_TOPICS}
     GROUP BY topics.project_id, text(2)
     ON CONFLICT (project_id, day) DO UPDATE SET
         messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
     """
 )
-_MOVE = ByRows(
-    """
+_MOVE = Statement(
+    f"""
     INSERT INTO topic_tallies (topic_id, messages, bytes, last_messages, last_publish, previous_publish)
-    SELECT topics.id, number(2), number(3), number(4), number(5), number(6)
-    """
-    + _OF_TOPICS
-    + """
+    SELECT topics.id, number(2), number(3), number(4), number(5), number(6) {_OF_TOPICS}
     ON CONFLICT (topic_id) DO UPDATE SET
         messages = excluded.messages, bytes = excluded.bytes, last_messages = excluded.last_messages,
         last_publish = excluded.last_publish, previous_publish = excluded.previous_publish
     RETURNING topic_id
     """
 )
-_ADD_PULLED = ByRows(
+_ADD_PULLED = Statement(
     """
     INSERT INTO subscription_tallies (subscription_id, messages, bytes, last_messages, last_pull, previous_pull)
     SELECT subscriptions.id, number(1), number(2), number(3), number(4), number(5)
@@ -260,29 +225,17 @@ def _day_rows(advances: Sequence[Advance]) -> list[tuple[object, ...]]:
     return [(topic_id_text(each.topic), each.base, *day) for each in advances for day in each.days]
 
 
-def _tally_rows(advances: Sequence[Advance]) -> list[tuple[object, ...]]:
-    return [
-        (topic_id_text(each.topic), each.base, each.tally.messages, each.tally.bytes, *each.tally.rate)
-        for each in advances
-    ]
-
-
-def _pull_rows(pulled: Mapping[SubscriptionId, Tally]) -> list[tuple[object, ...]]:
-    return [(subscription, tally.messages, tally.bytes, *tally.rate) for subscription, tally in pulled.items()]
-
-
-def _topic_tally(row: Row[Any]) -> TopicTally:
+def _topic_tally(row: sa.Row[Any]) -> TopicTally:
     rate = Rate(row.last_messages or 0, row.last_publish, row.previous_publish)
     tally = Tally(row.messages or 0, row.bytes or 0, rate)
     return TopicTally(topic_id(row.id), row.project_id, row.project, row.name, row.created_on, tally)
 
 
-Listed = Sequence[tuple[UserName, int]]
-"""Members and on how many access lists of a kind they are; those on none are left out."""
+Listed = Sequence[tuple[UserName, int]]  # members, and on how many access lists of a kind they are, if any
 
 
 class ProjectFigures(NamedTuple):
-    """What a project has."""
+    """Figures of a project."""
 
     topics: int
     subscriptions: int
@@ -291,15 +244,12 @@ class ProjectFigures(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """What happened in a project in a window of days."""
+    """Activity in a project in a window of days."""
 
     messages: int = 0
-    """Published."""
-    topics: int = 0
-    """Created, and still there."""
+    topics: int = 0  # Created, and still there
     subscriptions: int = 0
-    users: int = 0
-    """Members who were created."""
+    users: int = 0  # members who were created
 
 
 class FigureRecords:
@@ -311,7 +261,7 @@ class FigureRecords:
     async def of_project(self, project: ProjectId) -> ProjectFigures:
         """Return what a project has, and which members are on its access lists, oldest member first."""
 
-        def work(connection: Connection) -> ProjectFigures:
+        def work(connection: sa.Connection) -> ProjectFigures:
             return ProjectFigures(
                 _count(connection, topics, topics.c.project_id == project),
                 _count(connection, subscriptions, subscriptions.c.project_id == project),
@@ -331,7 +281,7 @@ class FigureRecords:
         window = {"first": day_number(first) * DAY, "end": (day_number(last) + 1) * DAY}
         days = {"first_day": first.isoformat(), "last_day": last.isoformat()}
 
-        def work(connection: Connection) -> dict[ProjectId, Activity]:
+        def work(connection: sa.Connection) -> dict[ProjectId, Activity]:
             found: dict[ProjectId, Activity] = {}
             for kind, project, count in connection.execute(_ACTIVITY, window | days):
                 found[project] = found.get(project, Activity())._replace(**{kind: count})
@@ -340,19 +290,19 @@ class FigureRecords:
         return await self._database.read(work)
 
 
-def _count(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
-    return connection.scalar(select(func.count()).select_from(table).where(condition)) or 0
+def _count(connection: sa.Connection, table: sa.Table, condition: sa.ColumnElement[bool]) -> int:
+    return connection.scalar(sa.select(sa.func.count()).select_from(table).where(condition)) or 0
 
 
-def _listed(connection: Connection, resources: Table, access: Table, project: ProjectId) -> Listed:
+def _listed(connection: sa.Connection, resources: sa.Table, access: sa.Table, project: ProjectId) -> Listed:
     """Count a project's entries on access lists by user: from the lists, which are short where resources are many."""
-    of_project = exists().where(resources.c.id == access.c.resource_id, resources.c.project_id == project)
-    counted = select(access.c.user_id, func.count().label("lists")).where(of_project).group_by(access.c.user_id)
+    of_project = sa.exists().where(resources.c.id == access.c.resource_id, resources.c.project_id == project)
+    counted = sa.select(access.c.user_id, sa.func.count().label("lists")).where(of_project).group_by(access.c.user_id)
     counts = {row.user_id: row.lists for row in connection.execute(counted)}
     if not counts:
         return []
     names = (
-        select(users.c.id, users.c.name)
+        sa.select(users.c.id, users.c.name)
         .join(memberships, memberships.c.user_id == users.c.id)
         .where(memberships.c.project_id == project, users.c.id.in_(among(connection, counts)))
         .order_by(memberships.c.number)
@@ -360,30 +310,28 @@ def _listed(connection: Connection, resources: Table, access: Table, project: Pr
     return [(name, counts[user]) for user, name in connection.execute(names)]
 
 
-def _activity() -> CompoundSelect[Any]:
+def _activity() -> sa.CompoundSelect[Any]:
     """Return field of `Activity`, project and count, in one statement: each costs more than what it counts."""
-    first, end = bindparam("first", type_=BigInteger), bindparam("end", type_=BigInteger)
+    first, end = sa.bindparam("first", type_=sa.BigInteger), sa.bindparam("end", type_=sa.BigInteger)
 
-    def created(table: Table) -> Select[Any]:
-        counted = select(literal(table.name), table.c.project_id, func.count()).group_by(table.c.project_id)
+    def created(table: sa.Table) -> sa.Select[Any]:
+        counted = sa.select(sa.literal(table.name), table.c.project_id, sa.func.count()).group_by(table.c.project_id)
         return counted.where(table.c.created_on >= first, table.c.created_on < end)
 
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
-    outside = select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
-    members = select(literal("users"), memberships.c.project_id, func.count()).group_by(memberships.c.project_id)
-    messages = select(literal("messages"), project_days.c.project_id, _sum(project_days.c.messages))
-    days = project_days.c.day.between(bindparam("first_day"), bindparam("last_day"))
-    return union_all(
+    outside = sa.select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
+    members = sa.select(sa.literal("users"), memberships.c.project_id, sa.func.count()).group_by(
+        memberships.c.project_id
+    )
+    total = sa.cast(sa.func.sum(project_days.c.messages), sa.BigInteger)  # PostgreSQL makes a decimal number of it
+    messages = sa.select(sa.literal("messages"), project_days.c.project_id, total)
+    days = project_days.c.day.between(sa.bindparam("first_day"), sa.bindparam("last_day"))
+    return sa.union_all(
         created(topics),
         created(subscriptions),
         members.where(memberships.c.user_id.not_in(outside)),
         messages.where(days).group_by(project_days.c.project_id),
     )
-
-
-def _sum(numbers: Column[int]) -> ColumnElement[int]:
-    """Return the sum as a whole number: PostgreSQL makes a decimal one of it."""
-    return cast(func.sum(numbers), BigInteger)
 
 
 _ACTIVITY = _activity()

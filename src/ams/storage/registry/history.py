@@ -6,6 +6,7 @@ is made anew. It is in no backup.
 
 import asyncio
 import contextlib
+import json
 import os
 import sqlite3
 import threading
@@ -15,37 +16,30 @@ from typing import NamedTuple, Protocol, TypeVar
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock
 from ams.core.errors import Unavailable
 from ams.storage.database.database import Database
 from ams.storage.registry.tables import history, history_turns
 
-TURN_SECONDS = 150
-"""How long a node that measured has the turn; the next round is after a minute."""
+TURN_SECONDS = 150  # how long a node that measured has the turn; the next round is after a minute
 _TURN = 0x616D735F68697374  # "ams_hist" in ASCII
 _TABLE = "CREATE TABLE IF NOT EXISTS history (of TEXT, began INTEGER, data BLOB, PRIMARY KEY (of, began)) WITHOUT ROWID"
-_AT_ONCE = 500
-"""Names in one statement."""
 
 T = TypeVar("T")
 
 
 class Row(NamedTuple):
-    """What was measured of one thing from a minute to the end of its hour, or to the end of the process."""
+    """Measurements of one thing from a minute to the end of its hour, or to the end of the process."""
 
-    of: str
-    """The identity of a topic, a subscription or a project, or `SERVICE` of the service."""
-    began: int
-    """The minute, since 1970."""
-    data: bytes
-    """As `ams.service.history` writes it."""
+    of: str  # the identity of a topic, a subscription or a project, or `SERVICE` of the service
+    began: int  # the minute, since 1970
+    data: bytes  # as `ams.service.history` writes it
 
 
 class HistoryStore(Protocol):
     """Keeps rows. Raises `Unavailable` when it cannot."""
 
-    write_minutes: int
-    """How often rows are to be written: readers on other nodes see only what was."""
+    write_minutes: int  # how often to write rows: readers on other nodes see only written ones
 
     async def turn(self) -> bool:
         """Whether this process is the one that measures now; of several nodes one is."""
@@ -81,26 +75,15 @@ class FileHistory:
             self._connection = _opened(path)
 
     async def turn(self) -> bool:
-        """Whether to measure: always."""
         return True
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-        """Return rows."""
 
-        def work() -> Sequence[Row]:
-            found: list[Row] = []
-            names = list(of)
-            for start in range(0, len(names), _AT_ONCE):
-                some = names[start : start + _AT_ONCE]
-                marks = ",".join("?" * len(some))
-                query = f"SELECT of, began, data FROM history WHERE of IN ({marks}) AND began >= ?"  # noqa: S608
-                found += [Row(*row) for row in self._connection.execute(query, (*some, first))]
-            return found
-
-        return await self._run(work)
+        query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
+        given = (json.dumps(list(of)), first)
+        return await self._run(lambda: [Row(*row) for row in self._connection.execute(query, given)])
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-        """Write rows."""
 
         def work() -> None:
             with self._connection:
@@ -110,7 +93,6 @@ class FileHistory:
         await self._run(work)
 
     async def close(self) -> None:
-        """Close the file."""
         await self._run(self._connection.close)
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -144,7 +126,7 @@ class SharedHistory:
         self._node = node
 
     async def turn(self) -> bool:
-        """Whether this node measures: it did last, or whoever did has not for a while. By the clocks of nodes."""
+        """Whether this node measures: it did last, or the last one has not for a while. By the clocks of nodes."""
         now = self._clock.wall()
 
         def work(connection: Connection) -> bool:
@@ -152,22 +134,18 @@ class SharedHistory:
             if row is not None and row.node != self._node and row.until > now:
                 return False
             connection.execute(delete(history_turns))
-            until = Milliseconds(now + TURN_SECONDS * 1000)
-            connection.execute(history_turns.insert().values(node=self._node, until=until))
+            connection.execute(history_turns.insert().values(node=self._node, until=now + TURN_SECONDS * 1000))
             return True
 
         return await self._database.in_turn(work, _TURN)
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-        """Return rows."""
         query = select(history.c.of, history.c.began, history.c.data).where(
             history.c.of.in_(list(of)), history.c.began >= first
         )
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return [Row(row.of, row.began, bytes(row.data)) for row in rows]
+        return await self._database.rows(query, lambda row: Row(row.of, row.began, bytes(row.data)))
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-        """Write rows."""
         adding = insert(history)
         adding = adding.on_conflict_do_update(
             index_elements=[history.c.of, history.c.began], set_={"data": adding.excluded.data}

@@ -16,13 +16,11 @@ from ams.core.names import Offset, TopicId, topic_id_text
 from ams.storage.database.database import Database
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.idempotency_store import Claim
-from ams.storage.registry.statements import NOW, ByDialect, ByRows
+from ams.storage.registry.statements import Statement
 from ams.storage.registry.tables import publish_claims, topic_sizes
 
-PORTION = 20_000
-"""Claims forgotten by one statement: there may be more old ones than one has the time for."""
-RECENT = Milliseconds(600_000)
-"""Claims younger than this stay until their topic goes, and are few enough to go with it."""
+PORTION = 20_000  # claims forgotten by one statement: there may be more old ones than one has the time for
+RECENT = Milliseconds(600_000)  # younger claims stay until their topic goes, and are few enough to go with it
 
 
 class IdempotencyRecords:
@@ -33,14 +31,10 @@ class IdempotencyRecords:
         self._clock = clock
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
-        """Claim a key, durably; return None when it is ours now, else the claim that is there already.
-
-        Raises `TopicGone` for a topic the registry does not know.
-        """
         said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
 
         def work(connection: Connection) -> Claim | None:
-            row = _CLAIM.run(connection, self._clock, **said).one()
+            row = _CLAIM.run(connection, clock=self._clock, **said).one()
             return None if row.mark == mark else _claim(row)
 
         try:
@@ -49,43 +43,36 @@ class IdempotencyRecords:
             raise TopicGone from None
 
     async def known(self, topic: TopicId, key: bytes) -> Claim | None:
-        """Return the claim on a key, None when there is none."""
         said = {"topic": topic_id_text(topic), "key": key}
 
         def work(connection: Connection) -> Claim | None:
-            row = _KNOWN.run(connection, self._clock, **said).first()
+            row = _KNOWN.run(connection, clock=self._clock, **said).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
-        """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
-        said = {
-            "topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark,
-        }  # fmt: skip
+        said = {"topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark}
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
-            _TAKE_OVER.run(connection, self._clock, **said)
+            _TAKE_OVER.run(connection, clock=self._clock, **said)
             return connection.scalar(bearer) == mark
 
         return await self._database.put(work)
 
     async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:
-        """Note where the messages of a claim are, durably."""
         change = update(publish_claims).where(_is(topic, key))
         where = {"first": appended.first, "messages": appended.count, "time": appended.time}
         change = change.values(**where, version=publish_claims.c.version + 1)
         await self._database.put(lambda connection: connection.execute(change))
 
     async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
-        """Give up a claim of ours. Its messages were not stored by us, and will not be."""
         is_ours = (publish_claims.c.mark == mark) & publish_claims.c.first.is_(None)
         removal = delete(publish_claims).where(_is(topic, key), is_ours)
         await self._database.put(lambda connection: connection.execute(removal))
 
     async def forget(self, topic: TopicId) -> None:
-        """Remove all claims of a topic that is gone."""
         identity = topic_id_text(topic)
 
         def work(connection: Connection) -> None:
@@ -95,37 +82,26 @@ class IdempotencyRecords:
         await self._database.put(work)
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
-        """Remove claims older than the age for which their topic keeps them, a portion at a time."""
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
-        said = {"now": self._clock.wall(), "most": PORTION, "youngest": min(ages.values(), default=0)}
+        said = {"most": PORTION, "youngest": min(ages.values(), default=0)}
 
         def work(connection: Connection) -> int:
-            return _FORGET_OLD[connection.dialect.name].run(connection, rows, **said).rowcount
+            return _FORGET_OLD[connection.dialect.name].run(connection, rows, clock=self._clock, **said).rowcount
 
         while await self._database.put(work) >= PORTION:
             pass
 
     async def lighten(self, topics: Iterable[TopicId]) -> None:
-        """Remove all but the newest claims of topics that are to be removed: they go in one statement, which has little
-        time.
-
-        Should they stay after all, keys used long before are new again.
-        """
+        """Remove all but the newest claims of topics that are about to go with the rest, in one statement."""
         await self.forget_old(dict.fromkeys(topics, RECENT))
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
-        """Add to the bytes published in all, exactly once, so one statement is not enough."""
         rows = sorted((topic_id_text(topic), added) for topic, added in published.items())
-
-        def work(connection: Connection) -> None:
-            _ADD_BYTES.run(connection, rows)
-
-        await self._database.write(work, grows=False)
+        await self._database.write(lambda connection: _ADD_BYTES.run(connection, rows).rowcount, grows=False)
 
     async def bytes_of(self, topic: TopicId) -> int:
-        """Return the bytes published to a topic in all, as far as they were added."""
         query = select(topic_sizes.c.bytes).where(topic_sizes.c.topic_id == topic_id_text(topic))
-        return await self._database.read(lambda connection: connection.scalar(query)) or 0
+        return await self._database.value(query) or 0
 
 
 def _is(topic: TopicId, key: bytes) -> ColumnElement[bool]:
@@ -138,7 +114,7 @@ def _claim(row: Row[Any]) -> Claim:
 
 
 _COLUMNS = 'content, log_end, {now} - claimed_at AS age, version, mark, first, messages, "time"'
-_CLAIM = ByDialect(
+_CLAIM = Statement(
     f"""
     INSERT INTO publish_claims (topic_id, key, content, log_end, claimed_at, version, mark)
     VALUES (:topic, :key, :content, :log_end, {{now}}, 0, :mine)
@@ -147,8 +123,8 @@ _CLAIM = ByDialect(
     """  # noqa: S608 - nothing but constants is joined
 )
 """Returns the existing row, of any maker; RETURNING needs an update, so it is set to its own values."""
-_KNOWN = ByDialect(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
-_TAKE_OVER = ByDialect(
+_KNOWN = Statement(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
+_TAKE_OVER = Statement(
     """
     UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
@@ -156,23 +132,21 @@ _TAKE_OVER = ByDialect(
 )
 _OLD = """
     SELECT old.{row} FROM {{given}}
-    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {now} - number(1)
+    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{now}} - number(1)
     LIMIT :most
 """
-_AMONG_ROWS = {"sqlite": ("rowid", "IN ({old})"), "postgresql": ("ctid", "= ANY(ARRAY({old}))")}
-"""Where a row is, and how the old ones are found by it: by their key it takes ten times as long."""
-
-
-def _forget_old(dialect: str) -> ByRows:
-    row, among = _AMONG_ROWS[dialect]
-    now = NOW[dialect]
-    found = among.format(old=_OLD.format(row=row, now=now))
-    # The age once more, as a claim that is taken over at this moment is new.
-    return ByRows(f"DELETE FROM publish_claims WHERE {row} {found} AND claimed_at < {now} - :youngest")  # noqa: S608 - as above
-
-
-_FORGET_OLD = {dialect: _forget_old(dialect) for dialect in NOW}
-_ADD_BYTES = ByRows(
+# Old rows are found by their place: by their key it takes ten times as long. The age stands here once more, as a claim
+# that is taken over at this moment is new.
+_FORGET_OLD = {
+    "sqlite": Statement(
+        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD.format(row='rowid')}) AND claimed_at < {{now}} - :youngest"  # noqa: S608 - as above
+    ),
+    "postgresql": Statement(
+        f"DELETE FROM publish_claims WHERE ctid = ANY(ARRAY({_OLD.format(row='ctid')}))"  # noqa: S608 - as above
+        " AND claimed_at < {now} - :youngest"
+    ),
+}
+_ADD_BYTES = Statement(
     """
     INSERT INTO topic_sizes (topic_id, bytes)
     SELECT topics.id, number(1) FROM {given} JOIN topics ON topics.id = text(0)

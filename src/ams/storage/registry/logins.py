@@ -23,10 +23,10 @@ from ams.core.public_keys import PublicKey
 from ams.core.rights import Rights
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage import export_format
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
 from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
-from ams.storage.registry.statements import ByRows, existing, with_user_and_creator
+from ams.storage.registry.statements import Statement, existing, record, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
 from ams.storage.registry.users import (
     Roles,
@@ -62,9 +62,8 @@ class NamedTokenRecords:
     ) -> tuple[NamedToken, str]:
         """Make a token of a user; return it with its text, which cannot be read again.
 
-        With a key the text is empty: what is signed with that key is shown in its place, and nothing else opens it.
-        Raises `AlreadyExists` when the user has one of this name or any token has the key, `NotFound` when the user
-        is gone.
+        With a key the text is empty: only texts that are signed with that key count. Raises `AlreadyExists` when
+        the user has one of this name or any token has the key, `NotFound` when the user is gone.
         """
         token, identity = new_token(), TokenId(new_uuid())
         row = insert(named_tokens).values(
@@ -73,13 +72,11 @@ class NamedTokenRecords:
             created_by=existing(created_by),
         )  # fmt: skip
 
-        def work(connection: Connection) -> NamedToken | None:
+        def work(connection: Connection) -> NamedToken:
             connection.execute(row)
-            return _token_where(connection, named_tokens.c.id == identity)
+            return _named_token(connection.execute(_TOKENS.where(named_tokens.c.id == identity)).one())
 
-        made = await self._database.write(work)
-        assert made is not None
-        return made, token if key is None else ""
+        return await self._database.write(work), token if key is None else ""
 
     async def holder(self, key: str) -> KeyHolder | None:
         """Return whose key this is, by its id; None when it is no token's."""
@@ -87,25 +84,21 @@ class NamedTokenRecords:
 
     async def of(self, user: UserId) -> Sequence[NamedToken]:
         """Return the named tokens of a user, oldest first, those that have expired too."""
-        query = _TOKENS.where(named_tokens.c.user_id == user)
-        return await self._database.read(lambda connection: [_named_token(row) for row in connection.execute(query)])
+        return await self._database.rows(_TOKENS.where(named_tokens.c.user_id == user), _named_token)
 
     async def find(self, user: UserId, name: TokenName) -> NamedToken | None:
         """Return a named token, None when there is none."""
-        return await self._database.read(lambda connection: _token_where(connection, _is_token(user, name)))
+        return await self._database.row(_TOKENS.where(_is_token(user, name)), _named_token)
 
     async def revoke(self, user: UserId, name: TokenName) -> bool:
         """Remove a named token: it is dead when this returns. False when it is gone already."""
         removal = delete(named_tokens).where(_is_token(user, name))
-        forget = Invalidation(PRINCIPAL, (user,))
-        return (
-            await self._database.write(lambda connection: connection.execute(removal).rowcount, forget, grows=False) > 0
-        )
+        return await self._database.change(removal, Invalidation(PRINCIPAL, (user,)), grows=False) > 0
 
     async def note_uses(self, uses: Mapping[TokenId, Milliseconds]) -> None:
         """Store when tokens were last used, the latest of all nodes; tokens that are gone are skipped."""
-        rows = list(uses.items())
-        if rows:
+        if uses:
+            rows = list(uses.items())
             await self._database.put(lambda connection: _NOTE_USES.run(connection, rows))
 
 
@@ -115,12 +108,12 @@ def sealed(secrets: Secrets, hashed: str, identity: TokenId) -> dict[str, Any]:
 
 
 def key_columns(key: PublicKey | None) -> dict[str, str | None]:
-    """Return the columns of a token's public key."""
+    """Return the columns of a public key."""
     return {"public_key": key and key.pem, "key_id": key and key.id}
 
 
 def hash_of(secrets: Secrets, row: Row[Any]) -> str:
-    """Return the hash that a row with the name of its `user` holds; raise `Damaged` when it cannot be read."""
+    """Return the token's hash in a row with its `user`; raise `Damaged` when it cannot be read."""
     try:
         return secrets.open(row.sealed, row.id)
     except Damaged:
@@ -128,12 +121,12 @@ def hash_of(secrets: Secrets, row: Row[Any]) -> str:
 
 
 def rights_written(rights: Rights | None) -> str | None:
-    """Write a column of rights; None: all the user's."""
+    """Write a column of rights."""
     return None if rights is None else json.dumps(rights)
 
 
 _TOKENS = with_user_and_creator(named_tokens)
-_NOTE_USES = ByRows(
+_NOTE_USES = Statement(
     """
     UPDATE named_tokens SET last_used = used.moment
     FROM (SELECT text(0) AS id, number(1) AS moment FROM {given}) AS used
@@ -146,20 +139,11 @@ def _is_token(user: UserId, name: TokenName) -> ColumnElement[bool]:
     return (named_tokens.c.user_id == user) & (named_tokens.c.name == name)
 
 
-def _token_where(connection: Connection, condition: ColumnElement[bool]) -> NamedToken | None:
-    row = connection.execute(_TOKENS.where(condition)).first()
-    return _named_token(row) if row else None
-
-
 def _named_token(row: Row[Any]) -> NamedToken:
-    return NamedToken(
-        id=row.id, user=row.user, name=row.name, created_on=row.created_on, created_by=row.creator,
-        expires_on=row.expires_on, last_used=row.last_used, rights=rights_read(row.rights), key_id=row.key_id,
-    )  # fmt: skip
+    return record(NamedToken, row, created_by=row.creator, rights=rights_read(row.rights))
 
 
-FIRST_LOGIN = BindingName("first-login")
-"""What the binding is called that is made with its user."""
+FIRST_LOGIN = BindingName("first-login")  # name of the binding that is made with its user
 
 _BOUND = TAKEN["bindings_issuer_unique"]
 _Identity = tuple[str, str]
@@ -176,33 +160,25 @@ class BindingRecords:
         database.invalidations.on(PRINCIPAL, self._forget)
 
     def known_principal(self, issuer: str, subject: str) -> Principal | None:
-        """Return who is bound to an identity if that is in memory; None says nothing: `principal` does."""
+        """Return the user bound to an identity if that is in memory; None says nothing: `principal` does."""
         bound = self._principals.known((issuer, subject))
         return None if bound is None else bound[0]
 
     async def principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-        """Return who is bound to an identity, and whether its binding was made at the first login.
-
-        None when no user is; cached, unknown identities are not.
-        """
+        """Return the user bound to an identity, if any, and whether that was at the first login; cached."""
         return await self._principals.find((issuer, subject), lambda: self._read_principal(issuer, subject))
 
     async def of(self, user: UserId) -> Sequence[Binding]:
         """Return the bindings of a user, oldest first."""
-        query = _BINDINGS.where(bindings.c.user_id == user)
-        return await self._database.read(lambda connection: [_binding(row) for row in connection.execute(query)])
+        return await self._database.rows(_BINDINGS.where(bindings.c.user_id == user), _binding)
 
     async def create(
         self, user: UserId, name: BindingName, issuer: str, subject: str, *, created_by: UserId | None
     ) -> Binding:
-        """Bind a user to an identity.
-
-        Raises `AlreadyExists` when the user has a binding of this name, or any user one to the identity; `NotFound`
-        when the user is gone.
-        """
+        """Bind a user to an identity. Raises `AlreadyExists` for a taken name or identity, `NotFound`."""
 
         def work(connection: Connection) -> Binding:
-            _bind(connection, user, name, (issuer, subject), now=self._clock.wall(), created_by=created_by)
+            self._bind(connection, user, name, (issuer, subject), created_by=created_by)
             query = _BINDINGS.where(bindings.c.user_id == user, bindings.c.name == name)
             return _binding(connection.execute(query).one())
 
@@ -211,23 +187,19 @@ class BindingRecords:
     async def delete(self, user: UserId, name: BindingName) -> bool:
         """Remove a binding: no login by it succeeds when this returns. False when it is gone already."""
         removal = delete(bindings).where(bindings.c.user_id == user, bindings.c.name == name)
-        forget = Invalidation(PRINCIPAL, (user,))
-        return (
-            await self._database.write(lambda connection: connection.execute(removal).rowcount, forget, grows=False) > 0
-        )
+        return await self._database.change(removal, Invalidation(PRINCIPAL, (user,)), grows=False) > 0
 
     async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
         """Make a user with memberships and bind it to an identity, all or nothing; the user has no creator.
 
         Raises `AlreadyExists` "Identity is already bound to a user", also when another login was faster, or "User
-        already exists" when another user has the name; `NotFound` when a project is gone.
+        already exists"; `NotFound` when a project is gone.
         """
         creation = self._users.creation(name, details, roles, None)
 
         def work(connection: Connection) -> User:
             user = creation(connection)
-            now = self._clock.wall()
-            _bind(connection, user.id, FIRST_LOGIN, (issuer, subject), now=now, created_by=None, by_login=True)
+            self._bind(connection, user.id, FIRST_LOGIN, (issuer, subject), created_by=None, by_login=True)
             return user
 
         try:
@@ -238,9 +210,9 @@ class BindingRecords:
             raise AlreadyExists(_BOUND) from taken  # who was faster has the name too, and that is met first
 
     async def follow(self, user: UserId, roles: Roles) -> bool:
-        """Let a user have these roles in these projects, none of them being no membership; others are left alone.
+        """Give a user these roles in these projects, none of them ending the membership; other projects stay.
 
-        Returns whether anything changed: nothing is written else. Raises `NotFound` when user or project are gone.
+        Returns whether anything changed. Raises `NotFound` when user or project are gone.
         """
         if not await self._database.read(lambda connection: roles_to_change(connection, user, roles)):
             return False
@@ -256,9 +228,27 @@ class BindingRecords:
         return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), grows=False)
 
     async def _read_principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-        if not _can_be_stored(issuer + subject):
+        try:
+            (issuer + subject).encode()
+        except UnicodeEncodeError:  # texts of JSON may hold halves of characters, which cannot be stored
             return None
         return await self._database.read(lambda connection: bound_principal(connection, issuer, subject))
+
+    def _bind(
+        self,
+        connection: Connection,
+        user: UserId,
+        name: BindingName,
+        identity: _Identity,
+        *,
+        created_by: UserId | None,
+        by_login: bool = False,
+    ) -> None:
+        row = insert(bindings).values(
+            user_id=user, name=name, issuer=identity[0], subject=identity[1], by_login=by_login,
+            created_on=self._clock.wall(), created_by=existing(created_by),
+        )  # fmt: skip
+        connection.execute(row)
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, bound: bound[0].id == user)
@@ -267,48 +257,17 @@ class BindingRecords:
 _BINDINGS = with_user_and_creator(bindings)
 
 
-def _bind(
-    connection: Connection,
-    user: UserId,
-    name: BindingName,
-    identity: _Identity,
-    *,
-    now: int,
-    created_by: UserId | None,
-    by_login: bool = False,
-) -> None:
-    row = insert(bindings).values(
-        user_id=user, name=name, issuer=identity[0], subject=identity[1], by_login=by_login, created_on=now,
-        created_by=existing(created_by),
-    )  # fmt: skip
-    connection.execute(row)
-
-
 def _binding(row: Row[Any]) -> Binding:
-    return Binding(
-        user=row.user, name=row.name, issuer=row.issuer, subject=row.subject, created_on=row.created_on,
-        created_by=row.creator, by_login=row.by_login,
-    )  # fmt: skip
-
-
-def _can_be_stored(text: str) -> bool:
-    """Whether a text has a form in UTF-8: what JSON says may hold halves of characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return record(Binding, row, created_by=row.creator)
 
 
 _ALL = ""
 _CHANGED = Invalidation(ISSUERS, ())
-_FIELDS = tuple(each.name for each in fields(Issuer))
-_COLUMNS = ("name", "url", "client_secret")
-"""What of an issuer has a column of its own; the rest is one text."""
+_COLUMNS = ("name", "url", "client_secret")  # of an issuer; its other fields are one text
 
 
 class IssuerRecords:
-    """Issuers: few, asked for with every token that is not known yet, and so kept in memory all together."""
+    """Issuers: few, and looked up for every token that is not known yet, so all of them are in memory."""
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
         self._database = database
@@ -319,8 +278,7 @@ class IssuerRecords:
 
     async def all(self) -> Sequence[Issuer]:
         """Return all issuers, oldest first; cached. One whose stored secret is damaged comes without it."""
-        found = await self._all.find(_ALL, lambda: self._database.read(self._read))
-        return found or ()
+        return await self._all.find(_ALL, lambda: self._database.read(self._read)) or ()
 
     async def create(self, issuer: Issuer, created_by: UserId | None) -> None:
         """Add an issuer; raise `AlreadyExists` when its name or its URL is another one's."""
@@ -329,13 +287,10 @@ class IssuerRecords:
             id=identity, created_on=now, modified_on=now, **columns(self._secrets, issuer, identity),
             created_by=existing(created_by),
         )  # fmt: skip
-        await self._database.write(lambda connection: connection.execute(row).rowcount, _CHANGED)
+        await self._database.change(row, _CHANGED)
 
     async def update(self, name: IssuerName, issuer: Issuer, expected: Precondition = ANY_VERSION) -> bool:
-        """Put another issuer in the place of the one called `name`; False when there is none.
-
-        Raises `AlreadyExists` when its name or its URL is yet another one's.
-        """
+        """Replace an issuer; False when there is none. Raises `AlreadyExists` when its name or URL is another one's."""
         now = self._clock.wall()
 
         def work(connection: Connection) -> bool:
@@ -360,26 +315,22 @@ class IssuerRecords:
         return await self._database.write(work, _CHANGED, grows=False)
 
     def _named(self, connection: Connection, name: IssuerName) -> Issuer | None:
-        row = connection.execute(select(issuers).where(issuers.c.name == name)).first()
-        return self._issuer(row) if row else None
+        return first(connection, select(issuers).where(issuers.c.name == name), self._issuer)
 
     def _read(self, connection: Connection) -> Sequence[Issuer]:
         return tuple(self._issuer(row) for row in connection.execute(select(issuers).order_by(issuers.c.number)))
 
     def _issuer(self, row: Row[Any]) -> Issuer:
-        return msgspec.convert(fields_of(row, self._secret(row)), Issuer)
-
-    def _secret(self, row: Row[Any]) -> str:
-        """Return the secret; none when it is damaged, which must not take the other issuers away."""
         try:
-            return secret_of(row, self._secrets)
-        except Damaged as error:
+            secret = secret_of(row, self._secrets)
+        except Damaged as error:  # a damaged one must not take the other issuers away
             logger.error("issuer.secret_damaged", issuer=row.name, reason=error.message)
-            return ""
+            secret = ""
+        return msgspec.convert(fields_of(row, secret), Issuer)
 
 
 def columns(secrets: Secrets, issuer: Issuer, identity: str) -> dict[str, Any]:
-    """Return an issuer as its row holds it."""
+    """Return the columns of an issuer."""
     rest: Mapping[str, Any] = msgspec.to_builtins(issuer)
     secret = secrets.seal(issuer.client_secret, identity) if issuer.client_secret else None
     text = msgspec.json.encode({field: value for field, value in rest.items() if field not in _COLUMNS}).decode()
@@ -387,18 +338,18 @@ def columns(secrets: Secrets, issuer: Issuer, identity: str) -> dict[str, Any]:
 
 
 def fields_of(row: Row[Any], secret: str) -> dict[str, Any]:
-    """Return the fields of the issuer that a row holds, with the secret that it is given."""
+    """Return the fields of an issuer in a row, with this secret."""
     return {**msgspec.json.decode(row.rest), "name": row.name, "url": row.url, "client_secret": secret}
 
 
 def issuer_on(line: export_format.Issuer) -> Issuer:
     """Return the issuer of a line of an export, not yet checked."""
     said: Mapping[str, Any] = msgspec.to_builtins(line)
-    return msgspec.convert({field: said[field] for field in _FIELDS if field in said}, Issuer)
+    return msgspec.convert({each.name: said[each.name] for each in fields(Issuer) if each.name in said}, Issuer)
 
 
 def secret_of(row: Row[Any], secrets: Secrets) -> str:
-    """Return the secret that a row holds, empty for none; raise `Damaged` when it cannot be read."""
+    """Return the secret in a row, empty for none; raise `Damaged` when it cannot be read."""
     if row.secret is None:
         return ""
     try:

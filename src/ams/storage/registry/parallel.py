@@ -1,7 +1,11 @@
-"""Parallel subscriptions in the registry: their options, and snapshots of where they stood."""
+"""Parallel subscriptions in the registry: their options, snapshots of where they stood, and which node works on which.
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+There is a row for each node, with the moment until which it lives, by the database's clock, so that a renewal writes
+one row however much a node owns. Turns of nodes are taken one after the other: no two of them get the same.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from pyroaring import BitMap64
@@ -9,16 +13,15 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Conflict, Damaged
-from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
+from ams.core.names import Offset, ProjectId, SnapshotName, SubscriptionId, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import read_page
-from ams.storage.registry.tables import snapshots, subscriptions, topics
+from ams.storage.registry.statements import Statement, among, page_of, record
+from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
 
-MOST_SNAPSHOTS = 5000
-"""Of one project."""
+MOST_SNAPSHOTS = 5000  # of one project
 _options = msgspec.json.Decoder(ParallelOptions)
 
 
@@ -30,12 +33,6 @@ def stored(options: ParallelOptions | None) -> str | None:
 def read(text: str | None) -> ParallelOptions | None:
     """Read what the table holds."""
     return None if text is None else _options.decode(text)
-
-
-def is_detached(text: str | None) -> bool:
-    """Say of what the table holds whether the subscription is detached."""
-    options = read(text)
-    return options is not None and options.detached
 
 
 IS_ATTACHED: ColumnElement[bool] = or_(
@@ -54,8 +51,7 @@ class SnapshotRecords:
     async def create(self, made: Snapshot) -> bool:
         """Make a snapshot, and remove all that have expired; False, and nothing made, when its topic is gone.
 
-        Raises `AlreadyExists` when the name is taken, `NotFound` when the project is gone, `Conflict` when it has very
-        many.
+        Raises `AlreadyExists`, `NotFound` when the project is gone, `Conflict` when it has very many.
         """
         topic = topic_id_text(made.topic_id)
         row = insert(snapshots).values(
@@ -63,7 +59,6 @@ class SnapshotRecords:
             created_on=made.created_on, expires_on=made.expires_on, labels=made.labels,
         )  # fmt: skip
         expired = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
-
         count = select(func.count()).select_from(snapshots).where(snapshots.c.project_id == made.project_id)
 
         def work(connection: Connection) -> bool:
@@ -80,21 +75,17 @@ class SnapshotRecords:
     async def find(self, project: ProjectId, name: SnapshotName) -> Snapshot | None:
         """Return a snapshot, None when there is none; raise `Damaged` when what is stored of it cannot be read."""
         query = self._there(_LISTED.add_columns(snapshots.c.done)).where(_is(project, name))
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        return _snapshot(row, done_of(row)) if row else None
+        return await self._database.row(query, lambda row: _snapshot(row, done_of(row)))
 
     async def page(self, project: ProjectId, page: PageRequest) -> Page[Snapshot]:
         """Return a page of the snapshots of a project, newest first; raise `InvalidInput` "Invalid page token"."""
         query = self._there(_LISTED).where(snapshots.c.project_id == project)
-        return await self._database.read(
-            lambda connection: read_page(connection, query, snapshots.c.number, page).map(_snapshot)
-        )
+        return await page_of(self._database, query, snapshots.c.number, page, _snapshot)
 
     async def of_topic(self, topic: TopicId, page: PageRequest) -> Page[SnapshotName]:
         """Return a page of the names of the snapshots of a topic, newest first; raise `InvalidInput`."""
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
-        found = await self._database.read(lambda connection: read_page(connection, query, snapshots.c.number, page))
-        return found.map(lambda row: row.name)
+        return await page_of(self._database, query, snapshots.c.number, page, lambda row: row.name)
 
     async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> bool:
         """Replace the labels of a snapshot; return whether there is one."""
@@ -107,22 +98,21 @@ class SnapshotRecords:
     async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
         """Remove a snapshot; return whether there was one."""
         removal = self._there(delete(snapshots)).where(_is(project, name))
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount > 0, grows=False)
+        return await self._database.change(removal, grows=False) > 0
 
     async def floors(self) -> Sequence[tuple[TopicId, Offset]]:
         """Return for each snapshot the first offset of its topic that was not done."""
         query = self._there(select(snapshots.c.topic_id, snapshots.c.floor))
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return [(topic_id(row.topic_id), Offset(row.floor)) for row in rows]
+        return await self._database.rows(query, lambda row: (topic_id(row.topic_id), Offset(row.floor)))
 
     async def delete_expired(self) -> int:
         """Remove those that have expired; return how many."""
         removal = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount, grows=False)
+        return await self._database.change(removal, grows=False)
 
     async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> bool:
         change = self._there(update(snapshots)).where(_is(project, name)).values(**values)
-        return await self._database.write(lambda connection: connection.execute(change).rowcount > 0)
+        return await self._database.change(change) > 0
 
     def _there(self, statement: Any) -> Any:
         return statement.where(snapshots.c.expires_on > self._clock.wall())
@@ -147,7 +137,119 @@ def done_of(row: Row[Any]) -> BitMap64:
 
 
 def _snapshot(row: Row[Any], done: BitMap64 | None = None) -> Snapshot:
-    return Snapshot(
-        row.project_id, row.name, topic_id(row.topic_id), row.topic, row.floor, row.created_on, row.expires_on,
-        done or BitMap64(), row.labels,
-    )  # fmt: skip
+    return record(Snapshot, row, topic_id=topic_id(row.topic_id), done=done or BitMap64())
+
+
+OWNED_SECONDS = 6.0  # how long a node owns what it has without renewing that
+_LEASE_MS = round(OWNED_SECONDS * 1000)
+_TURN = 0x616D735F6F776E73  # "ams_owns" in ASCII
+_NOTHING: Collection[SubscriptionId] = ()
+
+
+class Node(NamedTuple):
+    """A node, and how others reach it."""
+
+    name: str  # another one at each start
+    url: str  # Empty: not known
+    pubsub: str = ""  # HOST:PORT of its Google Pub/Sub port; empty: none, or not known
+
+
+class Turn(NamedTuple):
+    """The result of a node's turn."""
+
+    is_kept: bool  # whether it still owned what it had. False as well at its first turn.
+    owners: Mapping[SubscriptionId, Node]  # of the subscriptions it asked for, without those that are gone
+
+
+class OwnerRecords:
+    """Nodes, and the subscriptions that they own."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def turn(
+        self,
+        node: Node,
+        wanted: Collection[SubscriptionId] = _NOTHING,
+        *,
+        seized: Collection[SubscriptionId] = _NOTHING,
+        released: Collection[SubscriptionId] = _NOTHING,
+    ) -> Turn:
+        """Renew what a node owns, release some, and give it of the `wanted` all that nobody else owns.
+
+        It gets `seized` ones from any other node. Raises `RegistryUnavailable`.
+        """
+
+        def work(connection: Connection) -> Turn:
+            _ENDED.run(connection, clock=self._clock)
+            is_kept = connection.scalar(select(parallel_nodes.c.node).where(parallel_nodes.c.node == node.name))
+            said = {"node": node.name, "url": node.url, "pubsub": node.pubsub or None}
+            _LIVES.run(connection, clock=self._clock, **said, lease=_LEASE_MS)
+            _release(connection, node.name, released)
+            if seized:
+                _release(connection, None, seized)
+            asked = sorted({*wanted, *seized})
+            if not asked:
+                return Turn(is_kept is not None, {})
+            _CLAIM.run(connection, [(each,) for each in asked], node=node.name)
+            rows = connection.execute(_OWNERS.where(parallel_owners.c.subscription_id.in_(among(connection, asked))))
+            return Turn(is_kept is not None, {row.subscription_id: _node(row) for row in rows})
+
+        return await self._database.in_turn(work, _TURN)
+
+    async def owner(self, subscription: SubscriptionId) -> Node | None:
+        """Return who owns a subscription; None: no node does. Raises `RegistryUnavailable`."""
+        row = await self._database.read(
+            lambda connection: _OWNER.run(connection, clock=self._clock, subscription=subscription).first()
+        )
+        return _node(row) if row else None
+
+    async def nodes(self) -> Sequence[Node]:
+        """Return the nodes that live, by how others reach them. Raises `RegistryUnavailable`."""
+        rows = await self._database.read(lambda connection: _ALIVE.run(connection, clock=self._clock).all())
+        return [_node(row) for row in rows]
+
+    async def leave(self, node: Node) -> None:
+        """Release all that a node owns. Raises `RegistryUnavailable`."""
+        leaving = delete(parallel_nodes).where(parallel_nodes.c.node == node.name)
+        await self._database.in_turn(lambda connection: connection.execute(leaving).rowcount, _TURN)
+
+
+def _release(connection: Connection, node: str | None, subscriptions: Collection[SubscriptionId]) -> None:
+    """Release what a node owns of these; None: what any node does."""
+    if not subscriptions:
+        return
+    is_asked = parallel_owners.c.subscription_id.in_(among(connection, sorted(subscriptions)))
+    removal = delete(parallel_owners).where(is_asked)
+    connection.execute(removal if node is None else removal.where(parallel_owners.c.node == node))
+
+
+def _node(row: Row[Any]) -> Node:
+    return Node(row.node, row.url, row.pubsub or "")
+
+
+_ENDED = Statement("DELETE FROM parallel_nodes WHERE until <= {now}")
+_LIVES = Statement(
+    """
+    INSERT INTO parallel_nodes (node, url, pubsub, until) VALUES (:node, :url, :pubsub, {now} + :lease)
+    ON CONFLICT (node) DO UPDATE SET until = excluded.until
+    """
+)
+_CLAIM = Statement(
+    """
+    INSERT INTO parallel_owners (subscription_id, node)
+    SELECT subscriptions.id, :node FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
+    WHERE NOT EXISTS (SELECT 1 FROM parallel_owners WHERE subscription_id = subscriptions.id) {kept}
+    """
+)
+_OWNER = Statement(
+    """
+    SELECT node, url, pubsub FROM parallel_owners JOIN parallel_nodes USING (node)
+    WHERE subscription_id = :subscription AND until > {now}
+    """
+)
+_ALIVE = Statement("SELECT node, url, pubsub FROM parallel_nodes WHERE until > {now} ORDER BY url, node")
+_OWNERS = select(parallel_owners.c.subscription_id, parallel_nodes).join(
+    parallel_nodes, parallel_nodes.c.node == parallel_owners.c.node
+)

@@ -1,19 +1,20 @@
-"""Projects in the registry."""
+"""Projects in the registry; and quotas of what it stores, checked in the transaction that adds to it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, exists, func, insert, select, update
 
+from ams.core import quotas
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
-from ams.core.quotas import changed_limits
+from ams.core.quotas import COUNTED, MEMBERS, NO_LIMITS, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS, Quotas
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
 from ams.storage.registry.records import Project
-from ams.storage.registry.statements import existing, with_creator
-from ams.storage.registry.tables import projects, subscriptions, topics
+from ams.storage.registry.statements import existing, record, with_creator
+from ams.storage.registry.tables import memberships, projects, schema_revisions, schemas, subscriptions, topics, users
 
 
 class Owned(NamedTuple):
@@ -30,19 +31,17 @@ class ProjectRecords:
         self._database = database
         self._clock = clock
         self._by_name: Cache[str, Project] = database.invalidations.new_cache(cache_size)
-        self.known = self._by_name.known
-        """Return a project, by name, that is in memory; None says nothing: `find` does."""
+        self.known = self._by_name.known  # by name, in memory; None says nothing: `find` does
         database.invalidations.on(PROJECT, self._forget)
 
     async def find(self, name: str) -> Project | None:
         """Return a project, None when there is none; cached."""
-        return await self._by_name.find(
-            name, lambda: self._database.read(lambda connection: _one(connection, projects.c.name == name))
-        )
+        query = _PROJECTS.where(projects.c.name == name)
+        return await self._by_name.find(name, lambda: self._database.row(query, _project))
 
     async def all(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
-        return await self._database.read(lambda connection: [_project(row) for row in connection.execute(_PROJECTS)])
+        return await self._database.rows(_PROJECTS, _project)
 
     async def create(self, name: ProjectName, description: str, created_by: UserId | None) -> Project:
         """Make a project; raise `AlreadyExists` when the name is taken."""
@@ -54,7 +53,7 @@ class ProjectRecords:
 
         def work(connection: Connection) -> Project | None:
             connection.execute(row)
-            return _one(connection, projects.c.id == identity)
+            return _find(connection, identity)
 
         project = await self._database.write(work)
         assert project is not None
@@ -69,65 +68,39 @@ class ProjectRecords:
         *,
         strict_data: bool | None = None,
     ) -> Project | None:
-        """Change a project; what is empty or None stays as it is. None when it is gone.
-
-        Raises `AlreadyExists` when the new name is another project's.
-        """
-        said = {"name": name, "description": description}
-        values: dict[str, object] = {column: text for column, text in said.items() if text}
-        if strict_data is not None:
-            values["strict_data"] = strict_data
-        change = update(projects).where(projects.c.id == project).values(modified_on=self._clock.wall(), **values)
-
-        def work(connection: Connection) -> Project | None:
-            expected.check(lambda: _one(connection, projects.c.id == project))
-            connection.execute(change)
-            return _one(connection, projects.c.id == project)
-
-        return await self._database.write(work, Invalidation(PROJECT, (project,)))
+        """Change what is neither empty nor None; None when it is gone. Raises `AlreadyExists` for a taken name."""
+        values = {"name": name or None, "description": description or None, "strict_data": strict_data}
+        given = {column: value for column, value in values.items() if value is not None}
+        return await self._change(project, expected, given)
 
     async def set_retention(
         self, project: ProjectId, retention: Milliseconds | None, expected: Precondition = ANY_VERSION
     ) -> Project | None:
         """Change the age limit of a project's topics; return the project, None when it is gone."""
-        change = update(projects).where(projects.c.id == project)
-        change = change.values(retention=retention, modified_on=self._clock.wall())
-
-        def work(connection: Connection) -> Project | None:
-            expected.check(lambda: _one(connection, projects.c.id == project))
-            connection.execute(change)
-            return _one(connection, projects.c.id == project)
-
-        return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
+        return await self._change(project, expected, {"retention": retention}, grows=False)
 
     async def change_quotas(
         self, project: ProjectId, changes: Mapping[str, int | None], expected: Precondition = ANY_VERSION
     ) -> Project | None:
-        """Change a project's own quotas, None: the default again; return the project, None when it is gone.
-
-        Raises `InvalidInput` for a quota that does not exist and a limit that cannot be.
-        """
+        """Change a project's own quotas, None: the default again; return the project. Raises `InvalidInput`."""
 
         def work(connection: Connection) -> Project | None:
             there = projects.c.id == project
             row = connection.execute(select(projects.c.quotas).where(there).with_for_update()).first()
             if row is None:
                 return None
-            expected.check(lambda: _one(connection, there))
-            after = changed_limits(row.quotas, changes)
+            expected.check(lambda: _find(connection, project))
+            after = quotas.changed_limits(row.quotas, changes)
             connection.execute(update(projects).where(there).values(quotas=after, modified_on=self._clock.wall()))
-            return _one(connection, there)
+            return _find(connection, project)
 
         return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
 
     async def delete(self, project: ProjectId, expected: Precondition = ANY_VERSION) -> Owned | None:
-        """Remove a project, its memberships, topics, subscriptions and access lists.
-
-        Returns what it owned elsewhere, None when it is gone already: of many who delete it, one did.
-        """
+        """Remove a project with all in it; return its logs and cursors, None to all but one of many who delete it."""
 
         def work(connection: Connection) -> Owned | None:
-            expected.check(lambda: _one(connection, projects.c.id == project))
+            expected.check(lambda: _find(connection, project))
             logs = connection.scalars(select(topics.c.id).where(topics.c.project_id == project))
             cursors = connection.scalars(select(subscriptions.c.id).where(subscriptions.c.project_id == project))
             owned = Owned([topic_id(each) for each in logs], [SubscriptionId(each) for each in cursors])
@@ -135,6 +108,18 @@ class ProjectRecords:
             return owned if removed else None
 
         return await self._database.write(work, Invalidation(PROJECT, (project,)), large=True, grows=False)
+
+    async def _change(
+        self, project: ProjectId, expected: Precondition, values: Mapping[str, object], *, grows: bool = True
+    ) -> Project | None:
+        change = update(projects).where(projects.c.id == project).values(modified_on=self._clock.wall(), **values)
+
+        def work(connection: Connection) -> Project | None:
+            expected.check(lambda: _find(connection, project))
+            connection.execute(change)
+            return _find(connection, project)
+
+        return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=grows)
 
     def _forget(self, project: str) -> None:
         # Cached topics and subscriptions need no forgetting: they are found by the identity, which never comes back.
@@ -144,20 +129,63 @@ class ProjectRecords:
 _PROJECTS = with_creator(projects).order_by(projects.c.number)
 
 
-def _one(connection: Connection, condition: Any) -> Project | None:
-    row = connection.execute(_PROJECTS.where(condition)).first()
-    return _project(row) if row else None
+def _find(connection: Connection, project: ProjectId) -> Project | None:
+    return first(connection, _PROJECTS.where(projects.c.id == project), _project)
 
 
 def _project(row: Row[Any]) -> Project:
-    return Project(
-        row.id,
-        row.name,
-        row.description,
-        row.created_on,
-        row.modified_on,
-        row.creator,
-        row.retention,
-        row.quotas,
-        row.strict_data,
-    )
+    return record(Project, row, created_by=row.creator)
+
+
+_TABLES: Mapping[str, Table] = {TOPICS: topics, SUBSCRIPTIONS: subscriptions, SCHEMAS: schemas, MEMBERS: memberships}
+_SIZE = func.coalesce(func.sum(schema_revisions.c.bytes), 0)
+
+
+class QuotaRecords:
+    """The quotas of every project, and what is used of those that the registry counts."""
+
+    def __init__(self, database: Database, quotas: Quotas) -> None:
+        self._database = database
+        self.rules = quotas
+
+    def require(self, connection: Connection, project: str, *names: str) -> None:
+        """Raise `QuotaExceeded` when a project has more than it may. Call it after the addition, in its transaction.
+
+        So a name that is taken is said first. Writes run as if one after the other: two at once cannot pass together.
+        """
+        for name in names:
+            self._require(connection, project, name)
+
+    async def require_room(self, project: ProjectId, name: str) -> None:
+        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when one more would be refused.
+
+        To ask before something is made elsewhere. Two at once may pass; `require` decides.
+        """
+        await self._database.read(lambda connection: self._require(connection, project, name, 1))
+        await self._database.require_room()
+
+    async def used(self, project: ProjectId) -> quotas.Limits:
+        """Return how much a project uses of each quota that the registry counts."""
+        return await self._database.read(
+            lambda connection: {name: connection.scalar(_query(name, project)) or 0 for name in COUNTED}
+        )
+
+    def _require(self, connection: Connection, project: str, name: str, more: int = 0) -> None:
+        own = connection.scalar(select(projects.c.quotas).where(projects.c.id == project)) or NO_LIMITS
+        if self.rules.limit(own, name):
+            self.rules.check(own, name, (connection.scalar(_query(name, project)) or 0) + more)
+
+
+def _query(name: str, project: str) -> Any:
+    if name == SCHEMA_BYTES:
+        joined = schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id)
+        return select(_SIZE).select_from(joined).where(schemas.c.project_id == project)
+    table = _TABLES[name]
+    is_own: ColumnElement[bool] = table.c.project_id == project
+    counted = select(func.count()).select_from(table).where(is_own)
+    if name != MEMBERS:
+        return counted
+    # Also users who were made here and removed: without them a project_admin could fill the registry with users.
+    is_left: ColumnElement[bool] = ~exists().where(memberships.c.user_id == users.c.id)
+    left = select(func.count()).select_from(users).where(users.c.made_in == project, is_left)
+    return select(counted.scalar_subquery() + left.scalar_subquery())

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,15 +16,8 @@ from ams.core.push_config import PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
 from ams.storage.registry import parallel
-from ams.storage.registry.statements import NOW, ByDialect, ByRows, among, now
-from ams.storage.registry.tables import (
-    projects,
-    push_holders,
-    push_leases,
-    push_secrets,
-    subscriptions,
-    topics,
-)
+from ams.storage.registry.statements import Statement, among
+from ams.storage.registry.tables import projects, push_holders, push_leases, push_secrets, subscriptions, topics
 from ams.storage.secrets import Secrets
 from ams.wire.push import WorkerState
 
@@ -40,13 +33,11 @@ class Pushed(NamedTuple):
     project: ProjectName
     name: SubscriptionName
     topic: TopicName
-    topic_id: str
-    """As text; empty when the topic is gone."""
+    topic_id: str  # as text; empty: the topic is gone
     ack_deadline_seconds: int
     config: PushConfig
     is_parallel: bool = False
-    counts_attempts: bool = False
-    """Whether it is a parallel one with a dead letter policy."""
+    counts_attempts: bool = False  # whether it is a parallel one with a dead letter policy
 
 
 def stored(config: PushConfig | None) -> str | None:
@@ -75,51 +66,31 @@ class PushedRecords:
         stamp, known = connection.scalar(_STAMP[connection.dialect.name]), self._known
         if stamp == known[0]:
             return known
-        rows = connection.execute(_PUSHED).all()
-        found = [_pushed(*row) for row in rows]
-        return stamp, [each for each in found if each.config.verified]
-
-
-def _pushed(
-    identity: str,
-    project: str,
-    name: str,
-    topic: str,
-    topic_id: str | None,
-    deadline: int,
-    push: str,
-    options: str | None,
-) -> Pushed:
-    chosen = parallel.read(options)
-    return Pushed(
-        SubscriptionId(identity),
-        ProjectName(project),
-        SubscriptionName(name),
-        TopicName(topic),
-        topic_id or "",
-        deadline,
-        _config.decode(push),
-        is_parallel=chosen is not None,
-        counts_attempts=chosen is not None and chosen.dead_letter_policy is not None,
-    )
+        found = []
+        for row in connection.execute(_PUSHED).all():
+            config, options = _config.decode(row.push), parallel.read(row.parallel)
+            if config.verified:
+                found.append(
+                    Pushed(
+                        row.id, row.project, row.name, row.topic, row.topic_id or "", row.ack_deadline_seconds, config,
+                        is_parallel=options is not None,
+                        counts_attempts=options is not None and options.dead_letter_policy is not None,
+                    )
+                )  # fmt: skip
+        return stamp, found
 
 
 _PUSHED = (
     select(
-        subscriptions.c.id,
-        projects.c.name,
-        subscriptions.c.name,
-        subscriptions.c.topic,
-        topics.c.id,
-        subscriptions.c.ack_deadline_seconds,
-        subscriptions.c.push,
+        subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.topic,
+        topics.c.id.label("topic_id"), subscriptions.c.ack_deadline_seconds, subscriptions.c.push,
         subscriptions.c.parallel,
     )
     .join(projects, projects.c.id == subscriptions.c.project_id)
     .outerjoin(topics, (topics.c.project_id == subscriptions.c.project_id) & (topics.c.name == subscriptions.c.topic))
     .where(subscriptions.c.push.is_not(None))
     .order_by(subscriptions.c.number)
-)
+)  # fmt: skip
 _GATHERED = {"sqlite": "group_concat({each}, ' ')", "postgresql": "md5(string_agg({each}, ' '))"}
 _EACH = (
     "subscriptions.id || projects.name || ' ' || subscriptions.name || ' ' || subscriptions.topic || ' '"
@@ -140,15 +111,13 @@ _STAMP = {
 """A text that is another one when anything of it has changed: reading the rows takes five times as long."""
 
 
-Check = Callable[[PushConfig | None], None]
-"""Raises when a subscription with this push configuration may have no secret."""
+Check = Callable[[PushConfig | None], None]  # raises when a subscription may have no secret
 
 
 class PushSecretRecords:
-    """Secrets by subscription: what deliveries are signed with, sealed as tokens are, and bound to the subscription.
+    """Secrets that sign the deliveries of a subscription, sealed as tokens are, and bound to the subscription.
 
-    A subscription has none, one, or, for a while after a rotation, two that are valid. They are given only to processes
-    that deliver.
+    A subscription has none, one, or, for a while after a rotation, two that are valid.
     """
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
@@ -161,8 +130,8 @@ class PushSecretRecords:
     ) -> Milliseconds | None:
         """Sign with another secret from now on; the one before stays valid for `keep`, those before it no longer.
 
-        Returns when the one before ends; None when there is none any more. Raises `SubscriptionGone`, then what
-        `check` raises: nothing has changed then.
+        Returns when the one before ends; None without one. Raises `SubscriptionGone`, then all that `check` raises:
+        nothing has changed then.
         """
         now = self._clock.wall()
         sealed = self._secrets.seal_push(secret, subscription)
@@ -185,15 +154,11 @@ class PushSecretRecords:
         query = select(push_secrets).where(_is_valid(self._clock.wall()))
         query = query.order_by(push_secrets.c.number.desc())
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return self._opened((row.subscription_id, row.sealed) for row in rows)
-
-    def _opened(self, rows: Iterable[tuple[SubscriptionId, bytes]]) -> Mapping[SubscriptionId, Sequence[str]]:
-        """Read secrets; a damaged one is skipped, so that it stops no other subscription's deliveries."""
         found: defaultdict[SubscriptionId, list[str]] = defaultdict(list)
-        for subscription, sealed in rows:
+        for row in rows:
             try:
-                found[subscription].append(self._secrets.open_push(sealed, subscription))
-            except Damaged as error:
+                found[row.subscription_id].append(self._secrets.open_push(row.sealed, row.subscription_id))
+            except Damaged as error:  # it must not stop other subscriptions' deliveries
                 logger.error("push_secret.damaged", reason=str(error))
         return dict(found)
 
@@ -206,7 +171,7 @@ def forget_secrets(connection: Connection, subscription: SubscriptionId) -> None
 def _end_others(
     connection: Connection, subscription: SubscriptionId, now: Milliseconds, keep: Milliseconds
 ) -> Milliseconds | None:
-    """Let the newest secret end after `keep`, or when it would anyway, and the others now; return when it ends."""
+    """End the newest secret after `keep`, or before if it would anyway, and the others now; return when it ends."""
     own = push_secrets.c.subscription_id == subscription
     query = select(push_secrets.c.number, push_secrets.c.until).where(own, _is_valid(now))
     newest = connection.execute(query.order_by(push_secrets.c.number.desc())).first() if keep else None
@@ -223,99 +188,86 @@ def _is_valid(now: Milliseconds) -> ColumnElement[bool]:
     return push_secrets.c.until.is_(None) | (push_secrets.c.until > now)
 
 
-MAX_STATES = 100
-"""Written by one heartbeat: each may be several KiB. What is more waits for the next heartbeats of its holder."""
-_LEASE = round(LEASE_SECONDS * 1000)
-"""Milliseconds."""
-_OTHERS = "others"
-"""No holder's name: theirs have a UUID."""
+MAX_STATES = 100  # of one heartbeat: each may be several KiB; others wait for the next heartbeats
+_LEASE_MS = round(LEASE_SECONDS * 1000)
+_OTHERS = "others"  # no holder's name: theirs have a UUID
 _TURN = 0x616D735F62656174  # "ams_beat" in ASCII
 _States = Mapping[SubscriptionId, WorkerState]
-
-
-class _Renewed(NamedTuple):
-    assigned: Subscriptions
-    living: frozenset[str]
 
 
 class StoredLeases:
     """Leases of push delivery in the database, which nodes share (`ams.push.leases`).
 
-    A heartbeat is one transaction, and heartbeats have their turn one after the other: so no two of them give the same
-    to two holders. Times are the database's where several nodes share it.
+    A heartbeat is one transaction, one after the other: no two give the same to two holders. Times are the database's.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._waiting: dict[str, _States] = {}
-        """States that are to be written yet, by holder."""
-        self._newest: dict[str, object] = {}
-        """Marks the last heartbeat of each holder: one that was given up and still waits for the database is too
-        late.
-        """
+        self._waiting: dict[str, _States] = {}  # states to write with the next heartbeats, by holder
+        self._newest: dict[str, object] = {}  # heartbeats by holder: one that was given up and still waits is too late
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
-        """Store a heartbeat of a holder; return what it is to hold. Raises `RegistryUnavailable`."""
+        """Store a heartbeat of a holder; return the subscriptions it is to hold. Raises `RegistryUnavailable`."""
         known = {**self._waiting.get(heartbeat.holder, {}), **heartbeat.states}
         states = {each: state for each, state in known.items() if each in heartbeat.held}
         first = dict(itertools.islice(states.items(), MAX_STATES))
         mark = self._newest[heartbeat.holder] = object()
 
-        def work(connection: Connection) -> _Renewed:
+        def work(connection: Connection) -> tuple[Subscriptions, Collection[str]]:
             if self._newest.get(heartbeat.holder) is not mark:
                 raise RegistryUnavailable
             return self._heartbeat(connection, heartbeat, wanted, first)
 
-        renewed = await self._database.in_turn(work, _TURN)
+        assigned, living = await self._database.in_turn(work, _TURN)
         self._waiting[heartbeat.holder] = {each: state for each, state in states.items() if each not in first}
-        self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in renewed.living}
-        self._newest = {holder: last for holder, last in self._newest.items() if holder in renewed.living}
-        return renewed.assigned
+        self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in living}
+        self._newest = {holder: last for holder, last in self._newest.items() if holder in living}
+        return assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return the state of a delivery, as its live holder reported last. Raises `RegistryUnavailable`."""
         found = await self._database.read(
-            lambda connection: _STATE.run(connection, self._clock, subscription=subscription).scalar()
+            lambda connection: _STATE.run(connection, clock=self._clock, subscription=subscription).scalar()
         )
         return None if found is None else _state.decode(found)
 
     async def is_held(self) -> bool:
         """Whether any holder is alive. Raises `RegistryUnavailable`."""
-        return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, self._clock).scalar()))
+        return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, clock=self._clock).scalar()))
 
     # In the threads.
 
     def _heartbeat(
         self, connection: Connection, heartbeat: Heartbeat, wanted: Subscriptions, states: _States
-    ) -> _Renewed:
+    ) -> tuple[Subscriptions, Collection[str]]:
+        """Return the subscriptions that the holder is to hold, and the holders that live."""
         standing = self._standing(connection, heartbeat.holder)
         found = share(heartbeat, wanted, standing)
-        said = {"holder": heartbeat.holder, "leaving": heartbeat.leaving, "lease": _LEASE}
-        _LIVES.run(connection, self._clock, **said)
-        _free(connection, standing.own - found.leases)
+        said = {"holder": heartbeat.holder, "leaving": heartbeat.leaving, "lease": _LEASE_MS}
+        _LIVES.run(connection, clock=self._clock, **said)
+        if freed := standing.own - found.leases:
+            is_freed = push_leases.c.subscription_id.in_(among(connection, sorted(freed)))
+            connection.execute(delete(push_leases).where(is_freed))
         missing = _take(connection, heartbeat.holder, found.leases - standing.own)
-        self._tell(connection, heartbeat.holder, states)
+        if states:
+            rows = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
+            _TELL.run(connection, rows, clock=self._clock, holder=heartbeat.holder)
         living = {*standing.others, heartbeat.holder}
         if heartbeat.leaving and not found.leases:
             connection.execute(delete(push_holders).where(push_holders.c.holder == heartbeat.holder))
             living.remove(heartbeat.holder)
-        return _Renewed(found.assigned - missing, frozenset(living))
+        return found.assigned - missing, living
 
     def _standing(self, connection: Connection, holder: str) -> Holdings:
         """Return who has what, after those whose leases have ended were forgotten."""
-        rows = _STANDING.run(connection, self._clock).all()
+        rows = _STANDING.run(connection, clock=self._clock).all()
         ended = [row.holder for row in rows if not row.lives]
         if ended:
             connection.execute(delete(push_holders).where(push_holders.c.holder.in_(among(connection, ended))))
         held = {row.holder: frozenset((row.held or "").split(",")) - {""} for row in rows if row.lives}
         leaving = frozenset(row.holder for row in rows if row.lives and row.leaving)
         return Holdings(held.pop(holder, frozenset()), held, leaving)
-
-    def _tell(self, connection: Connection, holder: str, states: _States) -> None:
-        if states:
-            rows = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
-            _TELL[connection.dialect.name].run(connection, rows, holder=holder, **now(connection, self._clock))
 
 
 class OtherHolders:
@@ -325,25 +277,19 @@ class OtherHolders:
         self._database = database
 
     async def are_there(self) -> bool:
-        """Whether there are any, as was noted last. Raises `RegistryUnavailable`."""
+        """Whether there are any, by the last note. Raises `RegistryUnavailable`."""
         found = select(push_holders.c.holder).where(push_holders.c.holder == _OTHERS)
-        return await self._database.read(lambda connection: connection.scalar(found) is not None)
+        return await self._database.value(found) is not None
 
     async def note(self, there: bool) -> None:
         """Note whether there are any. Raises `RegistryUnavailable`."""
-        await self._database.write(lambda connection: _note(connection, there), grows=False)
 
+        def work(connection: Connection) -> None:
+            connection.execute(delete(push_holders).where(push_holders.c.holder == _OTHERS))
+            if there:
+                connection.execute(insert(push_holders).values(holder=_OTHERS, until=0, leaving=True))
 
-def _note(connection: Connection, there: bool) -> None:
-    connection.execute(delete(push_holders).where(push_holders.c.holder == _OTHERS))
-    if there:
-        connection.execute(insert(push_holders).values(holder=_OTHERS, until=0, leaving=True))
-
-
-def _free(connection: Connection, subscriptions: Subscriptions) -> None:
-    if subscriptions:
-        among_them = push_leases.c.subscription_id.in_(among(connection, sorted(subscriptions)))
-        connection.execute(delete(push_leases).where(among_them))
+        await self._database.write(work, grows=False)
 
 
 def _take(connection: Connection, holder: str, subscriptions: Subscriptions) -> Subscriptions:
@@ -351,55 +297,44 @@ def _take(connection: Connection, holder: str, subscriptions: Subscriptions) -> 
     if not subscriptions:
         return frozenset()
     rows = [(each,) for each in sorted(subscriptions)]
-    taken = _TAKE[connection.dialect.name].run(connection, rows, holder=holder)
-    return subscriptions - frozenset(taken.scalars())
+    return subscriptions - frozenset(_TAKE.run(connection, rows, holder=holder).scalars())
 
 
-_KEPT = {"sqlite": "", "postgresql": "FOR KEY SHARE OF subscriptions"}
-"""So that none of them goes before its lease is there."""
-
-
-_STANDING = ByDialect(
+# One row a holder, rather than one a lease.
+_STANDING = Statement(
     """
     SELECT holder, until > {now} AS lives, leaving,
         (SELECT {joined}(subscription_id, ',') FROM push_leases WHERE push_leases.holder = push_holders.holder) AS held
     FROM push_holders
     """
 )
-"""One row a holder: a thousand leases cost a thousand rows otherwise."""
-_LIVES = ByDialect(
+_LIVES = Statement(
     """
     INSERT INTO push_holders (holder, until, leaving) VALUES (:holder, {now} + :lease, :leaving)
     ON CONFLICT (holder) DO UPDATE SET until = excluded.until, leaving = excluded.leaving
     """
 )
-_TAKE = {
-    dialect: ByRows(
-        f"""
-        INSERT INTO push_leases (subscription_id, holder)
-        SELECT subscriptions.id, :holder FROM {{given}} JOIN subscriptions ON subscriptions.id = text(0)
-        WHERE true {kept}
-        RETURNING subscription_id
-        """  # noqa: S608 - nothing but constants is joined
-    )
-    for dialect, kept in _KEPT.items()
-}
-_TELL = {
-    dialect: ByRows(
-        f"""
-        INSERT INTO push_states (subscription_id, state, changed_on)
-        SELECT push_leases.subscription_id, text(1), {time} FROM {{given}}
-        JOIN push_leases ON push_leases.subscription_id = text(0) AND push_leases.holder = :holder
-        WHERE true
-        ON CONFLICT (subscription_id) DO UPDATE SET state = excluded.state, changed_on = excluded.changed_on
-        """  # noqa: S608 - as above
-    )
-    for dialect, time in NOW.items()
-}
-_STATE = ByDialect(
+_TAKE = Statement(
+    """
+    INSERT INTO push_leases (subscription_id, holder)
+    SELECT subscriptions.id, :holder FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
+    WHERE true {kept}
+    RETURNING subscription_id
+    """
+)
+_TELL = Statement(
+    """
+    INSERT INTO push_states (subscription_id, state, changed_on)
+    SELECT push_leases.subscription_id, text(1), {now} FROM {given}
+    JOIN push_leases ON push_leases.subscription_id = text(0) AND push_leases.holder = :holder
+    WHERE true
+    ON CONFLICT (subscription_id) DO UPDATE SET state = excluded.state, changed_on = excluded.changed_on
+    """
+)
+_STATE = Statement(
     """
     SELECT state FROM push_states JOIN push_leases USING (subscription_id) JOIN push_holders USING (holder)
     WHERE subscription_id = :subscription AND until > {now}
     """
 )
-_IS_HELD = ByDialect("SELECT EXISTS (SELECT 1 FROM push_holders WHERE until > {now})")
+_IS_HELD = Statement("SELECT EXISTS (SELECT 1 FROM push_holders WHERE until > {now})")

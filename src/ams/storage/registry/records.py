@@ -50,10 +50,8 @@ class Page(Generic[T]):
     """A part of a list."""
 
     items: Sequence[T]
-    next_token: str
-    """The page token of the next page; empty on the last one."""
-    total: int
-    """Items of the whole list, not of the page."""
+    next_token: str  # the page token of the next page; empty on the last one
+    total: int  # items of the whole list, not of the page
 
     def map(self, change: Callable[[T], U]) -> "Page[U]":
         """Return the page with each item changed."""
@@ -64,20 +62,15 @@ class Page(Generic[T]):
 class Project:
     """A tenant: the owner of topics, subscriptions and memberships."""
 
-    id: ProjectId
-    """Stays when the project is renamed; never shown."""
+    id: ProjectId  # stays when the project is renamed; never shown
     name: ProjectName
     description: str
     created_on: Milliseconds
     modified_on: Milliseconds
-    created_by: UserName | None
-    """None when made by the service token, or when its maker is gone."""
-    retention: Milliseconds | None = None
-    """Age limit of messages in topics without their own; None: the log's default."""
-    quotas: Limits = field(default_factory=lambda: NO_LIMITS)
-    """Its own quotas; the others are the defaults (`ams.core.quotas`)."""
-    strict_data: bool | None = None
-    """Whether data that is not base64 is refused; None: as the setting says."""
+    created_by: UserName | None  # None when made by the service token, or when its maker is gone
+    retention: Milliseconds | None = None  # of messages in topics without their own; None: the log's default
+    quotas: Limits = field(default_factory=lambda: NO_LIMITS)  # the others are the defaults
+    strict_data: bool | None = None  # whether data that is not base64 is refused; None: as the setting says
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +95,21 @@ class User:
     organization: str
     description: str
     service_roles: tuple[str, ...]
-    memberships: tuple[Membership, ...]
-    """Oldest first; empty in lists without details."""
+    memberships: tuple[Membership, ...]  # oldest first; empty in lists without details
     created_on: Milliseconds
     modified_on: Milliseconds
     created_by: UserName | None
-    token: str | None = field(repr=False)
-    """The token's text; None where the asker may not see it, or where what is stored of it is damaged."""
+    token: str | None = field(repr=False)  # None where the asker may not see it, or it is damaged
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
     """How a client logged in without the user's own token."""
 
-    name: str
-    """Of the named token, or of the issuer."""
-    token: TokenId | None = None
-    """The named token; None: an issuer's."""
+    name: str  # of the named token, or of the issuer
+    token: TokenId | None = None  # the named token; None: an issuer's
     expires_on: Milliseconds | None = None
-    rights: Rights | None = None
-    """What it is good for, of what its user may do; None: all of it."""
+    rights: Rights | None = None  # what it is good for, of what its user may do; None: all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +119,17 @@ class Principal:
     id: UserId
     name: UserName
     service_roles: frozenset[str]
-    project_roles: Mapping[ProjectId, frozenset[str]]
-    """An entry for each membership, also for one without roles."""
-    login: Login | None = None
-    """None: with the user's own token."""
+    project_roles: Mapping[ProjectId, frozenset[str]]  # also without roles
+    login: Login | None = None  # None: with the user's own token
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaContent:
     """What one revision of a schema says."""
 
-    type: str
-    """`json` or `avro`."""
-    payload: str | None
-    """The schema of the data, as JSON; None: only attributes are checked."""
-    attributes: str | None
-    """What attributes must be, as JSON; None: anything."""
+    type: str  # `json` or `avro`
+    payload: str | None  # the schema of the data, as JSON; None: only attributes are checked
+    attributes: str | None  # what attributes must be, as JSON; None: anything
 
     @property
     def bytes(self) -> int:
@@ -161,11 +144,9 @@ class Schema:
     id: SchemaId
     project_id: ProjectId
     name: SchemaName
-    revision: int
-    """From 1; the newest unless another was asked for."""
+    revision: int  # from 1; the newest unless another was asked for
     content: SchemaContent
-    created_on: Milliseconds
-    """When this revision was made."""
+    created_on: Milliseconds  # when this revision was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +156,9 @@ class AttachedSchema:
     id: SchemaId
     name: SchemaName
     revision: int
-    encoding: str = ""
-    """How data is written: `JSON` or `BINARY`; empty: it was not said."""
-    first_revision: int | None = None
-    """The oldest revision that messages may keep; None: any. It may have been deleted, as the last may."""
-    last_revision: int | None = None
-    """The newest revision that messages may keep; None: any."""
+    encoding: str = ""  # how data is written: `JSON` or `BINARY`; empty: it was not said
+    first_revision: int | None = None  # oldest that messages may keep; None: any. It may be deleted, as the last may
+    last_revision: int | None = None  # the newest revision that messages may keep; None: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +168,12 @@ class Topic:
     id: TopicId
     project_id: ProjectId
     name: TopicName
-    schema: AttachedSchema | None
-    """The attached schema as it is now."""
-    retention: Milliseconds | None
-    """Age limit of its messages; None: the project's, then the log's default."""
+    schema: AttachedSchema | None  # the attached schema as it is now
+    retention: Milliseconds | None  # age limit of its messages; None: the project's, then the log's default
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NO_USERS
-    """Its access list, for deciding; filled by `find` only. The names in order are read by `access_list`."""
+    authorized: frozenset[UserId] = NO_USERS  # its access list; filled by `find` only
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    deleted_schema: str = ""
-    """The encoding that was said of its schema, which was deleted since; empty: none was."""
+    deleted_schema: str = ""  # encoding of its schema, which was deleted since
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +184,11 @@ class Subscription:
     project_id: ProjectId
     name: SubscriptionName
     topic: TopicName
-    ack_deadline_seconds: int
-    """Seconds, 0 to 600."""
-    push: PushConfig | None
-    """None: a pull subscription."""
+    ack_deadline_seconds: int  # Seconds, 0 to 600
+    push: PushConfig | None  # None: a pull subscription
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NO_USERS
-    """Its access list, as in `Topic`."""
-    parallel: ParallelOptions | None = None
-    """None: an ordered subscription."""
+    authorized: frozenset[UserId] = NO_USERS  # its access list, as in `Topic`
+    parallel: ParallelOptions | None = None  # None: an ordered subscription
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
@@ -235,13 +205,10 @@ class Snapshot:
     name: SnapshotName
     topic_id: TopicId
     topic: TopicName
-    floor: Offset
-    """All messages before it were done."""
+    floor: Offset  # all messages before it were done
     created_on: Milliseconds
-    expires_on: Milliseconds
-    """When it is gone by itself."""
-    done: BitMap64 = field(default_factory=BitMap64, repr=False)
-    """Which were done from there on; lists leave it out."""
+    expires_on: Milliseconds  # when it is gone by itself
+    done: BitMap64 = field(default_factory=BitMap64, repr=False)  # above the floor; lists leave it out
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
@@ -257,8 +224,7 @@ class Grant:
 class Applicant:
     """A person who applies to become a user (contract 6)."""
 
-    name: str
-    """The name the user is to have."""
+    name: str  # the name the user is to have
     email: str = ""
     first_name: str = ""
     last_name: str = ""
@@ -270,10 +236,8 @@ class Applicant:
 class UserDetails(Applicant):
     """What a body says about a user (contract 5.3). Empty text and None mean: not said."""
 
-    name: str = ""
-    """A new name; ignored at creation, where the path decides."""
-    grants: tuple[Grant, ...] | None = None
-    """All memberships that the user will have."""
+    name: str = ""  # a new name; ignored at creation, where the path decides
+    grants: tuple[Grant, ...] | None = None  # all memberships that the user will have
     service_roles: tuple[str, ...] | None = None
 
 
@@ -283,45 +247,33 @@ class Registration:
 
     id: RegistrationId
     applicant: Applicant
-    status: str
-    """pending, accepted or declined."""
-    activation_token: str = field(repr=False)
-    """Empty once decided; no route uses it."""
+    status: str  # pending, accepted or declined
+    activation_token: str = field(repr=False)  # empty once decided; no route uses it
     decline_comment: str
     registered_at: Milliseconds
-    modified_at: Milliseconds | None
-    """When it was decided; None while pending."""
-    modified_by: UserName | None
-    """Who decided; None while pending, for the service token, or when that user is gone."""
+    modified_at: Milliseconds | None  # when it was decided; None while pending
+    modified_by: UserName | None  # None while pending, for the service token, or a user that is gone
 
 
 @dataclass(frozen=True, slots=True)
 class NamedToken:
-    """A token of a user besides its own; its text was shown once and is nowhere (docs/reference/tokens.md).
-
-    One with a public key has no text.
-    """
+    """A token of a user besides its own; its text was shown once and is nowhere. With a public key it has none."""
 
     id: TokenId
     user: UserName
     name: TokenName
     created_on: Milliseconds
     created_by: UserName | None
-    expires_on: Milliseconds | None
-    """None: never."""
-    last_used: Milliseconds | None
-    """To about a minute; None: never."""
-    rights: Rights | None
-    """What it is good for, of what its user may do; None: all of it."""
-    key_id: str | None = None
-    """Of its public key; None: it has none."""
+    expires_on: Milliseconds | None  # None: never
+    last_used: Milliseconds | None  # to about a minute; None: never
+    rights: Rights | None  # what it is good for, of what its user may do; None: all of it
+    key_id: str | None = None  # of its public key; None: it has none
 
 
 class KeyHolder(NamedTuple):
     """Whose key it is that a program signs its tokens with."""
 
-    principal: Principal
-    """With the named token as `login`."""
+    principal: Principal  # with the named token as `login`
     key: PublicKey
 
 
@@ -331,11 +283,8 @@ class Binding:
 
     user: UserName
     name: BindingName
-    issuer: str
-    """The issuer's URL, as tokens say it in `iss`."""
-    subject: str
-    """As tokens say it in `sub`."""
+    issuer: str  # the issuer's URL, as tokens say it in `iss`
+    subject: str  # as tokens say it in `sub`
     created_on: Milliseconds
     created_by: UserName | None
-    by_login: bool
-    """Whether user and binding were made at the first login; then entitlements decide the user's roles."""
+    by_login: bool  # made with its user at the first login; then entitlements decide the user's roles

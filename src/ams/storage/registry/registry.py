@@ -10,33 +10,28 @@ from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
 from ams.storage.audit.records import AuditRecords
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, opened
 from ams.storage.database.invalidation import Invalidations
-from ams.storage.database.opening import opened
 from ams.storage.export_format import Line
-from ams.storage.free_space import UNLIMITED, FreeSpace
-from ams.storage.registry import rotation
+from ams.storage.files import UNLIMITED, FreeSpace
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
 from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
+from ams.storage.registry.keys import SigningKeyRecords, encrypt_anew
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
-from ams.storage.registry.owners import OwnerRecords
-from ams.storage.registry.parallel import SnapshotRecords
-from ams.storage.registry.projects import ProjectRecords
+from ams.storage.registry.parallel import OwnerRecords, SnapshotRecords
+from ams.storage.registry.projects import ProjectRecords, QuotaRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
-from ams.storage.registry.quotas import QuotaRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
-from ams.storage.registry.signing_keys import SigningKeyRecords
 from ams.storage.registry.tables import REGISTRY, audit, keys
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
 
-CACHE_SIZE = 50_000
-"""Entries of each kind (tokens, identities, projects, topics, subscriptions, schemas) kept in memory."""
+CACHE_SIZE = 50_000  # of each kind: tokens, identities, projects, topics, subscriptions, schemas
 _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 
@@ -82,13 +77,10 @@ class Registry:
         cache_size: int = CACHE_SIZE,
         quotas: Quotas | None = None,
     ) -> Self:
-        """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
+        """Open the database at `url` (`database.sqlite_url`, or PostgreSQL's), making or migrating its tables.
 
-        `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on; `quotas` are those of projects,
-        absent: there are no limits.
-
-        Raises `Unusable` for a database that is not ours, or a key that is not this database's;
-        `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+        `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on. Raises `Unusable` for another
+        database or key; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
         database = await opened(
@@ -97,12 +89,12 @@ class Registry:
         return cls(database, secrets, clock or SystemClock(), cache_size, quotas)
 
     def history(self, node: str) -> SharedHistory:
-        """Return where all nodes keep what they measure; `node` is the name of this one."""
+        """Return the history that all nodes share; `node` is the name of this one."""
         return SharedHistory(self._database, self._clock, node)
 
     @property
     def invalidations(self) -> Invalidations:
-        """For the invalidation of caches that are made of the registry's records."""
+        """For caches that are made of the registry's records."""
         return self._database.invalidations
 
     @property
@@ -115,13 +107,12 @@ class Registry:
         return not await self.users.exist() and not await self.topics.ids()
 
     async def change_key(self, key: bytes) -> int:
-        """Encrypt all tokens with another key (32 bytes), all or none; return how many.
+        """Encrypt all tokens with another key (32 bytes), all or none; return how many. Then close this registry.
 
-        Then close this registry: it still holds the old key, as any other service would: raises `Unusable` while one
-        uses this registry. Raises `Damaged` for a token that cannot be read.
+        Raises `Unusable` while another service uses this registry, `Damaged` for a token that cannot be read.
         """
         new = Secrets(key)
-        return await self._database.alone(lambda connection: rotation.encrypt_anew(connection, self._secrets, new))
+        return await self._database.alone(lambda connection: encrypt_anew(connection, self._secrets, new))
 
     async def read_out(
         self,
@@ -132,8 +123,7 @@ class Registry:
     ) -> T:
         """Give everything to `take` as lines of an export; on a thread. No process may change it meanwhile.
 
-        `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if tokens
-        are wanted.
+        `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if wanted.
         """
         secrets = self._secrets if with_secrets else None
         return await self._database.at_length(lambda connection: take(Contents(connection, secrets, standings).lines()))

@@ -24,21 +24,13 @@ from ams.core.parallel_options import OptionsChange, ParallelOptions
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
-from ams.storage.registry.quotas import QuotaRecords
-from ams.storage.registry.records import (
-    NO_LABELS,
-    NO_USERS,
-    AttachedSchema,
-    Page,
-    PageRequest,
-    Subscription,
-    Topic,
-)
-from ams.storage.registry.statements import read_page
+from ams.storage.registry.projects import QuotaRecords
+from ams.storage.registry.records import NO_LABELS, NO_USERS, AttachedSchema, Page, PageRequest, Subscription, Topic
+from ams.storage.registry.statements import page_of
 from ams.storage.registry.tables import (
     memberships,
     projects,
@@ -56,19 +48,16 @@ from ams.storage.registry.users import add_memberships
 R = TypeVar("R", Topic, Subscription)
 N = TypeVar("N", bound=str)
 
-PushChange = Callable[[PushConfig | None], PushConfig | None]
-"""Makes a new push configuration of the present one; what it raises leaves everything as it was."""
+PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the present one; if it raises, nothing changes
 
 
 class _ResourceRecords(Generic[R, N]):
-    """What topics and subscriptions have in common: names in a project, a cache, pages, and access lists."""
+    """Common parts of topics and subscriptions: names in a project, a cache, pages, and access lists."""
 
-    _kind: str
-    """What caches call it (`ams.storage.database.invalidation`)."""
+    _kind: str  # its name in caches (`ams.storage.database.invalidation`)
     _gone: type[TopicGone | SubscriptionGone]
     _table: Table
     _access: Table
-    """Users on access lists, in the order in which they were given."""
     _query: Select[Any]
 
     def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
@@ -76,8 +65,10 @@ class _ResourceRecords(Generic[R, N]):
         self._clock = clock
         self._quotas = quotas
         self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
-        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
-        """Return what is in memory, by project and name; None means unknown: see `find`."""
+        self.known: Callable[[tuple[str, str]], R | None] = (
+            self._by_name.known
+            # By project and name, in memory; None: see `find`.
+        )
         database.invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:
@@ -87,17 +78,15 @@ class _ResourceRecords(Generic[R, N]):
         )
 
     async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
-        """Return a page of those of a project, newest first; with `listed`, those whose access list holds this user.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of those of a project, newest first; with `listed`, of those with this user on their list."""
         number = self._table.c.number
         query = self._query.where(self._table.c.project_id == project)
         if listed is not None:
-            query = query.where(number.in_(self._numbers_with(listed)))
-        return await self._database.read(
-            lambda connection: read_page(connection, query, number, page).map(self._record)
-        )
+            # By number, as these are few of many: a page begins with them instead of going through all of a project.
+            resources = self._table.alias("listed")
+            numbers = select(resources.c.number).join(self._access, self._access.c.resource_id == resources.c.id)
+            query = query.where(number.in_(numbers.where(self._access.c.user_id == listed)))
+        return await page_of(self._database, query, number, page, self._record)
 
     async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
         """Return the names on an access list, in stored order."""
@@ -106,18 +95,8 @@ class _ResourceRecords(Generic[R, N]):
     async def set_access_list(
         self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
     ) -> None:
-        """Replace an access list; raise `NotFound` for users who are no members, then for the resource.
-
-        `expected` is checked here as everywhere in the registry: in the transaction, of what is stored.
-        """
-
-        def work(connection: Connection) -> None:
-            listed = _members(connection, project, wanted)
-            identity = self._identity(connection, project, name)
-            expected.check(lambda: [*self._listed(connection, project, name)])
-            self._put_on_list(connection, identity, listed)
-
-        await self._database.write(work, self._forget(project, name))
+        """Replace an access list; raise `NotFound` for users who are no members, then for the resource."""
+        await self._change_access_list(project, name, wanted, expected, lambda _user: False)
 
     async def change_access_list(
         self,
@@ -127,33 +106,44 @@ class _ResourceRecords(Generic[R, N]):
         remove: Collection[str],
         expected: Precondition = ANY_VERSION,
     ) -> Sequence[UserName]:
-        """Add users to an access list and remove others; return the names on it then, in stored order.
-
-        Raises `NotFound` for users to add who are no members, then for the resource. Who is among both is on it.
-        """
-
+        """Change an access list as `set_access_list`, and return its names; a user who is in both stays."""
         removed = frozenset(remove)
+        return await self._change_access_list(project, name, add, expected, lambda user: user not in removed)
 
+    async def _change_access_list(
+        self, project: ProjectId, name: N, add: Sequence[str], expected: Precondition, stays: Callable[[UserName], bool]
+    ) -> Sequence[UserName]:
         def work(connection: Connection) -> Sequence[UserName]:
             added: Sequence[UserId] = _members(connection, project, add)
-            identity = self._identity(connection, project, name)
-            expected.check(lambda: [*self._listed(connection, project, name)])
-            present = self._listed(connection, project, name).items()
-            stay: list[UserId] = [user for each, user in present if each not in removed]
-            self._put_on_list(connection, identity, [*dict.fromkeys([*stay, *added])])
+            identity: str | None = connection.scalar(select(self._table.c.id).where(self._is(project, name)))
+            if identity is None:
+                raise self._gone
+            present: Mapping[UserName, UserId] = self._listed(connection, project, name)
+            expected.check(lambda: [*present])
+            after = dict.fromkeys([*(user for each, user in present.items() if stays(each)), *added])
+            connection.execute(delete(self._access).where(self._access.c.resource_id == identity))
+            rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(after)]
+            if rows:
+                connection.execute(insert(self._access), rows)
             return [*self._listed(connection, project, name)]
 
         return await self._database.write(work, self._forget(project, name))
 
     async def set_labels(self, project: ProjectId, name: N, labels: Mapping[str, str]) -> R | None:
         """Replace the labels; return the topic or subscription, None when there is none."""
-        change = update(self._table).where(self._is(project, name)).values(labels=labels)
+        return await self._change(project, name, ANY_VERSION, grows=True, labels=labels)
+
+    async def _change(
+        self, project: ProjectId, name: N, expected: Precondition, *, grows: bool = False, **values: object
+    ) -> R | None:
+        change = update(self._table).where(self._is(project, name)).values(**values)
 
         def work(connection: Connection) -> R | None:
+            expected.check(lambda: self._find(connection, project, name))
             connection.execute(change)
             return self._find(connection, project, name)
 
-        return await self._database.write(work, self._forget(project, name))
+        return await self._database.write(work, self._forget(project, name), grows=grows)
 
     def _find(self, connection: Connection, project: ProjectId, name: N) -> R | None:
         row = connection.execute(self._query.where(self._is(project, name))).first()
@@ -173,27 +163,6 @@ class _ResourceRecords(Generic[R, N]):
         )
         return {row.name: row.id for row in connection.execute(query)}
 
-    def _put_on_list(self, connection: Connection, identity: str, listed: Sequence[UserId]) -> None:
-        connection.execute(delete(self._access).where(self._access.c.resource_id == identity))
-        rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(listed)]
-        if rows:
-            connection.execute(insert(self._access), rows)
-
-    def _identity(self, connection: Connection, project: ProjectId, name: N) -> str:
-        identity: str | None = connection.scalar(select(self._table.c.id).where(self._is(project, name)))
-        if identity is None:
-            raise self._gone
-        return identity
-
-    def _numbers_with(self, user: UserId) -> Select[Any]:
-        """Return the query for the numbers of the resources whose access lists hold a user.
-
-        By number, as these are few of many: a page then begins with them instead of going through all of a project.
-        """
-        listed = self._table.alias("listed")
-        on_list = self._access.c.resource_id == listed.c.id
-        return select(listed.c.number).join(self._access, on_list).where(self._access.c.user_id == user)
-
     def _is(self, project: ProjectId, name: N) -> ColumnElement[bool]:
         return (self._table.c.project_id == project) & (self._table.c.name == name)
 
@@ -205,10 +174,7 @@ class _ResourceRecords(Generic[R, N]):
 
 
 def _members(connection: Connection, project: ProjectId, wanted: Sequence[str]) -> Sequence[UserId]:
-    """Return the identities of members of a project, in order and each once.
-
-    Raises `NoMembers` "User(s): A, B do not exist" naming all who are no members.
-    """
+    """Return the identities of members, in order and each once; raise `NoMembers` naming all others."""
     query = (
         select(users.c.name, users.c.id)
         .join(memberships, memberships.c.user_id == users.c.id)
@@ -237,12 +203,16 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
 
     def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
         super().__init__(database, clock, cache_size, quotas)
-        database.invalidations.on(SCHEMA, self._forget_schema)
+
+        def forget_schema(schema: str) -> None:
+            self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
+
+        database.invalidations.on(SCHEMA, forget_schema)
 
     async def exists(self, topic: TopicId) -> bool:
         """Whether a topic is there now; never answered from what was read before."""
         query = select(topics.c.number).where(topics.c.id == topic_id_text(topic))
-        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+        return await self._database.value(query) is not None
 
     async def ids(self) -> frozenset[TopicId]:
         """Return the identities of all topics."""
@@ -255,8 +225,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
     async def owners(self) -> Mapping[TopicId, ProjectId]:
         """Return the project of every topic."""
         query = select(topics.c.id, topics.c.project_id)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return {topic_id(row.id): row.project_id for row in rows}
+        return dict(await self._database.rows(query, lambda row: (topic_id(row.id), row.project_id)))
 
     async def create(
         self,
@@ -270,11 +239,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         first_revision: int | None = None,
         last_revision: int | None = None,
     ) -> Topic:
-        """Register a topic, with a schema attached if one is named, and how it is used (`AttachedSchema`).
-
-        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when the project or the schema is
-        gone.
-        """
+        """Register a topic, with the use of a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
         now = self._clock.wall()
         row = insert(topics).values(
             id=topic_id_text(identity), project_id=project, name=name, created_on=now, labels=labels
@@ -304,7 +269,9 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         use = _Use(encoding, first_revision, last_revision)
 
         def work(connection: Connection) -> None:
-            identity = self._identity(connection, project, name)
+            identity = connection.scalar(select(topics.c.id).where(self._is(project, name)))
+            if identity is None:
+                raise TopicGone
             expected.check(lambda: self._find(connection, project, name))
             connection.execute(delete(topic_schemas).where(topic_schemas.c.topic_id == identity))
             connection.execute(update(topics).where(topics.c.id == identity).values(deleted_schema=None))
@@ -314,21 +281,10 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         await self._database.write(work, self._forget(project, name))
 
     async def set_retention(
-        self,
-        project: ProjectId,
-        name: TopicName,
-        retention: Milliseconds | None,
-        expected: Precondition = ANY_VERSION,
+        self, project: ProjectId, name: TopicName, retention: Milliseconds | None, expected: Precondition = ANY_VERSION
     ) -> Topic | None:
         """Change a topic's own age limit; return the topic, None when there is none."""
-        change = update(topics).where(self._is(project, name)).values(retention=retention)
-
-        def work(connection: Connection) -> Topic | None:
-            expected.check(lambda: self._find(connection, project, name))
-            connection.execute(change)
-            return self._find(connection, project, name)
-
-        return await self._database.write(work, self._forget(project, name), grows=False)
+        return await self._change(project, name, expected, retention=retention)
 
     async def without_retention(self, project: ProjectId) -> Sequence[TopicId]:
         """Return the topics of a project that have no age limit of their own."""
@@ -336,21 +292,17 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         """Return the age limit of a topic: its own, else its project's; None where neither has one, or it is gone."""
-        query = _RETENTIONS.where(topics.c.id == topic_id_text(topic))
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        return row.retention if row else None
+        return await self._database.row(
+            _RETENTIONS.where(topics.c.id == topic_id_text(topic)), lambda row: row.retention
+        )
 
     async def retentions(self) -> Mapping[TopicId, Milliseconds | None]:
         """Return the age limit of every topic: its own, else its project's; None where neither has one."""
-        rows = await self._database.read(lambda connection: connection.execute(_RETENTIONS).all())
-        return {topic_id(identity): limit for identity, limit in rows}
+        return dict(await self._database.rows(_RETENTIONS, lambda row: (topic_id(row.id), row.retention)))
 
     async def delete(self, topic: Topic, last: Sequence[Advance] = (), expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a topic and its access list, and add its `last` messages to its project's days; False if it is gone.
-
-        Messages that another node has counted since `last` was worked out are not added again.
-
-        A topic that was made again under its name is another one and stays.
+        """Remove a topic, and add its `last` messages to its project's days unless counted meanwhile; False if it is
+        gone.
         """
         removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
 
@@ -362,8 +314,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         return await self._database.write(work, self._forget(topic.project_id, topic.name), large=True, grows=False)
 
     async def _ids(self, condition: ColumnElement[bool]) -> Sequence[TopicId]:
-        query = select(topics.c.id).where(condition)
-        return await self._database.read(lambda connection: [topic_id(text) for text in connection.scalars(query)])
+        return await self._database.rows(select(topics.c.id).where(condition), lambda row: topic_id(row.id))
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Topic:
         schema = None
@@ -375,13 +326,8 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
             row.deleted_schema or "",
         )  # fmt: skip
 
-    def _forget_schema(self, schema: str) -> None:
-        self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
-
 
 class _Use(NamedTuple):
-    """How a topic uses its schema, as the last fields of `AttachedSchema` say."""
-
     encoding: str
     first_revision: int | None
     last_revision: int | None
@@ -404,7 +350,7 @@ _RETENTIONS: Select[Any] = select(
 
 
 class Title(NamedTuple):
-    """What a subscription is called, and where."""
+    """Project and name of a subscription."""
 
     project: ProjectName
     name: SubscriptionName
@@ -416,12 +362,11 @@ class Expiring(NamedTuple):
     id: SubscriptionId
     title: Title
     ttl: Milliseconds
-    noted: Milliseconds
-    """Until when its use is stored: of a use, or when it was made."""
-    used: Milliseconds
-    """When it was used last as far as is stored, or made."""
+    noted: Milliseconds  # until when its use is stored
+    used: Milliseconds  # last use as far as is stored, or creation
 
 
+# Those that may go when they are not used for a time.
 PARALLEL = (
     select(
         subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
@@ -432,7 +377,6 @@ PARALLEL = (
     .where(subscriptions.c.parallel.is_not(None))
     .order_by(subscriptions.c.number)
 )  # fmt: skip
-"""Those subscriptions that may go when they are not used for a time."""
 
 
 class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
@@ -447,39 +391,28 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
     async def of_topic(self, project: ProjectId, topic: TopicName) -> Sequence[SubscriptionName]:
         """Return the names of all subscriptions to a topic's name, oldest first."""
-        query = (
-            select(subscriptions.c.name)
-            .where(subscriptions.c.project_id == project, subscriptions.c.topic == topic)
-            .order_by(subscriptions.c.number)
-        )
-        return await self._database.read(lambda connection: connection.scalars(query).all())
+        is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
+        query = select(subscriptions.c.name).where(is_asked).order_by(subscriptions.c.number)
+        return await self._database.rows(query, lambda row: row.name)
 
     async def page_of_topic(self, project: ProjectId, topic: TopicName, page: PageRequest) -> Page[SubscriptionName]:
-        """Return a page of the names of the subscriptions to a topic's name, newest first, without detached ones.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of the names of subscriptions to a topic's name, newest first, without detached ones."""
         is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
         query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & parallel.IS_ATTACHED)
-        found = await self._database.read(lambda connection: read_page(connection, query, subscriptions.c.number, page))
-        return found.map(lambda row: row.name)
+        return await page_of(self._database, query, subscriptions.c.number, page, lambda row: row.name)
 
     async def all(self) -> Sequence[Subscription]:
         """Return all subscriptions of all projects, oldest first, without access lists."""
-        query = select(subscriptions).order_by(subscriptions.c.number)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return [self._record(row) for row in rows]
+        return await self._database.rows(select(subscriptions).order_by(subscriptions.c.number), self._record)
 
     async def ids(self) -> frozenset[SubscriptionId]:
         """Return the identities of all subscriptions."""
-        query = select(subscriptions.c.id)
-        return await self._database.read(lambda connection: frozenset(connection.scalars(query)))
+        return frozenset(await self._database.rows(select(subscriptions.c.id), lambda row: row.id))
 
     async def attached_ids(self) -> frozenset[SubscriptionId]:
         """Return the identities of all subscriptions but those that are detached, which stand nowhere."""
-        query = select(subscriptions.c.id, subscriptions.c.parallel)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return frozenset(row.id for row in rows if not parallel.is_detached(row.parallel))
+        query = select(subscriptions.c.id).where(parallel.IS_ATTACHED)
+        return frozenset(await self._database.rows(query, lambda row: row.id))
 
     async def expiring(self) -> Sequence[Expiring]:
         """Return all subscriptions that go when they are not used for a time."""
@@ -507,30 +440,27 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             await self._database.write(work, grows=False)
 
     async def delete_unused(self, identity: SubscriptionId, since: Milliseconds) -> Subscription | None:
-        """Remove a subscription and its access list if no use of it is stored since a moment; return what it was."""
+        """Remove a subscription if no use of it is stored since a moment; return it as it was."""
         last = func.coalesce(subscriptions.c.used_on, subscriptions.c.created_on)
-        found = await self._database.read(
-            lambda connection: connection.execute(select(subscriptions).where(subscriptions.c.id == identity)).first()
-        )
+        found = await self._database.row(select(subscriptions).where(subscriptions.c.id == identity), self._record)
         if found is None:
             return None
-        removal = delete(subscriptions).where((subscriptions.c.id == identity) & (last < since))
+        is_unused = (subscriptions.c.id == identity) & (last < since)
+        removal = delete(subscriptions).where(is_unused).returning(*subscriptions.c)
 
-        def work(connection: Connection) -> Subscription | None:
-            row = connection.execute(removal.returning(*subscriptions.c)).first()
-            return self._record(row) if row else None
-
-        return await self._database.write(work, self._forget(found.project_id, found.name), grows=False)
+        return await self._database.write(
+            lambda connection: first(connection, removal, self._record),
+            self._forget(found.project_id, found.name), grows=False,
+        )  # fmt: skip
 
     async def titles(self, identities: Collection[SubscriptionId]) -> Mapping[SubscriptionId, Title]:
-        """Return what those of a few subscriptions are called that exist."""
+        """Return project and name of those of a few subscriptions that exist."""
         query = (
             select(subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name)
             .join(projects, projects.c.id == subscriptions.c.project_id)
             .where(subscriptions.c.id.in_(identities))
         )
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return {row.id: Title(row.project, row.name) for row in rows}
+        return dict(await self._database.rows(query, lambda row: (row.id, Title(row.project, row.name))))
 
     async def pushed(self) -> Sequence[push.Pushed]:
         """Return all subscriptions that are to be delivered, oldest first; the same object when nothing has changed."""
@@ -549,25 +479,15 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         options: ParallelOptions | None = None,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Subscription:
-        """Register a subscription.
+        """Register a subscription; `worker` is put on its access list if `config` is to be delivered from now on.
 
-        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when the project is gone.
-
-        `ack_deadline_seconds` is in seconds; `worker` is who delivers, if `config` is to be delivered from now on;
-        `options` are those of a parallel subscription, None for an ordered one.
+        Without `options` it is an ordered one. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without the project.
         """
         now = self._clock.wall()
         row = insert(subscriptions).values(
-            id=identity,
-            project_id=project,
-            name=name,
-            topic=topic,
-            ack_deadline_seconds=ack_deadline_seconds,
-            push=push.stored(config),
-            created_on=now,
-            parallel=parallel.stored(options),
-            labels=labels,
-        )
+            id=identity, project_id=project, name=name, topic=topic, ack_deadline_seconds=ack_deadline_seconds,
+            push=push.stored(config), created_on=now, parallel=parallel.stored(options), labels=labels,
+        )  # fmt: skip
 
         def work(connection: Connection) -> None:
             connection.execute(row)
@@ -584,25 +504,12 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         self, project: ProjectId, name: SubscriptionName, seconds: int, expected: Precondition = ANY_VERSION
     ) -> bool:
         """Change the deadline; False when there is no such subscription."""
-        change = update(subscriptions).where(self._is(project, name)).values(ack_deadline_seconds=seconds)
-
-        def work(connection: Connection) -> bool:
-            expected.check(lambda: self._find(connection, project, name))
-            return connection.execute(change).rowcount > 0
-
-        return await self._database.write(work, self._forget(project, name), grows=False)
+        return await self._change(project, name, expected, ack_deadline_seconds=seconds) is not None
 
     async def change_options(
-        self,
-        project: ProjectId,
-        name: SubscriptionName,
-        change: OptionsChange,
-        expected: Precondition = ANY_VERSION,
+        self, project: ProjectId, name: SubscriptionName, change: OptionsChange, expected: Precondition = ANY_VERSION
     ) -> None:
-        """Replace the options of a subscription in one step; raise `SubscriptionGone`, then all that `change` raises.
-
-        No change makes a parallel subscription of an ordered one, nor the other way round.
-        """
+        """Replace the options in one step; raise `SubscriptionGone`, then all that `change` raises."""
 
         def work(connection: Connection) -> None:
             query = select(subscriptions.c.parallel).where(self._is(project, name)).with_for_update()
@@ -625,9 +532,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     ) -> None:
         """Replace the push configuration in one step, and put the worker where it has to deliver now.
 
-        What is not delivered to an endpoint any more loses the secrets its deliveries were signed with.
-
-        Raises `SubscriptionGone`, then all that `change` raises.
+        Without an endpoint, its secrets go. Raises `SubscriptionGone`, then all that `change` raises.
         """
 
         def work(connection: Connection) -> None:
@@ -666,8 +571,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
         def work(connection: Connection) -> Subscription | None:
             expected.check(lambda: self._find(connection, project, name))
-            row = connection.execute(removal).first()
-            return self._record(row) if row else None
+            return first(connection, removal, self._record)
 
         return await self._database.write(work, self._forget(project, name), grows=False)
 
@@ -679,17 +583,12 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
 
 def _place_worker(
-    connection: Connection,
-    project: ProjectId,
-    subscription: SubscriptionId,
-    worker: UserId | None,
-    *,
-    delivered: bool,
+    connection: Connection, project: ProjectId, subscription: SubscriptionId, worker: UserId | None, *, delivered: bool
 ) -> None:
     """Put the worker where the subscription is, or take it off its list; without a worker nothing changes (17.3, U2).
 
-    Where a subscription is delivered, the worker is on its access list and a member of its project: so it finds what to
-    deliver (HTTP contract 13.5). A worker that is a member already keeps its roles (17.3, U14).
+    It needs a place on the access list and a membership to find what to deliver (HTTP contract 13.5); a member keeps
+    its roles (17.3, U14).
     """
     if worker is None:
         return

@@ -1,7 +1,7 @@
 """Schemas in the registry, and their revisions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
@@ -11,20 +11,18 @@ from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
 from ams.core.quotas import SCHEMA_BYTES, SCHEMAS
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import SCHEMA, Invalidation
-from ams.storage.registry.quotas import QuotaRecords
+from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import Schema, SchemaContent
+from ams.storage.registry.statements import record
 from ams.storage.registry.tables import schema_revisions, schemas, topic_schemas, topics
 
 NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
 
 
 class SchemaRecords:
-    """Schemas by project and name, and their revisions by identity.
-
-    Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
-    """
+    """Schemas by project and name, and their revisions by identity. Not cached: their texts are large."""
 
     def __init__(self, database: Database, clock: Clock, quotas: QuotaRecords) -> None:
         self._database = database
@@ -34,22 +32,22 @@ class SchemaRecords:
     async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
         """Return a schema at its newest revision, None when there is none."""
         condition = (schemas.c.project_id == project) & (schemas.c.name == name)
-        return await self._database.read(lambda connection: _schema_where(connection, _NEWEST_SCHEMAS.where(condition)))
+        return await self._database.row(_NEWEST_SCHEMAS.where(condition), _schema)
 
     async def all(self, project: ProjectId) -> Sequence[Schema]:
         """Return a project's schemas at their newest revisions, oldest first."""
         query = _NEWEST_SCHEMAS.where(schemas.c.project_id == project).order_by(schemas.c.number)
-        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
+        return await self._database.rows(query, _schema)
 
     async def revision(self, schema: SchemaId, revision: int) -> Schema | None:
         """Return a schema at any of its revisions, None when there is none, as when the schema is gone."""
         query = _SCHEMAS.where((schemas.c.id == schema) & (schema_revisions.c.revision == revision))
-        return await self._database.read(lambda connection: _schema_where(connection, query))
+        return await self._database.row(query, _schema)
 
     async def revisions(self, schema: SchemaId) -> Sequence[Schema]:
         """Return a schema at each of its revisions, the newest first; empty when it is gone."""
         query = _SCHEMAS.where(schemas.c.id == schema).order_by(schema_revisions.c.revision.desc())
-        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
+        return await self._database.rows(query, _schema)
 
     async def numbers(self, schema: SchemaId, first: int | None, last: int | None, most: int) -> Sequence[int]:
         """Return the numbers of the newest revisions from `first` to `last`, None: any; the newest first."""
@@ -65,13 +63,10 @@ class SchemaRecords:
         """Return schemas of a project at their newest revisions whose names come after one, by name."""
         here = (schemas.c.project_id == project) & (schemas.c.name > after)
         query = _NEWEST_SCHEMAS.where(here).order_by(schemas.c.name).limit(most)
-        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
+        return await self._database.rows(query, _schema)
 
     async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
-        """Make a schema.
-
-        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when the project is gone.
-        """
+        """Make a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` when the project is gone."""
         now = self._clock.wall()
         made = Schema(SchemaId(new_uuid()), project, name, 1, content, now)
         row = insert(schemas).values(id=made.id, project_id=project, name=name, revision=1, created_on=now)
@@ -94,8 +89,7 @@ class SchemaRecords:
     ) -> Schema | None:
         """Rename a schema, or add a revision to it, or both; return it as it is then.
 
-        None when it is gone, or when its newest revision is not that of `schema` any more. Raises `AlreadyExists` when
-        the name is another's, `QuotaExceeded`.
+        None when it is gone, or not at the revision of `schema` any more. Raises `AlreadyExists`, `QuotaExceeded`.
         """
         newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
         values: dict[str, Any] = {"name": name or schemas.c.name}
@@ -106,22 +100,19 @@ class SchemaRecords:
         now = self._clock.wall()
 
         def work(connection: Connection) -> Schema | None:
-            expected.check(lambda: _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id)))
+            expected.check(lambda: _find(connection, schema.id))
             revision = connection.scalar(change)
             if revision is None:
                 return None
             if content:
                 _add_revision(connection, replace(schema, revision=revision, content=content, created_on=now))
                 self._quotas.require(connection, schema.project_id, SCHEMA_BYTES)
-            return _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id))
+            return _find(connection, schema.id)
 
         return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
 
     async def delete(self, schema: SchemaId, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a schema and its revisions, and detach it from all topics; return whether it was there.
-
-        Topics of which it was said how messages are written remember it (`Topic.deleted_schema`).
-        """
+        """Remove a schema, and detach it from topics, which remember their encoding; return whether it was there."""
         uses = select(topic_schemas.c.topic_id).where(topic_schemas.c.schema_id == schema)
         encoding = select(topic_schemas.c.encoding).where(topic_schemas.c.topic_id == topics.c.id).scalar_subquery()
         note = update(topics).where(topics.c.id.in_(uses)).values(deleted_schema=encoding)
@@ -130,16 +121,15 @@ class SchemaRecords:
 
         def work(connection: Connection) -> bool:
             connection.execute(whole)  # it is attached to no other topic from here on
-            expected.check(lambda: _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema)))
+            expected.check(lambda: _find(connection, schema))
             connection.execute(note)
             return connection.execute(removal).rowcount > 0
 
         return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
-        """Remove a revision, and return the schema at the newest one left; the number is not given again.
-
-        Raises `NotFound` when the schema or the revision is gone, `InvalidInput` for the last one left.
+        """Remove a revision but the last one, and return the schema at the newest left. Raises `NotFound`,
+        `InvalidInput`.
         """
         of_schema = schema_revisions.c.schema_id == schema
         removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)
@@ -164,12 +154,9 @@ class SchemaRecords:
 
 
 def _add_revision(connection: Connection, schema: Schema) -> None:
-    content = schema.content
-    said = {"type": content.type, "payload": content.payload, "attributes": content.attributes, "bytes": content.bytes}
-    row = insert(schema_revisions).values(
-        schema_id=schema.id, revision=schema.revision, created_on=schema.created_on, **said
-    )
-    connection.execute(row)
+    content = {**asdict(schema.content), "bytes": schema.content.bytes}
+    values = {"schema_id": schema.id, "revision": schema.revision, "created_on": schema.created_on, **content}
+    connection.execute(insert(schema_revisions).values(**values))
 
 
 _SCHEMAS: Select[Any] = select(
@@ -179,11 +166,9 @@ _SCHEMAS: Select[Any] = select(
 _NEWEST_SCHEMAS = _SCHEMAS.where(schema_revisions.c.revision == schemas.c.revision)
 
 
-def _schema_where(connection: Connection, query: Select[Any]) -> Schema | None:
-    row = connection.execute(query).first()
-    return _schema(row) if row else None
+def _find(connection: Connection, schema: SchemaId) -> Schema | None:
+    return first(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema), _schema)
 
 
 def _schema(row: Row[Any]) -> Schema:
-    content = SchemaContent(row.type, row.payload, row.attributes)
-    return Schema(row.id, row.project_id, row.name, row.revision, content, row.created_on)
+    return record(Schema, row, content=record(SchemaContent, row))

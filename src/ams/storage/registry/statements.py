@@ -4,108 +4,100 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    CursorResult,
-    ScalarSelect,
-    Select,
-    String,
-    Table,
-    TextClause,
-    column,
-    func,
-    literal,
-    select,
-    text,
-)
+import sqlalchemy as sa
 
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput
 from ams.core.names import UserId
+from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users
 
-_ROWS = {
-    "sqlite": "json_each(:rows) AS given",
-    "postgresql": "json_array_elements(CAST(:rows AS json)) AS given",
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+K = TypeVar("K", bound="DataclassInstance")
+
+_PARTS = {
+    "sqlite": {"given": "json_each(:rows) AS given", "now": ":now", "joined": "group_concat", "kept": ""},
+    "postgresql": {
+        "given": "json_array_elements(CAST(:rows AS json)) AS given",
+        "now": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+        "joined": "string_agg",
+        "kept": "FOR KEY SHARE OF subscriptions",
+    },
 }
 _VALUES = {
-    "sqlite": text("json_each(:given_values) AS given"),
-    "postgresql": text("json_array_elements_text(CAST(:given_values AS json)) AS given"),
+    "sqlite": sa.text("json_each(:given_values) AS given"),
+    "postgresql": sa.text("json_array_elements_text(CAST(:given_values AS json)) AS given"),
 }
-NOW = {"sqlite": ":now", "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"}
-"""The time in milliseconds: this process's on SQLite, which no other process uses; else the database's."""
-_JOINED = {"sqlite": "group_concat", "postgresql": "string_agg"}
-_MAX_DIGITS = 18
 
 
-class ByRows:
-    """A statement over rows: its text reads them from `{given}`, a row's third field as `text(2)` or `number(2)`.
+class Statement:
+    """A statement whose text has parts that differ between the databases.
 
-    The rows are given as one JSON text. A statement for each would give up the interpreter each time, and a busy
-    service is slow to give it back. The two databases read JSON alike but for the function that makes rows of it; each
-    row has one column, `value`.
+    `{now}` is the time in milliseconds: this process's on SQLite, which no other process uses; else the database's.
+    `{joined}` is the function that joins texts. With `{kept}` at its end no subscription goes before its row is there.
+    `{given}` are the rows, whose third field is `text(2)` or `number(2)`. They are given as one JSON text: a statement
+    for each would give up the interpreter each time.
     """
 
     def __init__(self, statement: str) -> None:
         statement = re.sub(r"\btext\((\d)\)", r"(given.value ->> \1)", statement)
         statement = re.sub(r"\bnumber\((\d)\)", r"CAST(given.value ->> \1 AS BIGINT)", statement)
-        self._texts: dict[str, TextClause] = {
-            dialect: text(statement.replace("{given}", rows)) for dialect, rows in _ROWS.items()
-        }
+        self._texts = {dialect: sa.text(statement.format(**parts)) for dialect, parts in _PARTS.items()}
 
-    def run(self, connection: Connection, rows: Sequence[Sequence[object]], **said: object) -> CursorResult[Any]:
-        """Run the statement once, for all rows; return what came of it. `said` are its other parameters."""
-        return connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said})
-
-
-class ByDialect:
-    """A statement whose text has `{now}` for the time in milliseconds, `{joined}` for the function that joins texts."""
-
-    def __init__(self, statement: str) -> None:
-        self._texts: dict[str, TextClause] = {
-            dialect: text(statement.replace("{now}", now).replace("{joined}", _JOINED[dialect]))
-            for dialect, now in NOW.items()
-        }
-
-    def run(self, connection: Connection, clock: Clock, **said: object) -> CursorResult[Any]:
-        """Run the statement; `said` are its parameters."""
-        return connection.execute(self._texts[connection.dialect.name], {**said, **now(connection, clock)})
+    def run(
+        self,
+        connection: sa.Connection,
+        rows: Sequence[Sequence[object]] | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        **said: object,
+    ) -> sa.CursorResult[Any]:
+        """Run the statement; `clock` is for `{now}`, `said` are its other parameters."""
+        if rows is not None:
+            said["rows"] = json.dumps(rows)
+        if clock is not None and connection.dialect.name == "sqlite":
+            said["now"] = clock.wall()
+        return connection.execute(self._texts[connection.dialect.name], said)
 
 
-def now(connection: Connection, clock: Clock) -> Mapping[str, object]:
-    """Return the parameter that `NOW` needs in the dialect of a connection."""
-    return {"now": clock.wall()} if connection.dialect.name == "sqlite" else {}
-
-
-def among(connection: Connection, values: Iterable[str]) -> Select[Any]:
+def among(connection: sa.Connection, values: Iterable[str]) -> sa.Select[Any]:
     """Return the query for these texts, for a condition `column.in_(...)` that holds however many there are."""
     rows = _VALUES[connection.dialect.name].bindparams(given_values=json.dumps(list(values)))
-    return select(column("value", String)).select_from(rows)
+    return sa.select(sa.column("value", sa.String)).select_from(rows)
+
+
+def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:
+    """Make a record of a row: a field is the column of its name, unless it is in `more`."""
+    names = [each.name for each in fields(kind) if each.name not in more]
+    return kind(**{name: getattr(row, name) for name in names}, **more)
 
 
 _CREATOR = users.alias("creator")
 
 
-def with_creator(table: Table, made_by: str = "created_by") -> Select[Any]:
+def with_creator(table: sa.Table, made_by: str = "created_by") -> sa.Select[Any]:
     """Select rows with the names of those who made them, as `creator`."""
-    return select(table, _CREATOR.c.name.label("creator")).outerjoin(_CREATOR, _CREATOR.c.id == table.c[made_by])
+    return sa.select(table, _CREATOR.c.name.label("creator")).outerjoin(_CREATOR, _CREATOR.c.id == table.c[made_by])
 
 
-def with_user_and_creator(table: Table) -> Select[Any]:
+def with_user_and_creator(table: sa.Table) -> sa.Select[Any]:
     """Select rows likewise, with the names of the users they are of, as `user`; oldest first."""
     query = with_creator(table).add_columns(users.c.name.label("user")).join(users, users.c.id == table.c.user_id)
     return query.order_by(table.c.number)
 
 
-def existing(user: UserId | None) -> ScalarSelect[Any]:
+def existing(user: UserId | None) -> sa.ScalarSelect[Any]:
     """Return a user's identity for a column of creators, null when the user is gone."""
-    return select(users.c.id).where(users.c.id == user).scalar_subquery()
+    return sa.select(users.c.id).where(users.c.id == user).scalar_subquery()
 
 
 def page_token(number: int) -> str:
@@ -114,31 +106,38 @@ def page_token(number: int) -> str:
 
 
 def page_start(token: str) -> int:
-    """Read the number of a token; raise `InvalidInput` "Invalid page token" when it is none."""
+    """Read the number of a token; raise `InvalidInput` "Invalid page token"."""
     try:
         digits = base64.b64decode(token, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidInput("Invalid page token") from None
-    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+    if not digits.isdigit() or len(digits) > 18:
         raise InvalidInput("Invalid page token")
     return int(digits)
 
 
 def read_page(
-    connection: Connection, query: Select[Any], number: Column[int], page: PageRequest, *, total: int | None = None
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    number: sa.Column[int],
+    page: PageRequest,
+    *,
+    total: int | None = None,
 ) -> Page[Any]:
     """Read a page of rows of `query`, ordered by `number` from the newest down (contract 4). Raises `InvalidInput`.
 
-    Items made after the first page do not shift the later ones, and an item deleted in between is simply not there.
-    What the query joins must not change how many rows there are: they are counted in the table of `number` alone,
-    unless the caller gives their `total`.
+    Items made after the first page do not shift the later ones. Rows are counted in the table of `number` alone, so
+    joins of the query must not change how many there are, unless the caller gives their `total`.
     """
     if total is None:
-        total = _count(connection, query, number)
+        count = sa.select(sa.func.count()).select_from(number.table)
+        if query.whereclause is not None:
+            count = count.where(query.whereclause)
+        total = connection.scalar(count) or 0
     cut = query.order_by(number.desc())
     if page.token:
         # As large as a token may say: PostgreSQL refuses a number that its column could not hold.
-        cut = cut.where(number <= literal(page_start(page.token), BigInteger))
+        cut = cut.where(number <= sa.literal(page_start(page.token), sa.BigInteger))
     if not 0 < page.size < total:  # a size may be any number, also one no database takes
         return Page(connection.execute(cut).all(), "", total)
     rows = connection.execute(cut.limit(page.size + 1)).all()
@@ -147,8 +146,12 @@ def read_page(
     return Page(rows[: page.size], page_token(rows[page.size].number), total)
 
 
-def _count(connection: Connection, query: Select[Any], number: Column[int]) -> int:
-    count = select(func.count()).select_from(number.table)
-    if query.whereclause is not None:
-        count = count.where(query.whereclause)
-    return connection.scalar(count) or 0
+async def page_of(
+    database: Database,
+    query: sa.Select[Any],
+    number: sa.Column[int],
+    page: PageRequest,
+    make: Callable[[sa.Row[Any]], T],
+) -> Page[T]:
+    """Return a page of values made of rows, as `read_page` reads them."""
+    return await database.read(lambda connection: read_page(connection, query, number, page).map(make))

@@ -9,30 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Dialect,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
-from ams.core import quotas
 from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
-METADATA = MetaData(naming_convention=NAMING)
+METADATA = sa.MetaData(naming_convention=NAMING)
 
+# Texts of errors, by the unique constraint that a client met.
 TAKEN = {
     "projects_name_unique": "Project already exists",
     "users_name_unique": "User already exists",
@@ -49,179 +34,172 @@ TAKEN = {
     "issuers_name_unique": "Issuer already exists",
     "issuers_url_unique": "Issuer already exists",
 }
-"""Unique constraints a client can meet, and their error texts."""
 
 
-_labels = msgspec.json.Decoder(dict[str, str])
-_limits = msgspec.json.Decoder(dict[str, int])
+_object = msgspec.json.Decoder(dict[str, Any])
 
 
-class Labels(TypeDecorator[Mapping[str, str]]):
-    """A column of labels: JSON in the table, a mapping in rows; null: none."""
+class _Json(sa.TypeDecorator[Mapping[str, Any]]):
+    """A column of JSON in the table, a mapping in rows; null: none."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: Mapping[str, str] | None, dialect: Dialect) -> str | None:
-        """Return labels as the table holds them."""
-        return msgspec.json.encode(value).decode() if value else None
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, str]:
-        """Read what the table holds."""
-        return _labels.decode(value) if value else {}
-
-
-class Limits(TypeDecorator[quotas.Limits]):
-    """A column of a project's own quotas: JSON in the table, a mapping in rows; null: none."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: quotas.Limits | None, dialect: Dialect) -> str | None:
-        """Return quotas as the table holds them."""
+    def process_bind_param(self, value: Mapping[str, Any] | None, dialect: sa.Dialect) -> str | None:
         return msgspec.json.encode(dict(value)).decode() if value else None
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> quotas.Limits:
-        """Read what the table holds."""
-        return _limits.decode(value) if value else quotas.NO_LIMITS
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Mapping[str, Any]:
+        return _object.decode(value) if value else {}
 
 
-def _label_column() -> Column[Mapping[str, str]]:
-    return Column("labels", Labels, comment="JSON object of texts; null: none")
+def _label_column() -> sa.Column[Mapping[str, str]]:
+    return sa.Column("labels", _Json, comment="JSON object of texts; null: none")
 
 
-def _numbered(name: str, *parts: SchemaItem) -> Table:
+def _numbered(name: str, *parts: SchemaItem) -> sa.Table:
     """Make a table whose rows are in the order of their creation."""
-    number = Column("number", Integer, primary_key=True, autoincrement=True)
-    return Table(name, METADATA, number, *parts, sqlite_autoincrement=True)
+    number = sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
+    return sa.Table(name, METADATA, number, *parts, sqlite_autoincrement=True)
 
 
-def _identified(name: str, *parts: SchemaItem) -> Table:
+def _identified(name: str, *parts: SchemaItem) -> sa.Table:
     """Make a table like that, of what others refer to."""
-    return _numbered(name, Column("id", String(36), nullable=False, unique=True), *parts)
+    return _numbered(name, sa.Column("id", sa.String(36), nullable=False, unique=True), *parts)
 
 
-def _texts(*names: str) -> Sequence[Column[str]]:
-    return [Column(name, Text, nullable=False) for name in names]
+def _texts(*names: str) -> Sequence[sa.Column[str]]:
+    return [sa.Column(name, sa.Text, nullable=False) for name in names]
 
 
-def _created_by() -> Column[str | None]:
-    return Column("created_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True)
+def _created_by() -> sa.Column[str | None]:
+    return sa.Column("created_by", sa.String(36), sa.ForeignKey("users.id", ondelete="SET NULL"), index=True)
 
 
-def _of(name: str, owner: str, **options: Any) -> Column[str]:
+def _of(name: str, owner: str, **options: Any) -> sa.Column[str]:
     """Make the column of what a row goes with."""
-    return Column(name, String(36), ForeignKey(owner, ondelete="CASCADE"), **options)
+    return sa.Column(name, sa.String(36), sa.ForeignKey(owner, ondelete="CASCADE"), **options)
 
 
-def _project() -> Column[str]:
+def _project() -> sa.Column[str]:
     return _of("project_id", "projects.id", nullable=False)
+
+
+def _partial_index(name: str, column: sa.Column[Any], where: sa.ColumnElement[bool], *, unique: bool = False) -> None:
+    sa.Index(name, column, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+def _table(name: str, *parts: SchemaItem) -> sa.Table:
+    return sa.Table(name, METADATA, *parts)
+
+
+def _times(*names: str) -> Sequence[sa.Column[int]]:
+    return [sa.Column(name, sa.BigInteger, nullable=False, comment="milliseconds since the epoch") for name in names]
+
+
+def _days(owner: str, of: str, comment: str | None = None) -> Sequence[sa.Column[Any]]:
+    """Make the columns of a table of figures by day."""
+    return [
+        _of(owner, of, primary_key=True),
+        sa.Column("day", sa.String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
+        *(sa.Column(name, sa.BigInteger, nullable=False, comment=comment) for name in ("messages", "bytes")),
+    ]
 
 
 users = _identified(
     "users",
-    Column("name", Text, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
     *_texts("email", "first_name", "last_name", "organization", "description"),
-    Column("service_roles", Text, nullable=False, comment="JSON list"),
-    Column("token_digest", String(64), nullable=False, unique=True, comment="keyed hash"),
-    Column("token_sealed", LargeBinary, nullable=False, comment="encrypted"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("service_roles", sa.Text, nullable=False, comment="JSON list"),
+    sa.Column("token_digest", sa.String(64), nullable=False, unique=True, comment="keyed hash"),
+    sa.Column("token_sealed", sa.LargeBinary, nullable=False, comment="encrypted"),
+    *_times("created_on", "modified_on"),
     _created_by(),
-    Column("made_in", String(36), index=True, comment="identity of the project that it was made in; null: none"),
-    Index("users_by_created_on", "created_on"),
+    sa.Column("made_in", sa.String(36), index=True, comment="identity of the project that it was made in; null: none"),
+    sa.Index("users_by_created_on", "created_on"),
 )
 
 projects = _identified(
     "projects",
-    Column("name", Text, nullable=False, unique=True),
-    Column("description", Text, nullable=False),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("description", sa.Text, nullable=False),
+    *_times("created_on", "modified_on"),
     _created_by(),
-    Column("retention", BigInteger, comment="milliseconds, for topics without their own; null: the log's default"),
-    Column("quotas", Limits, comment="JSON object of numbers: its own quotas; null: none"),
-    Column("strict_data", Boolean, comment="whether data that is not base64 is refused; null: as the setting says"),
+    sa.Column(
+        "retention", sa.BigInteger, comment="milliseconds, for topics without their own; null: the log's default"
+    ),
+    sa.Column("quotas", _Json, comment="JSON object of numbers: its own quotas; null: none"),
+    sa.Column(
+        "strict_data", sa.Boolean, comment="whether data that is not base64 is refused; null: as the setting says"
+    ),
 )
 
 memberships = _numbered(
     "memberships",
     _of("user_id", "users.id", nullable=False),
     _of("project_id", "projects.id", nullable=False, index=True),
-    Column("roles", Text, nullable=False, comment="JSON list"),
-    UniqueConstraint("user_id", "project_id"),
-    Index("memberships_by_project", "project_id", "user_id"),
+    sa.Column("roles", sa.Text, nullable=False, comment="JSON list"),
+    sa.UniqueConstraint("user_id", "project_id"),
+    sa.Index("memberships_by_project", "project_id", "user_id"),
 )
 
 topics = _identified(
     "topics",
     _project(),
-    Column("name", Text, nullable=False),
-    Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("retention", sa.BigInteger, comment="milliseconds; null: the project's, then the log's default"),
+    *_times("created_on"),
     _label_column(),
-    Column("deleted_schema", String(8), comment="what encoding was said of a schema that is deleted; null: none"),
-    UniqueConstraint("project_id", "name"),
-    Index("topics_by_project", "project_id", "number", "created_on"),
+    sa.Column("deleted_schema", sa.String(8), comment="what encoding was said of a schema that is deleted; null: none"),
+    sa.UniqueConstraint("project_id", "name"),
+    sa.Index("topics_by_project", "project_id", "number", "created_on"),
 )
 
 subscriptions = _identified(
     "subscriptions",
     _project(),
-    Column("name", Text, nullable=False),
-    Column("topic", Text, nullable=False, comment="a name: the topic may go and come back"),
-    Column("ack_deadline_seconds", Integer, nullable=False, comment="seconds"),
-    Column("push", Text, comment="JSON; null: a pull subscription"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("parallel", Text, comment="JSON; null: an ordered subscription"),
-    Column("used_on", BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("topic", sa.Text, nullable=False, comment="a name: the topic may go and come back"),
+    sa.Column("ack_deadline_seconds", sa.Integer, nullable=False, comment="seconds"),
+    sa.Column("push", sa.Text, comment="JSON; null: a pull subscription"),
+    *_times("created_on"),
+    sa.Column("parallel", sa.Text, comment="JSON; null: an ordered subscription"),
+    sa.Column(
+        "used_on", sa.BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"
+    ),
     _label_column(),
-    UniqueConstraint("project_id", "name"),
-    Index("subscriptions_by_topic", "project_id", "topic"),
-    Index("subscriptions_by_project", "project_id", "number", "created_on"),
+    sa.UniqueConstraint("project_id", "name"),
+    sa.Index("subscriptions_by_topic", "project_id", "topic"),
+    sa.Index("subscriptions_by_project", "project_id", "number", "created_on"),
 )
 
-Index(
-    "subscriptions_pushed",
-    subscriptions.c.number,
-    sqlite_where=subscriptions.c.push.is_not(None),
-    postgresql_where=subscriptions.c.push.is_not(None),
-)
-"""What is to be delivered is asked for every few seconds, by every node."""
-
-Index(
-    "subscriptions_parallel",
-    subscriptions.c.number,
-    sqlite_where=subscriptions.c.parallel.is_not(None),
-    postgresql_where=subscriptions.c.parallel.is_not(None),
-)
-"""What goes unused is asked for every ten minutes, by every node."""
+# Read every few seconds, and every ten minutes, by every node.
+_partial_index("subscriptions_pushed", subscriptions.c.number, subscriptions.c.push.is_not(None))
+_partial_index("subscriptions_parallel", subscriptions.c.number, subscriptions.c.parallel.is_not(None))
 
 snapshots = _numbered(
     "snapshots",
     _project(),
-    Column("name", Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
     _of("topic_id", "topics.id", nullable=False, index=True),
-    Column("floor", BigInteger, nullable=False, comment="all offsets before it were done"),
-    Column("done", LargeBinary, nullable=False, comment="those done above it (ams.core.offsets)"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("expires_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("floor", sa.BigInteger, nullable=False, comment="all offsets before it were done"),
+    sa.Column("done", sa.LargeBinary, nullable=False, comment="those done above it (ams.core.offsets)"),
+    *_times("created_on", "expires_on"),
     _label_column(),
-    UniqueConstraint("project_id", "name"),
-    Index("snapshots_by_expiry", "expires_on"),
+    sa.UniqueConstraint("project_id", "name"),
+    sa.Index("snapshots_by_expiry", "expires_on"),
 )
-"""Where parallel subscriptions stood once; without the topic that is nowhere."""
+"""Former states of parallel subscriptions; a row goes with its topic."""
 
 
-def _access(name: str, resources: Table) -> Table:
+def _access(name: str, resources: sa.Table) -> sa.Table:
     """Make a table of access lists."""
-    return Table(
+    return sa.Table(
         name,
         METADATA,
-        Column("resource_id", String(36), ForeignKey(resources.c.id, ondelete="CASCADE"), primary_key=True),
-        Column("position", Integer, primary_key=True),
+        sa.Column("resource_id", sa.String(36), sa.ForeignKey(resources.c.id, ondelete="CASCADE"), primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True),
         _of("user_id", "users.id", nullable=False, index=True),
-        UniqueConstraint("resource_id", "user_id"),
+        sa.UniqueConstraint("resource_id", "user_id"),
     )
 
 
@@ -231,260 +209,218 @@ subscription_access = _access("subscription_access", subscriptions)
 schemas = _identified(
     "schemas",
     _project(),
-    Column("name", Text, nullable=False),
-    Column("revision", Integer, nullable=False, comment="the newest"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("last_revision", Integer, comment="the highest there ever was, where it was deleted; null: the newest"),
-    UniqueConstraint("project_id", "name"),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False, comment="the newest"),
+    *_times("created_on"),
+    sa.Column(
+        "last_revision", sa.Integer, comment="the highest there ever was, where it was deleted; null: the newest"
+    ),
+    sa.UniqueConstraint("project_id", "name"),
 )
 
-schema_revisions = Table(
+schema_revisions = _table(
     "schema_revisions",
-    METADATA,
     _of("schema_id", "schemas.id", primary_key=True),
-    Column("revision", Integer, primary_key=True, comment="from 1"),
-    Column("type", String(8), nullable=False, comment="json or avro"),
-    Column("payload", Text, comment="JSON: the schema of the data; null: only attributes are checked"),
-    Column("attributes", Text, comment="JSON: what attributes must be; null: anything"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("bytes", Integer, nullable=False, server_default="0", comment="of payload and attributes"),
-    Index("schema_revisions_by_bytes", "schema_id", "bytes"),
+    sa.Column("revision", sa.Integer, primary_key=True, comment="from 1"),
+    sa.Column("type", sa.String(8), nullable=False, comment="json or avro"),
+    sa.Column("payload", sa.Text, comment="JSON: the schema of the data; null: only attributes are checked"),
+    sa.Column("attributes", sa.Text, comment="JSON: what attributes must be; null: anything"),
+    *_times("created_on"),
+    sa.Column("bytes", sa.Integer, nullable=False, server_default="0", comment="of payload and attributes"),
+    sa.Index("schema_revisions_by_bytes", "schema_id", "bytes"),
 )
 
-topic_schemas = Table(
+topic_schemas = _table(
     "topic_schemas",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
     _of("schema_id", "schemas.id", nullable=False, index=True),
-    Column("encoding", String(8), comment="JSON or BINARY; null: not said"),
-    Column("first_revision", Integer, comment="the oldest that messages may keep; null: any"),
-    Column("last_revision", Integer, comment="the newest that messages may keep; null: any"),
+    sa.Column("encoding", sa.String(8), comment="JSON or BINARY; null: not said"),
+    sa.Column("first_revision", sa.Integer, comment="the oldest that messages may keep; null: any"),
+    sa.Column("last_revision", sa.Integer, comment="the newest that messages may keep; null: any"),
 )
-"""Which schema is attached to a topic, by identity, as a schema may be renamed."""
+"""The schema of a topic, by identity, as a schema may be renamed."""
 
 registrations = _identified(
     "registrations",
-    Column("name", Text, nullable=False),
-    *_texts("email", "first_name", "last_name", "organization", "description"),
-    Column("status", String(8), nullable=False, comment="pending, accepted or declined"),
-    Column("activation_token", Text, nullable=False, comment="empty once decided; opens nothing"),
-    Column("decline_comment", Text, nullable=False),
-    Column("registered_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("modified_at", BigInteger, comment="milliseconds since the epoch; null while pending"),
-    Column("modified_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True),
+    *_texts("name", "email", "first_name", "last_name", "organization", "description"),
+    sa.Column("status", sa.String(8), nullable=False, comment="pending, accepted or declined"),
+    sa.Column("activation_token", sa.Text, nullable=False, comment="empty once decided; opens nothing"),
+    sa.Column("decline_comment", sa.Text, nullable=False),
+    *_times("registered_at"),
+    sa.Column("modified_at", sa.BigInteger, comment="milliseconds since the epoch; null while pending"),
+    sa.Column("modified_by", sa.String(36), sa.ForeignKey("users.id", ondelete="SET NULL"), index=True),
 )
-Index(
-    "registrations_one_pending",
-    registrations.c.name,
-    unique=True,
-    sqlite_where=registrations.c.status == "pending",
-    postgresql_where=registrations.c.status == "pending",
-)
+_partial_index("registrations_one_pending", registrations.c.name, registrations.c.status == "pending", unique=True)
 
-topic_tallies = Table(
+topic_tallies = _table(
     "topic_tallies",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
-    Column("messages", BigInteger, nullable=False, comment="counted into the days; the log's end when caught up"),
-    Column("bytes", BigInteger, nullable=False, comment="counted into the days"),
-    Column("last_messages", BigInteger, nullable=False, comment="of the last publish request"),
-    Column("last_publish", BigInteger, comment="milliseconds since the epoch; null: never"),
-    Column("previous_publish", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+    sa.Column("messages", sa.BigInteger, nullable=False, comment="counted into the days; the log's end when caught up"),
+    sa.Column("bytes", sa.BigInteger, nullable=False, comment="counted into the days"),
+    sa.Column("last_messages", sa.BigInteger, nullable=False, comment="of the last publish request"),
+    sa.Column("last_publish", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
+    sa.Column("previous_publish", sa.BigInteger, comment="milliseconds since the epoch; null: only one so far"),
 )
 
-subscription_tallies = Table(
+subscription_tallies = _table(
     "subscription_tallies",
-    METADATA,
     _of("subscription_id", "subscriptions.id", primary_key=True),
-    Column("messages", BigInteger, nullable=False, comment="handed out, repeats included"),
-    Column("bytes", BigInteger, nullable=False, comment="handed out, repeats included"),
-    Column("last_messages", BigInteger, nullable=False, comment="of the last pull"),
-    Column("last_pull", BigInteger, comment="milliseconds since the epoch; null: never"),
-    Column("previous_pull", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+    sa.Column("messages", sa.BigInteger, nullable=False, comment="handed out, repeats included"),
+    sa.Column("bytes", sa.BigInteger, nullable=False, comment="handed out, repeats included"),
+    sa.Column("last_messages", sa.BigInteger, nullable=False, comment="of the last pull"),
+    sa.Column("last_pull", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
+    sa.Column("previous_pull", sa.BigInteger, comment="milliseconds since the epoch; null: only one so far"),
 )
 
-daily_messages = Table(
-    "daily_messages",
-    METADATA,
-    _of("topic_id", "topics.id", primary_key=True),
-    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
-    Column("messages", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-)
-"""What was published to a topic, by day; sums up to its tally."""
+daily_messages = _table("daily_messages", *_days("topic_id", "topics.id"))
+"""Published to a topic, by day; sums up to its tally."""
 
-project_days = Table(
-    "project_days",
-    METADATA,
-    _of("project_id", "projects.id", primary_key=True),
-    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
-    Column("messages", BigInteger, nullable=False, comment="also of topics that are gone"),
-    Column("bytes", BigInteger, nullable=False, comment="also of topics that are gone"),
-)
-"""What was published to all topics of a project, by day: kept apart, so that a topic takes nothing with it (U13)."""
+project_days = _table("project_days", *_days("project_id", "projects.id", "also of topics that are gone"))
+"""Published to all topics of a project, by day: kept apart, so that a topic takes nothing with it (U13)."""
 
-keys = Table(
-    "keys",
-    METADATA,
-    Column("fingerprint", String(64), primary_key=True, comment="of the key that encrypts the tokens"),
+keys = _table(
+    "keys", sa.Column("fingerprint", sa.String(64), primary_key=True, comment="of the key that encrypts the tokens")
 )
 
-publish_claims = Table(
+publish_claims = _table(
     "publish_claims",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
-    Column("key", LargeBinary, primary_key=True, comment="hash of an idempotency key"),
-    Column("content", LargeBinary, nullable=False, comment="hash of the messages"),
-    Column("log_end", BigInteger, nullable=False, comment="the topic's end when the key was claimed"),
-    Column("claimed_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("version", Integer, nullable=False, comment="raised by each change"),
-    Column("mark", String(36), nullable=False, comment="of who claimed it"),
-    Column("first", BigInteger, comment="offset of the first message; null: not known yet"),
-    Column("messages", Integer, comment="null: not known yet"),
-    Column("time", BigInteger, comment="publish time: milliseconds since the epoch"),
-    Index("publish_claims_by_claimed_at", "topic_id", "claimed_at"),
+    sa.Column("key", sa.LargeBinary, primary_key=True, comment="hash of an idempotency key"),
+    sa.Column("content", sa.LargeBinary, nullable=False, comment="hash of the messages"),
+    sa.Column("log_end", sa.BigInteger, nullable=False, comment="the topic's end when the key was claimed"),
+    *_times("claimed_at"),
+    sa.Column("version", sa.Integer, nullable=False, comment="raised by each change"),
+    sa.Column("mark", sa.String(36), nullable=False, comment="of who claimed it"),
+    sa.Column("first", sa.BigInteger, comment="offset of the first message; null: not known yet"),
+    sa.Column("messages", sa.Integer, comment="null: not known yet"),
+    sa.Column("time", sa.BigInteger, comment="publish time: milliseconds since the epoch"),
+    sa.Index("publish_claims_by_claimed_at", "topic_id", "claimed_at"),
 )
-"""Who appends, or appended, with which idempotency key, where the log cannot remember it."""
+"""Idempotency keys, where the log cannot remember them."""
 
-topic_sizes = Table(
+topic_sizes = _table(
     "topic_sizes",
-    METADATA,
     _of("topic_id", "topics.id", primary_key=True),
-    Column("bytes", BigInteger, nullable=False, comment="ever published"),
+    sa.Column("bytes", sa.BigInteger, nullable=False, comment="ever published"),
 )
-"""How much was published, where the log cannot count it."""
 
 push_secrets = _numbered(
     "push_secrets",
     _of("subscription_id", "subscriptions.id", nullable=False, index=True),
-    Column("sealed", LargeBinary, nullable=False, comment="encrypted"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("until", BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="encrypted"),
+    *_times("created_on"),
+    sa.Column("until", sa.BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
 )
-"""What deliveries are signed with, the newest last; after a rotation two of them for a while."""
+"""Secrets that sign deliveries, the newest last; after a rotation two of them for a while."""
 
-signing_keys = Table(
+signing_keys = _table(
     "signing_keys",
-    METADATA,
-    Column("purpose", String(16), primary_key=True),
-    Column("id", String(40), nullable=False, comment="what names the key where something is signed with it"),
-    Column("sealed", LargeBinary, nullable=False, comment="the private key in PEM, encrypted"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("purpose", sa.String(16), primary_key=True),
+    sa.Column("id", sa.String(40), nullable=False, comment="what names the key where something is signed with it"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="the private key in PEM, encrypted"),
+    *_times("created_on"),
 )
-"""What the installation signs with, one key for each purpose."""
 
-push_holders = Table(
+push_holders = _table(
     "push_holders",
-    METADATA,
-    Column("holder", String(64), primary_key=True, comment="its name, another one at each start"),
-    Column("until", BigInteger, nullable=False, comment="end of its leases: milliseconds since the epoch"),
-    Column("leaving", Boolean, nullable=False, comment="whether it only finishes what it has"),
+    sa.Column("holder", sa.String(64), primary_key=True, comment="its name, another one at each start"),
+    sa.Column("until", sa.BigInteger, nullable=False, comment="end of its leases: milliseconds since the epoch"),
+    sa.Column("leaving", sa.Boolean, nullable=False, comment="whether it only finishes what it has"),
 )
 """Processes that deliver (`ams.push.leases`). Times are the database's, as several nodes share it."""
 
-push_leases = Table(
+push_leases = _table(
     "push_leases",
-    METADATA,
     _of("subscription_id", "subscriptions.id", primary_key=True),
-    Column("holder", String(64), ForeignKey("push_holders.holder", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column(
+        "holder", sa.String(64), sa.ForeignKey("push_holders.holder", ondelete="CASCADE"), nullable=False, index=True
+    ),
 )
-"""Which of them has a subscription."""
 
-push_states = Table(
+push_states = _table(
     "push_states",
-    METADATA,
     _of("subscription_id", "push_leases.subscription_id", primary_key=True),
-    Column("state", Text, nullable=False, comment="JSON"),
-    Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("state", sa.Text, nullable=False, comment="JSON"),
+    *_times("changed_on"),
 )
 """The states of deliveries; those reported under a lease are deleted with it."""
 
-parallel_nodes = Table(
+parallel_nodes = _table(
     "parallel_nodes",
-    METADATA,
-    Column("node", String(36), primary_key=True, comment="its name, another one at each start"),
-    Column("url", Text, nullable=False, comment="how other nodes reach it; empty: it does not say"),
-    Column("until", BigInteger, nullable=False, comment="end of what it owns: milliseconds since the epoch"),
-    Column("pubsub", Text, comment="HOST:PORT at which other nodes reach its Google Pub/Sub port; null: none"),
+    sa.Column("node", sa.String(36), primary_key=True, comment="its name, another one at each start"),
+    sa.Column("url", sa.Text, nullable=False, comment="how other nodes reach it; empty: it does not say"),
+    sa.Column("until", sa.BigInteger, nullable=False, comment="end of what it owns: milliseconds since the epoch"),
+    sa.Column("pubsub", sa.Text, comment="HOST:PORT at which other nodes reach its Google Pub/Sub port; null: none"),
 )
 """Nodes that work on parallel subscriptions (`ams.service.parallel.ownership`). Times are the database's."""
 
-parallel_owners = Table(
+parallel_owners = _table(
     "parallel_owners",
-    METADATA,
     _of("subscription_id", "subscriptions.id", primary_key=True),
-    Column("node", String(36), ForeignKey("parallel_nodes.node", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column(
+        "node", sa.String(36), sa.ForeignKey("parallel_nodes.node", ondelete="CASCADE"), nullable=False, index=True
+    ),
 )
-"""Which of them works on a subscription."""
 
 named_tokens = _identified(
     "named_tokens",
     _of("user_id", "users.id", nullable=False),
-    Column("name", Text, nullable=False),
-    Column("digest", String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
-    Column("sealed", LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
-    Column("rights", Text, comment="JSON list of action and resource; null: all the user's"),
-    Column("public_key", Text, comment="PEM; null: none, it is a text"),
-    Column("key_id", String(40), comment="of the public key; null: none"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("expires_on", BigInteger, comment="milliseconds since the epoch; null: never"),
-    Column("last_used", BigInteger, comment="milliseconds since the epoch; null: never"),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
+    sa.Column("rights", sa.Text, comment="JSON list of action and resource; null: all the user's"),
+    sa.Column("public_key", sa.Text, comment="PEM; null: none, it is a text"),
+    sa.Column("key_id", sa.String(40), comment="of the public key; null: none"),
+    *_times("created_on"),
+    sa.Column("expires_on", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
+    sa.Column("last_used", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
     _created_by(),
-    UniqueConstraint("user_id", "name"),
-    Index("named_tokens_key_id_unique", "key_id", unique=True),
+    sa.UniqueConstraint("user_id", "name"),
+    sa.Index("named_tokens_key_id_unique", "key_id", unique=True),
 )
-"""Tokens of a user besides its own. Their texts are nowhere: a hash is enough to know one, also under another key. One
-with a public key has no text: what it is known by is the hash of one that nobody ever had.
-"""
+"""Known by a hash, so that their texts are nowhere; one with a public key has no text, and a hash that nobody has."""
 
 bindings = _numbered(
     "bindings",
     _of("user_id", "users.id", nullable=False),
-    Column("name", Text, nullable=False),
-    Column("issuer", Text, nullable=False, comment="URL"),
-    Column("subject", Text, nullable=False),
-    Column("by_login", Boolean, nullable=False, comment="made with its user at the first login"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("issuer", sa.Text, nullable=False, comment="URL"),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("by_login", sa.Boolean, nullable=False, comment="made with its user at the first login"),
+    *_times("created_on"),
     _created_by(),
-    UniqueConstraint("user_id", "name"),
-    UniqueConstraint("issuer", "subject"),
+    sa.UniqueConstraint("user_id", "name"),
+    sa.UniqueConstraint("issuer", "subject"),
 )
-"""By which identity at an issuer a user logs in."""
 
 issuers = _identified(
     "issuers",
-    Column("name", Text, nullable=False, unique=True),
-    Column("url", Text, nullable=False, unique=True),
-    Column("rest", Text, nullable=False, comment="JSON: what else is set of it, but for its secret"),
-    Column("secret", LargeBinary, comment="encrypted; null: none"),
-    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
-    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("url", sa.Text, nullable=False, unique=True),
+    sa.Column("rest", sa.Text, nullable=False, comment="JSON: what else is set of it, but for its secret"),
+    sa.Column("secret", sa.LargeBinary, comment="encrypted; null: none"),
+    *_times("created_on", "modified_on"),
     _created_by(),
 )
-"""Issuers whose tokens are accepted, but for those of the file that a setting names."""
 
-history = Table(
+history = _table(
     "history",
-    METADATA,
-    Column("of", Text, primary_key=True, comment="a topic's, subscription's or project's id, or `service`"),
-    Column("began", BigInteger, primary_key=True, comment="minutes since the epoch"),
-    Column("data", LargeBinary, nullable=False, comment="records of 33 bytes (`ams.service.history`)"),
+    sa.Column("of", sa.Text, primary_key=True, comment="a topic's, subscription's or project's id, or `service`"),
+    sa.Column("began", sa.BigInteger, primary_key=True, comment="minutes since the epoch"),
+    sa.Column("data", sa.LargeBinary, nullable=False, comment="records of 33 bytes (`ams.service.history`)"),
 )
-"""What was measured in the last day, where several nodes share it; else it is in a file of its own."""
+"""Measurements of the last day, where several nodes share them; else they are in a file of their own."""
 
-history_turns = Table(
+history_turns = _table(
     "history_turns",
-    METADATA,
-    Column("node", String(36), primary_key=True, comment="the node that measures"),
-    Column("until", BigInteger, nullable=False, comment="end of its turn: milliseconds since the epoch"),
+    sa.Column("node", sa.String(36), primary_key=True, comment="the node that measures"),
+    sa.Column("until", sa.BigInteger, nullable=False, comment="end of its turn: milliseconds since the epoch"),
 )
 
 audit = audit_table(METADATA, "audit")
-"""Who did which change; beside it `audit_prunings`."""
 
 
-OTHERS = "authn_"
-"""What the names of the certificate service's tables begin with, which may be in the same database."""
+OTHERS = "authn_"  # prefix of the certificate service's tables, which may be in the same database
 
 REGISTRY = Schema(
     what="registry",

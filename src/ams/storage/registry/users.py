@@ -7,22 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    Table,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
 
 from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, Damaged
@@ -31,10 +17,10 @@ from ams.core.public_keys import PublicKey
 from ams.core.quotas import MEMBERS
 from ams.core.rights import Right, Rights
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database
+from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
-from ams.storage.registry.quotas import QuotaRecords
+from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import (
     Applicant,
     KeyHolder,
@@ -47,7 +33,7 @@ from ams.storage.registry.records import (
     User,
     UserDetails,
 )
-from ams.storage.registry.statements import existing, read_page, with_creator
+from ams.storage.registry.statements import existing, read_page, record, with_creator
 from ams.storage.registry.tables import (
     bindings,
     memberships,
@@ -66,8 +52,7 @@ logger = structlog.get_logger("ams.registry")
 
 T = TypeVar("T")
 
-Roles = Mapping[ProjectId, Sequence[str]]
-"""Memberships: the roles in each project."""
+Roles = Mapping[ProjectId, Sequence[str]]  # roles in each project; each is a membership
 
 _TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
 
@@ -85,15 +70,11 @@ class UserRecords:
         # Keyed by the token's text: a dictionary compares hashes that differ in every process, so the time of
         # a miss reveals nothing about the tokens that are there.
         self._principals: Cache[str, Principal] = database.invalidations.new_cache(cache_size)
-        self.known_principal = self._principals.known
-        """Return whom a token stands for if that is in memory; None says nothing: `principal` does."""
+        self.known_principal = self._principals.known  # by token, in memory; None says nothing: `principal` does
         database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
-        """Return the user of a token, None when no user has it; cached, unknown tokens are not.
-
-        It may be a named token, also one that has expired: `login` says so.
-        """
+        """Return the user of its own or a named token (also an expired one: see `login`), None for none; cached."""
         return await self._principals.find(token, lambda: self._read_principal(token))
 
     async def by_name(self, name: UserName) -> User | None:
@@ -109,27 +90,27 @@ class UserRecords:
         return await self._one(users.c.token_digest == self._secrets.digest(token))
 
     async def page(self, page: PageRequest, *, project: ProjectId | None = None, details: bool = False) -> Page[User]:
-        """Return a page of all users or of a project's members, newest users first; memberships only with `details`.
+        """Return a page of all users or of a project's members, newest first; memberships only with `details`."""
 
-        Raises `InvalidInput` "Invalid page token".
-        """
-        return await self._database.read(
-            lambda connection: users_page(connection, self._secrets, project, page, details=details)
-        )
+        def work(connection: sa.Connection) -> Page[User]:
+            query, total = _USERS, None
+            if project is not None:
+                total = connection.scalar(sa.select(sa.func.count()).where(memberships.c.project_id == project)) or 0
+                query = _USERS.where(_is_member(project, of_many=total > _MANY))
+            rows = read_page(connection, query, users.c.number, page, total=total)
+            found = _memberships(connection, [row.id for row in rows.items] if details else [])
+            return rows.map(lambda row: _user(row, self._secrets, found[row.id]))
+
+        return await self._database.read(work)
 
     async def hold(self, service_role: str) -> bool:
         """Whether any user has a service role."""
-        query = (
-            select(users.c.number)
-            .where(users.c.service_roles.contains(json.dumps(service_role), autoescape=True))
-            .limit(1)
-        )
-        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+        has_role = users.c.service_roles.contains(json.dumps(service_role), autoescape=True)
+        return await self._database.value(sa.select(users.c.number).where(has_role).limit(1)) is not None
 
     async def exist(self) -> bool:
         """Whether there is any user."""
-        query = select(users.c.number).limit(1)
-        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+        return await self._database.value(sa.select(users.c.number).limit(1)) is not None
 
     async def create(
         self,
@@ -142,12 +123,8 @@ class UserRecords:
         token: str = "",
         grows: bool = True,
     ) -> User:
-        """Make a user with `token`, or a new one, and memberships; `details.name` and `.grants` are not looked at.
-
-        One that is `made_in` a project counts for its quota of members as long as it is a member nowhere else. Without
-        `grows` it is made on a disk with little space left, too.
-
-        Raises `AlreadyExists` when the name is taken, `QuotaExceeded`, `NotFound` when a project is gone.
+        """Make a user (`creation`); unless it `grows`, also on a full disk. Raises `AlreadyExists`, `QuotaExceeded`,
+        `NotFound`.
         """
         creation = self.creation(name, details, roles, created_by, made_in=made_in, token=token)
         return await self._database.write(creation, grows=grows)
@@ -162,17 +139,20 @@ class UserRecords:
         made_in: ProjectId | None = None,
         token: str = "",
     ) -> Work[User]:
-        """Return the work of `create`, for those who do more in the same transaction."""
+        """Return the work that makes a user with `token`, or a new one; `details.name` and `.grants` are not looked at.
+
+        One that is `made_in` a project counts for its quota of members as long as it is a member nowhere else.
+        """
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
-        row = insert(users).values(
+        row = sa.insert(users).values(
             id=identity, service_roles=roles_written(details.service_roles or ()),
             created_on=now, modified_on=now,
             created_by=existing(created_by), made_in=made_in,
             **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
 
-        def work(connection: Connection) -> User:
+        def work(connection: sa.Connection) -> User:
             connection.execute(row)
             add_memberships(connection, identity, roles, self.quotas)
             user = user_where(connection, self._secrets, users.c.id == identity)
@@ -184,19 +164,19 @@ class UserRecords:
     async def update(
         self, user: UserId, details: UserDetails, roles: Roles | None, expected: Precondition = ANY_VERSION
     ) -> User | None:
-        """Change what is said and nothing else; `roles`, if given, replaces all memberships. None when it is gone.
+        """Change the given details; `roles`, if given, replaces all memberships. None when it is gone.
 
-        Raises `AlreadyExists` when the new name is another user's, `QuotaExceeded`, `NotFound` when a project is gone.
+        Raises `AlreadyExists` for a taken name, `QuotaExceeded`, `NotFound` when a project is gone.
         """
         values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
             values["service_roles"] = roles_written(details.service_roles)
 
-        def work(connection: Connection) -> User | None:
+        def work(connection: sa.Connection) -> User | None:
             self._check(connection, user, expected)
             self._touch(connection, user, values)
             if roles is not None:
-                connection.execute(delete(memberships).where(memberships.c.user_id == user))
+                connection.execute(sa.delete(memberships).where(memberships.c.user_id == user))
                 add_memberships(connection, user, roles, self.quotas)
             return user_where(connection, self._secrets, users.c.id == user)
 
@@ -204,27 +184,21 @@ class UserRecords:
 
     async def delete(self, user: UserId, expected: Precondition = ANY_VERSION) -> bool:
         """Remove a user, its memberships and its places on access lists; False when it is gone already."""
-        removal = delete(users).where(users.c.id == user)
+        removal = sa.delete(users).where(users.c.id == user)
+
         # Cached access lists may still hold the identity; no user can have it any more.
         # Large: the creator is removed from all that the user made.
-        forget = Invalidation(PRINCIPAL, (user,))
-
-        def work(connection: Connection) -> bool:
-            self._check(connection, user, expected)
-            return connection.execute(removal).rowcount > 0
-
-        return await self._database.write(work, forget, large=True, grows=False)
+        return await self._write(user, self._checked_removal(user, expected, removal), large=True, grows=False)
 
     async def refresh_token(
         self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
     ) -> User | None:
-        """Give a user `token`, or a new one; the old one is dead when this returns. None when the user is gone.
-
-        What `check` raises of the user as it is then leaves everything as it was.
+        """Replace the token of a user, unless `check` raises for it; the old one is dead then. None when the user is
+        gone.
         """
-        change = update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
+        change = sa.update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
 
-        def work(connection: Connection) -> User | None:
+        def work(connection: sa.Connection) -> User | None:
             before = user_where(connection, self._secrets, users.c.id == user)
             if before is None:
                 return None
@@ -235,19 +209,16 @@ class UserRecords:
         return await self._write(user, work, grows=False)  # also on a full disk: who holds the old one must not go on
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
-        """Make a user a member.
-
-        Raises `AlreadyExists` when it is one, `QuotaExceeded`, `NotFound` when user or project are gone.
-        """
+        """Make a user a member. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without user or project."""
         await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self.quotas))
 
     async def set_roles(
         self, user: UserId, project: ProjectId, roles: Sequence[str], expected: Precondition = ANY_VERSION
     ) -> bool:
         """Replace a member's roles; False when it is no member."""
-        change = update(memberships).where(_membership_of(user, project)).values(roles=roles_written(roles))
+        change = sa.update(memberships).where(_membership_of(user, project)).values(roles=roles_written(roles))
 
-        def work(connection: Connection) -> bool:
+        def work(connection: sa.Connection) -> bool:
             self._check(connection, user, expected)
             if not connection.execute(change).rowcount:
                 return False
@@ -258,73 +229,71 @@ class UserRecords:
 
     async def remove_member(self, user: UserId, project: ProjectId, expected: Precondition = ANY_VERSION) -> bool:
         """End a membership; False when there was none."""
-        removal = delete(memberships).where(_membership_of(user, project))
+        removal = sa.delete(memberships).where(_membership_of(user, project))
+        return await self._write(user, self._checked_removal(user, expected, removal), grows=False)
 
-        def work(connection: Connection) -> bool:
-            self._check(connection, user, expected)
-            return connection.execute(removal).rowcount > 0
-
-        return await self._write(user, work, grows=False)
-
-    async def _one(self, condition: ColumnElement[bool]) -> User | None:
+    async def _one(self, condition: sa.ColumnElement[bool]) -> User | None:
         return await self._database.read(lambda connection: user_where(connection, self._secrets, condition))
 
     async def _read_principal(self, token: str) -> Principal | None:
         own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
         return await self._database.read(lambda connection: bearer_of(connection, own, named))
 
-    async def _write(self, user: UserId, work: Work[T], *, grows: bool = True) -> T:
+    async def _write(self, user: UserId, work: Work[T], *, large: bool = False, grows: bool = True) -> T:
         """Run work that changes a user: caches of its token are invalidated before any caller sees the outcome."""
-        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), grows=grows)
+        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), large=large, grows=grows)
 
-    def _check(self, connection: Connection, user: UserId, expected: Precondition) -> None:
+    def _checked_removal(self, user: UserId, expected: Precondition, removal: sa.Delete) -> Work[bool]:
+        def work(connection: sa.Connection) -> bool:
+            self._check(connection, user, expected)
+            return connection.execute(removal).rowcount > 0
+
+        return work
+
+    def _check(self, connection: sa.Connection, user: UserId, expected: Precondition) -> None:
         expected.check(lambda: user_where(connection, self._secrets, users.c.id == user))
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, principal: principal.id == user)
 
-    def _touch(self, connection: Connection, user: UserId, values: Mapping[str, str]) -> None:
-        change = update(users).where(users.c.id == user)
+    def _touch(self, connection: sa.Connection, user: UserId, values: Mapping[str, str]) -> None:
+        change = sa.update(users).where(users.c.id == user)
         connection.execute(change.values(modified_on=self._clock.wall(), **values))
 
     def _sealed(self, token: str, owner: UserId) -> dict[str, Any]:
         return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
 
 
-def _membership_of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
+def _membership_of(user: UserId, project: ProjectId) -> sa.ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
 
 
-_Place = tuple[UserId, ProjectId]
+_CHUNK = 500  # users asked about in one statement: databases limit how many values one may hold
 
-_CHUNK = 500
-"""Users asked about in one statement: databases limit how many values one may hold."""
-
-_MANY = 1000
-"""A project with more members has some among any few users."""
+_MANY = 1000  # a project with more members has some among any few users
 
 _USERS = with_creator(users)
 
-_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
 # Built once: a login by certificate reads one user, and to build these takes longer than to run them.
-_MEMBERS: Select[Any] = (
-    select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
+_MEMBERS: sa.Select[Any] = (
+    sa.select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
     .join(projects, projects.c.id == memberships.c.project_id)
     .where(memberships.c.user_id.in_(_IDS))
     .order_by(memberships.c.number)
 )
 
-_BEARERS: Select[Any] = select(users.c.id, users.c.name, users.c.service_roles)
-_BY_NAMED_TOKEN: Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
+_BEARERS: sa.Select[Any] = sa.select(users.c.id, users.c.name, users.c.service_roles)
+_BY_NAMED_TOKEN: sa.Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
     named_tokens.c.id.label("token_id"), named_tokens.c.name.label("token_name"),
     named_tokens.c.expires_on, named_tokens.c.rights, named_tokens.c.public_key,
 )  # fmt: skip
-_BOUND: Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.id).add_columns(bindings.c.by_login)
+_BOUND: sa.Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.id).add_columns(bindings.c.by_login)
 
 
-def _on_lists(resources: Table, access: Table) -> Select[Any]:
+def _on_lists(resources: sa.Table, access: sa.Table) -> sa.Select[Any]:
     return (
-        select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
+        sa.select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
         .join(resources, resources.c.id == access.c.resource_id)
         .where(access.c.user_id.in_(_IDS))
     )
@@ -334,32 +303,14 @@ _OF_TOPICS = _on_lists(topics, topic_access)
 _OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
 
 
-def user_where(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]) -> User | None:
+def user_where(connection: sa.Connection, secrets: Secrets, condition: sa.ColumnElement[bool]) -> User | None:
     """Return the user that meets a condition, with its memberships."""
     row = connection.execute(_USERS.where(condition)).first()
     return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
 
 
-def users_page(
-    connection: Connection,
-    secrets: Secrets,
-    project: ProjectId | None,
-    request: PageRequest,
-    *,
-    details: bool,
-) -> Page[User]:
-    """Return a page of all users, or of a project's members, with memberships if `details`. Raises `InvalidInput`."""
-    query, total = _USERS, None
-    if project is not None:
-        total = _count_members(connection, project)
-        query = _USERS.where(_is_one_of_many(project) if total > _MANY else _is_one_of_few(project))
-    rows = read_page(connection, query, users.c.number, request, total=total)
-    found = _memberships(connection, [row.id for row in rows.items] if details else [])
-    return rows.map(lambda row: _user(row, secrets, found[row.id]))
-
-
-def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
-    """Return whom a token stands for: by the digest as a user's own, then by the one as a named token."""
+def bearer_of(connection: sa.Connection, own: str, named: str) -> Principal | None:
+    """Return the user of a token: by the digest of its own, then by that of a named token."""
     row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
     if row is not None:
         return _with_roles(connection, row)
@@ -367,46 +318,38 @@ def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
     return _with_roles(connection, row, _login(row)) if row is not None else None
 
 
-def key_holder(connection: Connection, key: str) -> KeyHolder | None:
-    """Return whose key this is, by its id."""
+def key_holder(connection: sa.Connection, key: str) -> KeyHolder | None:
+    """Return the holder of a key, by its id."""
     row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.key_id == key)).first()
     return None if row is None else KeyHolder(_with_roles(connection, row, _login(row)), PublicKey(row.public_key, key))
 
 
-def bound_principal(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-    """Return who is bound to an identity at an issuer, and whether user and binding were made at the first login."""
+def bound_principal(connection: sa.Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
+    """Return the user bound to an identity at an issuer, and whether that was at the first login."""
     row = connection.execute(_BOUND.where(bindings.c.issuer == issuer, bindings.c.subject == subject)).first()
     return (_with_roles(connection, row), row.by_login) if row is not None else None
 
 
-def _with_roles(connection: Connection, row: Row[Any], login: Login | None = None) -> Principal:
+def _with_roles(connection: sa.Connection, row: sa.Row[Any], login: Login | None = None) -> Principal:
     places = connection.execute(
-        select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
+        sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
     )
     roles = {ProjectId(place.project_id): frozenset(_roles(place.roles)) for place in places}
     return Principal(row.id, row.name, frozenset(_roles(row.service_roles)), roles, login)
 
 
-def _login(row: Row[Any]) -> Login:
+def _login(row: sa.Row[Any]) -> Login:
     return Login(row.token_name, row.token_id, row.expires_on, rights_read(row.rights))
 
 
-def _count_members(connection: Connection, project: ProjectId) -> int:
-    count = select(func.count()).select_from(memberships).where(memberships.c.project_id == project)
-    return connection.scalar(count) or 0
+def _is_member(project: ProjectId, *, of_many: bool) -> sa.ColumnElement[bool]:
+    """Few members are found and put in order; of many, users are gone through in order until there are enough."""
+    if of_many:
+        return sa.exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
+    return users.c.id.in_(sa.select(memberships.c.user_id).where(memberships.c.project_id == project))
 
 
-def _is_one_of_few(project: ProjectId) -> ColumnElement[bool]:
-    """Find the members and put them in order: best when they are few."""
-    return users.c.id.in_(select(memberships.c.user_id).where(memberships.c.project_id == project))
-
-
-def _is_one_of_many(project: ProjectId) -> ColumnElement[bool]:
-    """Go through the users in order until there are enough members: best when many are."""
-    return exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
-
-
-def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
+def _memberships(connection: sa.Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
     found: defaultdict[UserId, list[Membership]] = defaultdict(list)
     for start in range(0, len(ids), _CHUNK):
         chunk = {"ids": ids[start : start + _CHUNK]}
@@ -420,42 +363,25 @@ def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserI
 
 
 def _listed(
-    connection: Connection, query: Select[Any], chunk: Mapping[str, Sequence[UserId]]
-) -> defaultdict[_Place, list[Any]]:
+    connection: sa.Connection, query: sa.Select[Any], chunk: Mapping[str, Sequence[UserId]]
+) -> defaultdict[tuple[UserId, ProjectId], list[Any]]:
     """Return the short names of the resources whose access lists hold these users, oldest first."""
     # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
     rows = sorted(connection.execute(query, chunk).all(), key=lambda row: row.number)
-    found: defaultdict[_Place, list[Any]] = defaultdict(list)
+    found: defaultdict[tuple[UserId, ProjectId], list[Any]] = defaultdict(list)
     for row in rows:
         found[row.user_id, row.project_id].append(row.name)
     return found
 
 
-def _user(row: Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> User:
-    return User(
-        id=row.id,
-        name=row.name,
-        email=row.email,
-        first_name=row.first_name,
-        last_name=row.last_name,
-        organization=row.organization,
-        description=row.description,
-        service_roles=_roles(row.service_roles),
-        memberships=tuple(entries),
-        created_on=row.created_on,
-        modified_on=row.modified_on,
-        created_by=row.creator,
-        token=_token(row, secrets),
-    )
-
-
-def _token(row: Row[Any], secrets: Secrets) -> str | None:
-    """Return the token; None when it is damaged, which must not hide its user, nor the others of a list."""
+def _user(row: sa.Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> User:
+    token: str | None = None
     try:
-        return secrets.decrypt(row.token_sealed, row.id)
-    except Damaged as error:
+        token = secrets.decrypt(row.token_sealed, row.id)
+    except Damaged as error:  # it must not hide its user, nor the others of a list
         logger.error("user.token_damaged", user=row.name, reason=error.message)
-        return None
+    roles = _roles(row.service_roles)
+    return record(User, row, service_roles=roles, memberships=tuple(entries), created_by=row.creator, token=token)
 
 
 def rights_read(text: str | None) -> Rights | None:
@@ -474,41 +400,38 @@ def roles_written(roles: Sequence[str]) -> str:
     return json.dumps(list(dict.fromkeys(roles)))
 
 
-def add_memberships(connection: Connection, user: UserId, roles: Roles, quotas: QuotaRecords | None = None) -> None:
+def add_memberships(connection: sa.Connection, user: UserId, roles: Roles, quotas: QuotaRecords | None = None) -> None:
     """Make a user a member of projects it is no member of; raise `QuotaExceeded` by `quotas`, if they are given."""
     rows = [{"user_id": user, "project_id": project, "roles": roles_written(given)} for project, given in roles.items()]
     if rows:
-        connection.execute(insert(memberships), rows)
+        connection.execute(sa.insert(memberships), rows)
     if quotas is not None:
         for project in roles:
             quotas.require(connection, project, MEMBERS)
 
 
-def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles:
-    """Return those of the roles that a user does not have just so, in any order; no roles are no membership."""
-    query = select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
-    held = {row.project_id: row.roles for row in connection.execute(query)}
-    return {project: given for project, given in roles.items() if not _are_held(held.get(project), given)}
+def roles_to_change(connection: sa.Connection, user: UserId, roles: Roles) -> Roles:
+    """Return the roles that a user does not have just so, in any order; no roles are no membership."""
+    query = sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
+    held = {row.project_id: set(json.loads(row.roles)) for row in connection.execute(query)}
+    return {
+        project: given
+        for project, given in roles.items()
+        if held.get(project, set()) != set(given) or (project in held and not given)
+    }
 
 
-def put_memberships(connection: Connection, user: UserId, roles: Roles, quotas: QuotaRecords) -> None:
+def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quotas: QuotaRecords) -> None:
     """Give a user these roles in these projects; a membership without roles is ended. Raises `QuotaExceeded`."""
     for project, given in roles.items():
-        place = (memberships.c.user_id == user) & (memberships.c.project_id == project)
+        place = _membership_of(user, project)
         if not given:
-            connection.execute(delete(memberships).where(place))
-        elif not connection.execute(update(memberships).where(place).values(roles=roles_written(given))).rowcount:
+            connection.execute(sa.delete(memberships).where(place))
+        elif not connection.execute(sa.update(memberships).where(place).values(roles=roles_written(given))).rowcount:
             add_memberships(connection, user, {project: given}, quotas)
 
 
-def _are_held(column: str | None, given: Sequence[str]) -> bool:
-    if column is None:
-        return not given
-    return bool(given) and set(json.loads(column)) == set(given)
-
-
 FILTERS = ("status", "activation_token", "name", "email", "organization")
-"""Columns a list may be cut by."""
 
 
 class RegistrationRecords:
@@ -521,95 +444,63 @@ class RegistrationRecords:
 
     async def find(self, registration: RegistrationId) -> Registration | None:
         """Return a registration, None when there is none."""
-        return await self._database.read(
-            lambda connection: _registration_where(connection, registrations.c.id == registration)
-        )
+        return await self._database.row(_REGISTRATIONS.where(registrations.c.id == registration), _registration)
 
     async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
         """Return the registrations whose columns (of `FILTERS`) have exactly these values, oldest first."""
         query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
-        return await self._database.read(
-            lambda connection: [
-                _registration(row) for row in connection.execute(query.order_by(registrations.c.number))
-            ]
-        )
+        return await self._database.rows(query.order_by(registrations.c.number), _registration)
 
     async def create(self, applicant: Applicant) -> Registration:
-        """Keep a new pending registration.
-
-        Raises `AlreadyExists` when the name is a user's, or when another registration of it is pending (U5).
-        """
+        """Keep a new pending registration. Raises `AlreadyExists` when a user or a pending one has the name (U5)."""
         identity, now = RegistrationId(new_uuid()), self._clock.wall()
-        row = insert(registrations).values(
+        row = sa.insert(registrations).values(
             id=identity, status="pending", activation_token=new_token(), decline_comment="", registered_at=now,
             **asdict(applicant),
         )  # fmt: skip
 
-        def work(connection: Connection) -> Registration | None:
-            if connection.scalar(select(users.c.number).where(users.c.name == applicant.name)) is not None:
+        def work(connection: sa.Connection) -> Registration:
+            if connection.scalar(sa.select(users.c.number).where(users.c.name == applicant.name)) is not None:
                 raise AlreadyExists("User already exists")
             connection.execute(row)
-            return _registration_where(connection, registrations.c.id == identity)
+            return _registration(connection.execute(_REGISTRATIONS.where(registrations.c.id == identity)).one())
 
-        made = await self._database.write(work)
-        assert made is not None
-        return made
+        return await self._database.write(work)
 
     async def accept(self, registration: RegistrationId, decided_by: UserId | None) -> User | None:
-        """Make the user of a pending registration, and decide it, in one step; None when none is pending.
+        """Make the user of a pending registration; None: none is pending. Raises `AlreadyExists` for a taken name."""
 
-        Raises `AlreadyExists` when the name is a user's by now; the registration then stays pending.
-        """
-
-        def work(connection: Connection) -> User | None:
-            asked = _registration_where(connection, _pending(registration))
+        def work(connection: sa.Connection) -> User | None:
+            asked = first(connection, _REGISTRATIONS.where(_pending(registration)), _registration)
             if asked is None:
                 return None
             connection.execute(self._decision(registration, decided_by, status="accepted"))
-            make = self._users.creation(
-                UserName(asked.applicant.name), UserDetails(**asdict(asked.applicant)), {}, decided_by
-            )
-            return make(connection)
+            details = UserDetails(**asdict(asked.applicant))
+            return self._users.creation(UserName(details.name), details, {}, decided_by)(connection)
 
         return await self._database.write(work)
 
     async def decline(self, registration: RegistrationId, decided_by: UserId | None, comment: str) -> bool:
         """Refuse a pending registration; False when none is pending."""
         change = self._decision(registration, decided_by, status="declined", decline_comment=comment)
-        return await self._database.write(lambda connection: connection.execute(change).rowcount, grows=False) > 0
+        return await self._database.change(change, grows=False) > 0
 
     async def delete(self, registration: RegistrationId) -> bool:
         """Remove a registration, decided or not; False when there is none."""
-        removal = delete(registrations).where(registrations.c.id == registration)
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount, grows=False) > 0
+        removal = sa.delete(registrations).where(registrations.c.id == registration)
+        return await self._database.change(removal, grows=False) > 0
 
     def _decision(self, registration: RegistrationId, decided_by: UserId | None, **values: str) -> Any:
-        decider = existing(decided_by)
-        values["activation_token"] = ""
-        change = update(registrations).where(_pending(registration))
-        return change.values(modified_at=self._clock.wall(), modified_by=decider, **values)
+        decision = {"modified_at": self._clock.wall(), "modified_by": existing(decided_by), "activation_token": ""}
+        return sa.update(registrations).where(_pending(registration)).values(**decision, **values)
 
 
 _REGISTRATIONS = with_creator(registrations, "modified_by")
 
 
-def _pending(registration: RegistrationId) -> ColumnElement[bool]:
+def _pending(registration: RegistrationId) -> sa.ColumnElement[bool]:
     return (registrations.c.id == registration) & (registrations.c.status == "pending")
 
 
-def _registration_where(connection: Connection, condition: ColumnElement[bool]) -> Registration | None:
-    row = connection.execute(_REGISTRATIONS.where(condition)).first()
-    return _registration(row) if row else None
-
-
-def _registration(row: Row[Any]) -> Registration:
-    return Registration(
-        id=row.id,
-        applicant=Applicant(row.name, row.email, row.first_name, row.last_name, row.organization, row.description),
-        status=row.status,
-        activation_token=row.activation_token,
-        decline_comment=row.decline_comment,
-        registered_at=row.registered_at,
-        modified_at=row.modified_at,
-        modified_by=row.creator,
-    )
+def _registration(row: sa.Row[Any]) -> Registration:
+    return record(Registration, row, applicant=record(Applicant, row), modified_by=row.creator)

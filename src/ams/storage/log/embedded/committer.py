@@ -24,8 +24,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Disk, opened
-from ams.storage.free_space import FreeSpace
+from ams.storage.files import Disk, FreeSpace, opened
 from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import (
     Append,

@@ -3,7 +3,7 @@
 from alembic import op
 
 from ams.authn.store.tables import AUTHN
-from ams.storage.database.opening import create_tables
+from ams.storage.database.schema import create_tables
 
 revision = "0001"
 down_revision = None

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from ams.storage.database.opening import create_tables
+from ams.storage.database.schema import create_tables
 from ams.storage.registry.tables import REGISTRY
 
 revision = "0001"

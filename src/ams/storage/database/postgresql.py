@@ -1,7 +1,7 @@
 """Transactions on PostgreSQL, in threads.
 
 Writes are serializable: the database sees to it that they end as if each had run alone, as on SQLite, and has one of
-two that are in each other's way run again. A server that is lost is waited for (`patience`), and a commit that was
+two that are in each other's way run again. A server that is lost is waited for (`Patience`), and a commit that was
 not answered is looked up rather than done twice: each transaction leaves a mark of its own in a table. Once the
 transaction is surely not under way any more, the mark is there or it is not. Its number alone would not do: a standby
 that took over may never have heard of the transaction and give its number to another.
@@ -16,32 +16,32 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
 import psycopg
-from sqlalchemy import Connection, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
 from ams.storage.database.invalidation import Invalidation, Invalidations
-from ams.storage.database.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
-from ams.storage.database.postgresql.listening import Listener
-from ams.storage.database.postgresql.patience import Passing, Patience
+from ams.storage.database.postgresql_connection import (
+    READING_SECONDS,
+    Listener,
+    Passing,
+    Patience,
+    engine_to,
+    more_time,
+)
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
 from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection, require_sessions
 
 T = TypeVar("T")
 
 READERS, WRITERS, PUTTERS = 4, 2, 2
-"""Threads for each kind of work; each takes a connection, and a node takes one more for listening. Writers are few:
-the more of them work at once, the more are in each other's way."""
-BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))
-"""Seconds, at most, before an attempt that others were in the way of is made again."""
-WRITES_BETWEEN_PRUNINGS = 1_000
-"""After so many writes the marks of those of long ago are removed."""
-LARGE_SECONDS = 60.0
-"""How long a statement of a large write may take: a project goes with hundreds of thousands of rows."""
-ASKED_ALONE = 10
-"""How often it is asked whether other nodes have gone."""
+"""Threads, with a connection each. The more writers work at once, the more are in each other's way."""
+BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))  # seconds before an attempt is made again
+WRITES_BETWEEN_PRUNINGS = 1_000  # after so many writes the marks of those of long ago are removed
+LARGE_SECONDS = 60.0  # of a statement of a large write: a project goes with hundreds of thousands of rows
+ASKED_ALONE = 10  # how often it is asked whether other nodes have gone
 
 _AUTOCOMMIT = ""
 _READ = (
@@ -49,12 +49,13 @@ _READ = (
     f" SET LOCAL idle_in_transaction_session_timeout = {READING_SECONDS * 1000:.0f}"
 )
 _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
-_IN_TURN = "BEGIN"
-"""Not serializable: having waited for its turn it must see what the one before did."""
+_IN_TURN = "BEGIN"  # not serializable: having waited for its turn it must see what the one before did
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
-_TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
-"""A transaction that is idle in its turn is ended within a second: others wait for theirs."""
+_TURN = text(
+    "SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)"
+    # A transaction that is idle in its turn is ended within a second: others wait for theirs.
+)
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
@@ -67,17 +68,9 @@ class Write(Generic[T]):
         self.work = work
         self.forgets = forgets
         self.large = large
-        self.asked: CommitAttempt[T] | None = None
-        """The attempt that may have been committed."""
-        self.refused = False
-        """Whether an attempt broke a rule."""
-        self.running = False
-        """Whether an attempt is being made: it goes on when no caller waits for it any more."""
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether it may be done, now or in a moment, by what is known here."""
-        return self.running or self.asked is not None
+        self.asked: CommitAttempt[T] | None = None  # the attempt that may have been committed
+        self.refused = False  # whether an attempt broke a rule
+        self.running = False  # an attempt is being made: it goes on when no caller waits any more
 
 
 class PostgresStore:
@@ -96,14 +89,16 @@ class PostgresStore:
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
         self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
         self._writes = 0
+        is_old = schema.outcomes.c.made_at < func.now() - text(
+            "interval '1 hour'"
+        )  # no transaction is in doubt so long
+        self._pruning = delete(schema.outcomes).where(is_old)
 
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
-        """Run the work that makes or migrates the tables: one node at a time, however long it takes.
+        """Run the work that makes or migrates the tables, once: one node at a time, however long it takes.
 
-        Tried once: a program that starts may wait without limit. Raises `RegistryUnavailable`; unless it `waits`, also
-        when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
+        Raises `RegistryUnavailable`; unless it `waits`, also when others are at it for longer than `LOCK_SECONDS`.
         """
-
         try:
             await require_sessions(self._to)
         except psycopg.Error as error:
@@ -113,8 +108,13 @@ class PostgresStore:
             if connection.scalar(_ENCODING) != "UTF8":
                 raise Unusable(f"the {self._schema.what}'s database must have the encoding UTF8")
             if not waits:
-                _take_turn(connection)
-            with without_limits(connection):
+                try:
+                    connection.execute(_MY_TURN)  # it may be taken again by the transaction that has it
+                except DBAPIError as error:
+                    if driver_error(error).sqlstate != _NOT_IN_TIME:
+                        raise
+                    raise RegistryUnavailable from _OTHERS_TURN
+            with more_time(connection):
                 connection.execute(_MY_TURN)
                 return work(connection)
 
@@ -124,15 +124,12 @@ class PostgresStore:
             raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing, on one state of the database."""
         return await self._patiently(self._readers, self._run, work, _READ)
 
     async def put(self, work: Work[T]) -> T:
-        """Run one statement; again when its answer was lost."""
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it while no other work of the same turn runs; again when its answer was lost."""
 
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
@@ -143,20 +140,16 @@ class PostgresStore:
     async def write(
         self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
     ) -> T:
-        """Run work and commit it, once, and have the other nodes invalidate what it changed.
-
-        `grows` does not matter: the server's disk is not looked at from here.
-        """
+        """Run work and commit it, once, and invalidate caches of other nodes. The server's disk is not looked at."""
         write = Write(work, forgets, large=large)
         try:
             return await self._patiently(self._writers, self._commit, write)
         except RegistryUnavailable as error:
-            if not write.is_unknown:
+            if not write.running and write.asked is None:
                 raise
             raise RegistryUnavailable(OUTCOME_UNKNOWN) from error
 
     async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
         served = {"serving": self._schema.serving}
         await self._listener.close()
         for _ in range(ASKED_ALONE):  # whose connection is closed, ours too, is noticed in a moment
@@ -172,32 +165,24 @@ class PostgresStore:
         return await self.write(checked, (), large=True)
 
     async def require_room(self) -> None:
-        """Refuse nothing: the server's disk is not looked at from here."""
+        """Refuse nothing: the disk of the server is not looked at from here."""
 
     async def listen(self) -> None:
-        """Begin to hear what other nodes write."""
         self._listener.start()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._listener.close()
-        await asyncio.to_thread(self._close)
+        for pool in (self._readers, self._writers, self._putters):
+            await asyncio.to_thread(pool.shutdown)
+        await asyncio.to_thread(self._engine.dispose)
 
     async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
         return await self._patience.keep_trying(lambda asks: _in_thread(pool, self._attempt, asks, function, *given))
 
-    def _close(self) -> None:
-        for pool in (self._readers, self._writers, self._putters):
-            pool.shutdown()
-        self._engine.dispose()
-
     # In the threads.
 
     def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
-        """Make an attempt, unless the database went away while it waited for a thread.
-
-        One that others are in the way of is made again here: it has waited for its turn already.
-        """
+        """Make an attempt, and again here when others are in the way, unless the database is away by now."""
         away = self._patience.away
         if away is not None and not asks:
             raise Passing(away=True, since=away.since, made=False) from away.__cause__
@@ -225,52 +210,48 @@ class PostgresStore:
             write.running = False
 
     def _commit_once(self, write: Write[T]) -> T:
-        if write.asked is not None and self._run(lambda connection: self._has_ended(connection, write), _AUTOCOMMIT):
-            return write.asked.result
+        asked = write.asked
+        if asked is not None and self._run(lambda connection: self._is_committed(connection, asked), _AUTOCOMMIT):
+            return asked.result
         write.asked = None
         with _meanings(self._schema, write), self._connected(_WRITE) as connection, connection.begin() as transaction:
             with more_time(connection, LARGE_SECONDS) if write.large else contextlib.nullcontext():
                 result = write.work(connection)
             for forget in write.forgets:
                 connection.execute(_NOTIFY, {"channel": self._schema.channel, "payload": forget.text()})
-            write.asked = _mark(connection, self._schema.outcomes, result)
+            # The mark is the last thing the transaction does.
+            write.asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
+            connection.execute(insert(self._schema.outcomes).values(id=write.asked.mark))
             transaction.commit()
-        self._prune_at_times()
+        self._writes += 1
+        if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
+            with contextlib.suppress(Passing, RegistryUnavailable):
+                self._run(lambda connection: connection.execute(self._pruning), _AUTOCOMMIT)
         return result
 
     def _connected(self, begin: str) -> Connection:
         return self._engine.connect().execution_options(begin=begin)
 
-    def _has_ended(self, connection: Connection, write: Write[T]) -> bool:
-        """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
-        assert write.asked is not None
-        if _is_under_way(connection, write.asked):
+    def _is_committed(self, connection: Connection, asked: "CommitAttempt[T]") -> bool:
+        """Say whether an attempt that was asked to commit did; raise `Passing` while that is open."""
+        try:
+            is_under_way = connection.scalar(_STATE, {"number": asked.number}) == "in progress"
+        except DBAPIError as error:
+            if driver_error(error).sqlstate != _NEVER_HEARD_OF:
+                raise
+            is_under_way = False
+        if is_under_way:
             raise Passing(away=False, since=time.monotonic())
-        return _is_committed(connection, self._schema.outcomes, write.asked)
-
-    def _prune_at_times(self) -> None:
-        self._writes += 1
-        if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
-            with contextlib.suppress(Passing, RegistryUnavailable):
-                self._run(lambda connection: _prune(connection, self._schema.outcomes), _AUTOCOMMIT)
-
-
-def _take_turn(connection: Connection) -> None:
-    """Take the turn; what has it may take it again."""
-    try:
-        connection.execute(_MY_TURN)
-    except DBAPIError as error:
-        if driver_error(error).sqlstate != _NOT_IN_TIME:
-            raise
-        raise RegistryUnavailable from _OTHERS_TURN
+        outcomes = self._schema.outcomes
+        return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
 
 
 @contextlib.contextmanager
 def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
-    """Turn what the driver raises into what it means, or into `Passing` when another attempt may do.
+    """Turn errors of the driver into ours, or into `Passing` when another attempt may do.
 
-    A violated constraint counts when a second attempt of a write violates it too: the first may have met a row of a
-    transaction that ended after its own began, which a later one sees.
+    A violated constraint counts when a second attempt violates it too: the first may have met a row of a transaction
+    that ended after its own began.
     """
     began = time.monotonic()
     try:
@@ -290,11 +271,9 @@ def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
         raise unavailable(error) from error
 
 
-_NOT_IN_TIME = "55P03"
-"""SQLSTATE: a lock was not to be had in time."""
+_NOT_IN_TIME = "55P03"  # SQLSTATE: a lock was not to be had in time
 _OTHERS_TURN = RuntimeError("a node makes or migrates tables, or an import or export is at work")
-_FOREIGN = "23503"
-"""SQLSTATE: what a row refers to is not there."""
+_FOREIGN = "23503"  # SQLSTATE: what a row refers to is not there
 
 
 async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
@@ -304,9 +283,7 @@ async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *give
 
 _NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")
 _STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
-_NEVER_HEARD_OF = "22023"
-"""SQLSTATE for the number of a transaction that is to come."""
-_AN_HOUR = text("interval '1 hour'")
+_NEVER_HEARD_OF = "22023"  # SQLSTATE for the number of a transaction that is to come
 
 
 class CommitAttempt(NamedTuple, Generic[T]):
@@ -314,32 +291,4 @@ class CommitAttempt(NamedTuple, Generic[T]):
 
     mark: str
     number: str
-    result: T
-    """What its work returned."""
-
-
-def _mark(connection: Connection, outcomes: Table, result: T) -> CommitAttempt[T]:
-    """Leave a mark: the last thing a transaction does."""
-    asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
-    connection.execute(insert(outcomes).values(id=asked.mark))
-    return asked
-
-
-def _is_under_way(connection: Connection, asked: CommitAttempt[T]) -> bool:
-    """Whether the server may still be at work on a transaction. To be asked outside any transaction."""
-    try:
-        return bool(connection.scalar(_STATE, {"number": asked.number}) == "in progress")
-    except DBAPIError as error:
-        if driver_error(error).sqlstate == _NEVER_HEARD_OF:
-            return False
-        raise
-
-
-def _is_committed(connection: Connection, outcomes: Table, asked: CommitAttempt[T]) -> bool:
-    """Whether a transaction was committed that is not under way any more."""
-    return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
-
-
-def _prune(connection: Connection, outcomes: Table) -> None:
-    """Remove marks that are so old that no transaction of theirs can be in doubt."""
-    connection.execute(delete(outcomes).where(outcomes.c.made_at < func.now() - _AN_HOUR))
+    result: T  # what its work returned

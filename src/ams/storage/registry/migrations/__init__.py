@@ -1,1 +1,0 @@
-"""How the tables came to be what they are, one file a step; run by `ams.storage.database.opening`."""

@@ -31,10 +31,10 @@ from ams.pubsub.metadata import Context, Scope
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
 from ams.pubsub.subscriber import NAME
-from ams.service.parallel.lease_table import Window
+from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
+from ams.service.parallel.message_state import Window
 from ams.service.parallel.pulling import Lot
 from ams.service.parallel.settling import holder_of
-from ams.service.parallel.shares import MAX_OUT, MAX_OUT_BYTES
 from ams.storage.registry.records import Subscription
 
 RPC = "StreamingPull"

@@ -23,9 +23,8 @@ from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, is_name, topic_id_text
 from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
-from ams.service.lag import lag_of
 from ams.service.lookup import find_subscription, find_topic
-from ams.service.parallel.watching import oldest_time
+from ams.service.retention import lag_of, oldest_time
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.history import HistoryStore, Row

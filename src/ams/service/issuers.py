@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -16,10 +16,13 @@ from ams.service.lookup import find_managed_user, find_user
 from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry
 
-SETTINGS, REGISTRY = "settings", "registry"
-"""Where an issuer is from."""
 KEPT = "***"
 """Stands for a secret in answers; in a body it means the one that is there."""
+LONGEST_SUBJECT = 255
+"""Characters (OpenID Connect Core 1.0, 2)."""
+_ISSUER = re.compile(r"https?://[!-~]{1,2000}")
+
+T = TypeVar("T")
 
 logger = structlog.get_logger("ams.issuers")
 
@@ -34,7 +37,7 @@ class ListedIssuer(NamedTuple):
 
 
 class Issuers:
-    """The issuers whose tokens are accepted. Of two with one name or URL the one of the settings counts."""
+    """Accepted token issuers. An issuer from the settings overrides one with the same name or URL."""
 
     def __init__(self, registry: Registry, given: Sequence[Issuer], keys: Keys) -> None:
         """`given` are those of the settings."""
@@ -66,7 +69,7 @@ class Issuers:
 
     async def show(self, name: IssuerName) -> ListedIssuer:
         """Return an issuer; raise `NotFound` when there is none of this name."""
-        return self._listed(await self._named(name))
+        return self._listed(_found(next((each for each in await self.all() if each.name == name), None)))
 
     async def create(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
         """Accept the tokens of another issuer from now on.
@@ -94,8 +97,7 @@ class Issuers:
             issuer = replace(issuer, client_secret=before.client_secret)
         issuer = checked(issuer)
         _check_taken(issuer, others=[each for each in await self.all() if each.name != issuer.name])
-        if not await self._registry.issuers.update(issuer.name, issuer, caller.expected.seen_by(without_secret)):
-            raise _unknown()
+        _found(await self._registry.issuers.update(issuer.name, issuer, caller.expected.seen_by(without_secret)))
         self._keys.forget(before)
         return self._listed(issuer)
 
@@ -103,39 +105,29 @@ class Issuers:
         """Refuse the tokens of an issuer from now on; bindings stay. Raises `NotFound`; `Conflict` as `update`."""
         _require_full(caller)
         before = await self._own(name)
-        if not await self._registry.issuers.delete(name, caller.expected.seen_by(without_secret)):
-            raise _unknown()
+        _found(await self._registry.issuers.delete(name, caller.expected.seen_by(without_secret)))
         self._keys.forget(before)
 
     async def warn_of_shadowed(self) -> None:
-        """Say in the log which issuers do not count, because one of the settings has their name or URL."""
+        """Log the issuers that do not count, because one of the settings has their name or URL."""
         counting = {each.name for each in await self.all()} - {each.name for each in self._given}
         for each in await self._registry.issuers.all():
             if each.name not in counting:
                 await logger.awarning("issuer.shadowed", issuer=each.name, by="issuers_file")
 
     def _listed(self, issuer: Issuer) -> ListedIssuer:
-        source = SETTINGS if any(each.name == issuer.name for each in self._given) else REGISTRY
+        source = "settings" if any(each.name == issuer.name for each in self._given) else "registry"
         return ListedIssuer(issuer, source, self._keys.state(issuer))
-
-    async def _named(self, name: IssuerName) -> Issuer:
-        found = next((each for each in await self.all() if each.name == name), None)
-        if found is None:
-            raise _unknown()
-        return found
 
     async def _own(self, name: IssuerName) -> Issuer:
         """Return one that was set, also one that does not count for now."""
         if any(each.name == name for each in self._given):
             raise Conflict(f"Issuer {name} is one of the service's settings (issuers_file), and is changed there")
-        found = next((each for each in await self._registry.issuers.all() if each.name == name), None)
-        if found is None:
-            raise _unknown()
-        return found
+        return _found(next((each for each in await self._registry.issuers.all() if each.name == name), None))
 
 
 def without_secret(issuer: Issuer) -> Issuer:
-    """Return what the version of an issuer is of: nobody can guess at its secret by that."""
+    """Return the part of an issuer that its version is made of: so nobody can guess at its secret."""
     return replace(issuer, client_secret="")
 
 
@@ -153,25 +145,22 @@ def _require_full(caller: Caller) -> None:
         raise NotAllowed
 
 
-def _unknown() -> NotFound:
-    return NotFound("Issuer doesn't exist")
+def _found(found: T | None) -> T:
+    if not found:
+        raise NotFound("Issuer doesn't exist")
+    return found
 
 
-LONGEST_SUBJECT = 255
-"""Characters (OpenID Connect Core 1.0, 2)."""
-_ISSUER = re.compile(r"https?://[!-~]{1,2000}")
-
-
+@dataclass(frozen=True, slots=True)
 class Bindings:
     """What can be done with bindings."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    registry: Registry
 
     async def list(self, caller: Caller, user: UserName) -> Sequence[Binding]:
         """Return the bindings of a user, oldest first; raise `NotFound` when there is no such user."""
-        bound = await find_user(self._registry, user, caller)
-        return await self._registry.bindings.of(bound.id)
+        bound = await find_user(self.registry, user, caller)
+        return await self.registry.bindings.of(bound.id)
 
     async def create(self, caller: Caller, user: UserName, name: BindingName, issuer: str, subject: str) -> Binding:
         """Let an identity log in as a user. The issuer is named by its URL, and need not be known yet.
@@ -179,16 +168,16 @@ class Bindings:
         Raises `NotFound` for the user, `NotAllowed` for one who is above the caller, `InvalidInput`, or
         `AlreadyExists` for a name of this user, or an identity of any, that is taken.
         """
-        bound = await find_managed_user(self._registry, caller, user)
+        bound = await find_managed_user(self.registry, caller, user)
         checked_name("binding", name)
         if not _ISSUER.fullmatch(issuer):
             raise InvalidInput("issuer must be the URL of an issuer, as its tokens say it")
         if not subject or len(subject) > LONGEST_SUBJECT or not subject.isprintable():
             raise InvalidInput(f"subject must have 1 to {LONGEST_SUBJECT} printable characters")
-        return await self._registry.bindings.create(bound.id, name, issuer, subject, created_by=caller.user)
+        return await self.registry.bindings.create(bound.id, name, issuer, subject, created_by=caller.user)
 
     async def delete(self, caller: Caller, user: UserName, name: BindingName) -> None:
         """Let an identity log in no more, at once; raise `NotFound` or `NotAllowed`."""
-        bound = await find_managed_user(self._registry, caller, user)
-        if not await self._registry.bindings.delete(bound.id, name):
+        bound = await find_managed_user(self.registry, caller, user)
+        if not await self.registry.bindings.delete(bound.id, name):
             raise NotFound("Binding doesn't exist")

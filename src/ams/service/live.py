@@ -20,11 +20,11 @@ from ams.core.errors import Conflict, InvalidInput, Overloaded, OwnedElsewhere, 
 from ams.core.filters import Filter, parse
 from ams.core.messages import Stored, attributes_of
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, UserId, is_name
-from ams.service.lag import lag_of, waiting_for
 from ams.service.lookup import find_subscription, find_topic
 from ams.service.parallel.working import Working
 from ams.service.push.pushing import PushWatcher
 from ams.service.reading import RangeReader
+from ams.service.retention import age_of, lag_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic
@@ -265,7 +265,7 @@ class Live:
         if topic is None:
             return SubscriptionCounts(0, 0, 0)
         lag = await lag_of(self.log, self.cursors, subscription, topic.id)
-        waited = await waiting_for(self.log, topic.id, lag, self.clock)
+        waited = await age_of(self.log, topic.id, lag.current, self.clock) if lag.messages else None
         opened = await self.working.opened.here(subscription.id) if subscription.parallel else None
         return SubscriptionCounts(
             lag.current, lag.end, lag.messages,

@@ -19,9 +19,9 @@ from ams.core.clock import Clock, Milliseconds, day_of, day_text, resource_date
 from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.counting import Counting
-from ams.service.parallel.watching import oldest_time, underway
+from ams.service.parallel.watching import underway
 from ams.service.parallel.working import Working
-from ams.service.retention import Losses
+from ams.service.retention import Losses, age_of
 from ams.storage.registry.counts import Activity, Listed, Rate
 from ams.storage.registry.records import NO_USERS, Principal, Project, Subscription
 from ams.storage.registry.registry import Registry
@@ -153,8 +153,7 @@ class Metrics:
         opened = await self.working.opened.here(subscription.id)
         if opened is None:
             return ()
-        published = await oldest_time(self.losses.log, opened.topic, opened.backlog.floor)
-        age = 0 if published is None else max(self.clock.wall() - published, 0) // 1000
+        age = (await age_of(self.losses.log, opened.topic, opened.backlog.floor, self.clock) or 0) // 1000
         found = underway(opened)
         return [
             ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),

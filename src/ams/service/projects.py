@@ -1,28 +1,35 @@
-"""Administration of projects (HTTP contract 7), and the sweep of what a crash left of deleted ones."""
+"""Administration of projects and their members (HTTP contract 7), and the sweep of what a crash left of projects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
 import structlog
 
 from ams.access.admission import Caller
+from ams.access.permissions import check_project_roles
 from ams.access.quota_slots import ConnectionSlots, QuotaSlots
-from ams.core.errors import AlreadyExists, InvalidInput, NotFound, Unusable
-from ams.core.names import ProjectName, checked_name
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
+from ams.core.names import ProjectName, UserName, checked_name
 from ams.core.quotas import QUOTAS, STORED_BYTES
+from ams.service.lookup import NO_USER, find_user, found_user
 from ams.service.push.pushing import no_push_server
 from ams.service.stored_bytes import StoredBytes
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
-from ams.storage.registry.records import Project
+from ams.storage.registry.records import Grant, Page, PageRequest, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from ams.wire.projects import ProjectQuotas, Quota
 
 K = TypeVar("K")
 
-_AT_ONCE = 100
+NO_PROJECT = "project doesn't exist"
+ALREADY_A_MEMBER = "User is already a member of the project"
+NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
+MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
+_DROPS_AT_ONCE = 100
 """Logs, and cursors, dropped at the same time: one after the other, those of a large project take minutes."""
 
 logger = structlog.get_logger("ams.projects")
@@ -41,16 +48,11 @@ class Projects:
         stored: StoredBytes | None = None,
         slots: Sequence[QuotaSlots | ConnectionSlots] = (),
     ) -> None:
-        """`changed` lets the push workers follow at once.
-
-        `stored` knows how many bytes projects have, `slots` what lasts of theirs.
-        """
-        self._slots = slots
-        self._stored = stored
-        self._registry = registry
-        self._log = log
-        self._cursors = cursors
+        """`changed` lets the push workers follow at once; `stored` and `slots` know what projects use of quotas."""
+        self._registry, self._log, self._cursors = registry, log, cursors
         self._changed = changed
+        self._stored = stored
+        self._slots = slots
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
@@ -69,9 +71,8 @@ class Projects:
     ) -> Project:
         """Rename or describe the project, or say whether it refuses data that is not base64.
 
-        What is empty or None stays as it is. Raises `InvalidInput` for a bad or taken name.
-
-        All resource names and ack ids carry the new name from then on.
+        Empty and None change nothing. Raises `InvalidInput` for a bad or taken name. All resource names and ack ids
+        carry the new name from then on.
         """
         if name:
             checked_name("project", name)
@@ -82,7 +83,7 @@ class Projects:
         except AlreadyExists:
             raise InvalidInput("invalid project name change, name already exists") from None
         if project is None:
-            raise NotFound("project doesn't exist")
+            raise NotFound(NO_PROJECT)
         if name:
             await self._changed()
         return project
@@ -98,7 +99,7 @@ class Projects:
         """
         project = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
         if project is None:
-            raise NotFound("project doesn't exist")
+            raise NotFound(NO_PROJECT)
         if self._stored is not None:
             self._stored.follow(project.id, project.quotas)
         return await self._quotas_of(project)
@@ -121,7 +122,7 @@ class Projects:
         await self._registry.idempotency.lighten(await self._registry.topics.of_project(caller.here.id))
         owned = await self._registry.projects.delete(caller.here.id, caller.expected)
         if owned is None:
-            raise NotFound("project doesn't exist")
+            raise NotFound(NO_PROJECT)
         await _all(self._log.drop, owned.topics)
         await _all(self._cursors.drop, owned.subscriptions)
         await self._changed()
@@ -153,10 +154,111 @@ class Projects:
 
 
 async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
-    """Drop all, many at the same time; raise what one of them raised when all were tried."""
+    """Drop all, many at the same time; raise the first error when all were tried."""
     remaining, failed = iter(identities), []
-    while part := list(islice(remaining, _AT_ONCE)):
+    while part := list(islice(remaining, _DROPS_AT_ONCE)):
         outcomes = await asyncio.gather(*map(drop, part), return_exceptions=True)
         failed += [each for each in outcomes if isinstance(each, BaseException)]
     if failed:
         raise failed[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What can be done with the users of the caller's project (HTTP contract 7.1)."""
+
+    registry: Registry
+
+    async def list(self, caller: Caller, page: PageRequest, *, details: bool = False) -> Page[User]:
+        """Return a page of the members, newest users first; raise `InvalidInput` "Invalid page token"."""
+        users = await self.registry.users.page(page, project=caller.here.id, details=details)
+        return users.map(caller.view)
+
+    async def show(self, caller: Caller, name: UserName) -> User:
+        """Return a member; raise `NotFound` when there is no such user or it is no member."""
+        return caller.view(await self._member(caller, name))
+
+    async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
+        """Make a user who is a member here and nowhere else; return it with its token, to callers with all rights.
+
+        Of `grants` only this project's entry counts. Raises `AlreadyExists`, `InvalidInput` "invalid role: X".
+        """
+        if await self.registry.users.by_name(name) is not None:
+            raise AlreadyExists("User already exists")
+        roles = _roles_here(caller, grants) or ()
+        check_project_roles(roles)
+        details, places = UserDetails(email=email), {caller.here.id: roles}
+        made = await self.registry.users.create(name, details, places, caller.user, made_in=caller.here.id)
+        return caller.view_made(made)
+
+    async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
+        """Replace a member's roles by those of this project's entry in `grants`.
+
+        Raises `NotFound`; `NotAllowed` when the user is no member or no entry is for this project; `InvalidInput`
+        "invalid role: X".
+        """
+        user = await find_user(self.registry, name)
+        roles = _roles_here(caller, grants)
+        if roles is None or not _is_member(user, caller):
+            raise NotAllowed(NOT_A_MEMBER)
+        check_project_roles(roles)
+        expected = caller.expected.seen_by(caller.view)
+        if not await self.registry.users.set_roles(user.id, caller.here.id, roles, expected):
+            raise NotAllowed(NOT_A_MEMBER)
+        return caller.view(await find_user(self.registry, name))
+
+    async def add(self, caller: Caller, name: UserName, roles: Sequence[str] = ()) -> User:
+        """Make an existing user a member; raise `NotFound`, `Conflict`, or `InvalidInput` "invalid role: X"."""
+        user = await find_user(self.registry, name)
+        if _is_member(user, caller):
+            raise Conflict(ALREADY_A_MEMBER)
+        check_project_roles(roles)
+        try:
+            await self.registry.users.add_member(user.id, caller.here.id, roles)
+        except AlreadyExists:
+            raise Conflict(ALREADY_A_MEMBER) from None
+        return caller.view(await find_user(self.registry, name))
+
+    async def remove(self, caller: Caller, name: UserName) -> None:
+        """End a membership; raise `NotFound`, or `NotAllowed` when there is none. Access lists stay as they are."""
+        user = await find_user(self.registry, name)
+        if not await self.registry.users.remove_member(user.id, caller.here.id, caller.expected.seen_by(caller.view)):
+            raise NotAllowed(NOT_A_MEMBER)
+
+    async def refresh_token(self, caller: Caller, name: UserName) -> User:
+        """Give a member a new token, and show it; the old one is dead at once.
+
+        A token is good for all that its user may do: so a caller without the view of everything may renew that of a
+        member who is nowhere else. Raises `NotFound`, `NotAllowed`.
+        """
+        user = await self._member(caller, name)
+        if caller.is_weaker_than_own(user):
+            raise NotAllowed
+
+        def check(now: User) -> None:
+            is_elsewhere = any(entry.project != caller.here.name for entry in now.memberships)
+            if not caller.full_view and (now.service_roles or is_elsewhere or not _is_member(now, caller)):
+                raise NotAllowed(MORE_THAN_A_MEMBER)
+
+        return found_user(await self.registry.users.refresh_token(user.id, check=check))
+
+    async def find(self, name: UserName) -> User:
+        """Return a user, member or not; raise `NotFound` "User doesn't exist".
+
+        For `:add`, which looks for the user before it reads the body (contract 7.1).
+        """
+        return await find_user(self.registry, name)
+
+    async def _member(self, caller: Caller, name: UserName) -> User:
+        user = await find_user(self.registry, name)
+        if not _is_member(user, caller):
+            raise NotFound(NO_USER)
+        return user
+
+
+def _is_member(user: User, caller: Caller) -> bool:
+    return any(entry.project == caller.here.name for entry in user.memberships)
+
+
+def _roles_here(caller: Caller, grants: Sequence[Grant]) -> tuple[str, ...] | None:
+    return next((grant.roles for grant in grants if grant.project == caller.here.name), None)

@@ -14,10 +14,9 @@ from ams.core.errors import InvalidInput, KeyReused, QuotaExceeded, TooLarge
 from ams.core.messages import Batch, Message, batch_of
 from ams.core.names import Offset, TopicName
 from ams.service.counting import Counts
-from ams.service.fitting import Fitting
 from ams.service.lookup import find_topic
 from ams.service.stored_bytes import StoredBytes
-from ams.service.validators import Validators
+from ams.service.validators import Fitting, Validators
 from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic
 from ams.storage.registry.registry import Registry

@@ -36,7 +36,7 @@ logger = structlog.get_logger("ams.quotas")
 
 
 class Measured(Protocol):
-    """What is asked of a log that can say how much it may hold."""
+    """A log that can say how much it may hold."""
 
     async def capacity(self) -> int | None:
         """Return how many bytes all messages may take together; None: it refuses what is too much by itself."""
@@ -122,7 +122,7 @@ class StoredBytes:
         now = self._clock.monotonic()
         self._debts = {project: until for project, until in self._debts.items() if until > now}
         capacity = None if self._measured is None else await self._measured.capacity()
-        if self._measured is None and not self._is_limited():
+        if self._measured is None and not (self._rules.defaults[STORED_BYTES] or any(self._limits.values())):
             return
         stored = await self._log.stored(self._topics)
         self._topics = {topic: self._topics[topic] for topic in stored}
@@ -141,9 +141,6 @@ class StoredBytes:
         for topic, project in self._topics.items():
             topics.setdefault(project, []).append(topic)
         return [Owner(own, int(self.limit(project) * PRESSED_PART)) for project, own in topics.items()]
-
-    def _is_limited(self) -> bool:
-        return bool(self._rules.defaults[STORED_BYTES]) or any(self._limits.values())
 
     def _refused(self, why: str) -> Exception:
         if self._clock.monotonic() - self._measured_at > AGAIN_MILLISECONDS:

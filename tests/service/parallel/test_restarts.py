@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ams.core.errors import AckTimeout, CursorsUnavailable
-from ams.service.parallel.opened import LONGEST_LEASE
-from ams.service.parallel.ownership import Alone
+from ams.service.parallel.opening import LONGEST_LEASE
+from ams.service.parallel.ownership import Ownership
 from ams.service.seeking import Seeker
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
@@ -163,7 +163,7 @@ async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may
 async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
     await site.publish(0, 1)
     await site.acknowledge(await site.pull())
-    site.begin_again(Alone())
+    site.begin_again(Ownership())
     await site.working.opened.note_ends()  # as `start` does
     await site.publish(2, 3)
     await switch_on(site)

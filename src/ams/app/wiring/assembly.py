@@ -39,34 +39,29 @@ from ams.http.routes.watching import HistoryRoutes, WatchRoutes
 from ams.http.routing import Row
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import networks
-from ams.service.about import About
 from ams.service.counting import Counting, Counts
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
-from ams.service.expiring import Expiry
 from ams.service.history import History
 from ams.service.issuers import Bindings
 from ams.service.live import Live
-from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.settling import LeaseRequests
 from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
-from ams.service.projects import Projects
+from ams.service.projects import Members, Projects
 from ams.service.publishing import Publisher
 from ams.service.push.pushing import PushSecrets, PushWatcher
 from ams.service.reading import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
-from ams.service.seeking import Seeker
-from ams.service.service_doctor import ALONE, Remedies, ServiceDoctor, shared
-from ams.service.snapshots import Snapshots
+from ams.service.seeking import Seeker, Snapshots
+from ams.service.service_doctor import ALONE, About, Remedies, ServiceDoctor, shared
 from ams.service.stored_bytes import StoredBytes, needed_offsets
-from ams.service.subscriptions import Subscriptions
-from ams.service.tokens import Tokens, TokenUses
+from ams.service.subscriptions import Expiry, Subscriptions
 from ams.service.topics import Topics
-from ams.service.users import Registrations, Users
+from ams.service.users import Registrations, Tokens, TokenUses, Users
 from ams.service.validators import Validators
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import FileTrail

@@ -10,39 +10,36 @@ from ams.core.messages import Stored, attributes_of, ordering_key_of
 from ams.core.names import Offset
 from ams.core.offsets import bitmap_of, ranges_of
 from ams.core.runs import runs_of, sizes
-from ams.service.parallel import shares
-from ams.service.parallel.opened import Open
-from ams.service.retention import oldest_for
-from ams.storage.cursors.base import Cursors
+from ams.service.parallel.opening import Open, OpenSubscriptions
 from ams.storage.log.base import Log
 
 SLICE = 1000
 """Messages of one read at most, or as many as are asked for, of a pull for which nothing was found at first."""
 SLICE_BYTES = 2**22
-GROWS = 8
-"""By so much the next read is larger."""
-LOOKS_FOR = 1000
-"""Milliseconds for which one pull looks at messages that are not for it, as those the filter passes over."""
+GROWTH_FACTOR = 8
+"""Of the next read."""
+SCAN_MS = 1000
+"""For so long one pull looks at messages that are not for it, as those the filter passes over."""
 
 logger = structlog.get_logger("ams.parallel")
 
 
 class Finder:
-    """Finds messages of open subscriptions; what it returns is in the hands of the caller, to be leased or given back.
+    """Finds messages of open subscriptions. The caller leases them or gives them back.
 
     One call for a subscription at a time.
     """
 
-    def __init__(self, log: Log, cursors: Cursors, clock: Clock) -> None:
+    def __init__(self, log: Log, opened: OpenSubscriptions, clock: Clock) -> None:
         self._log = log
-        self._cursors = cursors
+        self._opened = opened
         self._clock = clock
 
     async def find(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
         """Return messages to give, in offset order: those that come again, and behind them as many new ones as fit.
 
-        None when there is nothing, or nothing was found within `LOOKS_FOR`: the next call goes on from there. One at
-        least, or at most so many bytes; what is not to be given now is held back or passed over.
+        At least one, or at most so many bytes. Empty when there is nothing, or nothing was found within `SCAN_MS`: the
+        next call goes on from there.
         """
         again = await self._again(opened, most, max_bytes) if opened.backlog.is_again_ready else []
         left = max_bytes - sizes(again)[0]
@@ -61,7 +58,6 @@ class Finder:
         return [*again, *new]
 
     async def _again(self, opened: Open, most: int, max_bytes: int) -> list[Stored]:
-        """Return messages that are to be given again; one at least, or at most so many bytes."""
         backlog, found = opened.backlog, []
         offsets = backlog.again(most)
         left = max_bytes
@@ -70,7 +66,11 @@ class Finder:
                 read = await self._log.read(opened.topic, begin, max_messages=end - begin, max_bytes=left)
                 last = read[-1].offset + 1 if read else (await self._log.bounds(opened.topic)).oldest
                 here = {each.offset for each in read}
-                self._lose(opened, [each for each in map(Offset, range(begin, min(end, last))) if each not in here])
+                lost = [each for each in map(Offset, range(begin, min(end, last))) if each not in here]
+                if lost:  # retention took them, or they are damaged
+                    name = opened.subscription.name
+                    logger.warning("subscription.lost", subscription=name, first=lost[0], messages=len(lost))
+                    backlog.lose(lost)
                 found += [each for each in read if each.offset < end]
                 left -= sizes(read)[0]
                 if left <= 0:
@@ -82,19 +82,10 @@ class Finder:
         backlog.give_back([each for each in offsets if each not in taken])
         return found
 
-    def _lose(self, opened: Open, offsets: list[Offset]) -> None:
-        """Pass over messages that retention took, or that are damaged."""
-        if not offsets:
-            return
-        name = opened.subscription.name
-        logger.warning("subscription.lost", subscription=name, first=offsets[0], messages=len(offsets))
-        opened.backlog.lose(offsets)
-
     async def _new(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
-        """Return likewise messages that were not given yet."""
-        backlog, until = opened.backlog, self._clock.monotonic() + LOOKS_FOR
+        backlog, until = opened.backlog, self._clock.monotonic() + SCAN_MS
         many, room = most, max_bytes
-        while shares.may_scan(backlog, holder):
+        while backlog.may_scan(holder):
             start = backlog.scan
             read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
@@ -102,7 +93,7 @@ class Finder:
             found = self._chosen(opened, read, most, max_bytes)
             if found or self._clock.monotonic() >= until:
                 return found
-            many, room = max(most, min(GROWS * many, SLICE)), max(max_bytes, SLICE_BYTES)
+            many, room = max(most, min(GROWTH_FACTOR * many, SLICE)), max(max_bytes, SLICE_BYTES)
             await asyncio.sleep(0)  # for the other requests
         return ()
 
@@ -143,7 +134,7 @@ class Finder:
         bounds = await self._log.bounds(opened.topic)
         if bounds.end <= start:
             return False
-        await self.retain(opened)
+        await self._opened.retain(opened)
         # What was published since it was read is no hole.
         late = await self._log.read(opened.topic, start, max_messages=1, max_bytes=1)
         if not late and opened.backlog.scan == start:
@@ -151,17 +142,6 @@ class Finder:
             opened.backlog.done.pass_over(start, bounds.end)
             opened.backlog.done.scanned(bounds.end)
         return True
-
-    async def retain(self, opened: Open) -> None:
-        """Follow what retention took."""
-        bounds = await self._log.bounds(opened.topic)
-        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._clock.wall())
-        if oldest <= opened.backlog.floor:
-            return
-        await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
-        lost = opened.backlog.retain(oldest)
-        if lost:
-            logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
 
 
 def offsets_of(messages: Sequence[Stored]) -> list[Offset]:

@@ -15,13 +15,10 @@ from ams.core.names import ProjectName, SubscriptionId
 from ams.core.runs import sizes
 from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
-from ams.service.parallel import shares
 from ams.service.parallel.backlog import Backlog
-from ams.service.parallel.expiry_timer import ExpiryTimer
 from ams.service.parallel.finding import Finder, offsets_of
-from ams.service.parallel.lease_table import Window
-from ams.service.parallel.opened import Open, Waiting
-from ams.service.parallel.opening import OpenSubscriptions
+from ams.service.parallel.message_state import Window
+from ams.service.parallel.opening import Open, OpenSubscriptions, Waiting
 from ams.service.parallel.storing import Coverer, Moved, Storer
 from ams.storage.registry.records import Subscription
 
@@ -30,25 +27,17 @@ class Lot(NamedTuple):
     """A part of what a pull returns: messages leased together, whose ack ids have the same text behind the dash."""
 
     hand_out: str
-    """The text of their ids behind the dash."""
+    """That text."""
     attempt: int
-    """The number of this delivery of each of them: how often it has failed, and one more."""
+    """Number of this delivery of each of them: one more than it has failed."""
     messages: Sequence[Stored]
 
 
 class _Taker(NamedTuple):
-    """Who gets messages, and how."""
-
     holder: str
     held_for: str | None
-    length: Milliseconds
-    """Of a lease."""
+    lease_ms: Milliseconds
     window: Window | None
-
-    @property
-    def held_by(self) -> tuple[str, Window | None]:
-        """Who has the leases."""
-        return self.holder, self.window
 
 
 class Puller:
@@ -61,16 +50,14 @@ class Puller:
         finder: Finder,
         storer: Storer,
         coverer: Coverer,
-        due: ExpiryTimer,
         clock: Clock,
     ) -> None:
-        """`deliverer` has the limits that both types share, and knows who waits."""
+        """`deliverer` has the limits that both types share, and the pulls that wait."""
         self._deliverer, self._log = deliverer, deliverer.log
         self._opened = opened
         self._finder = finder
         self._storer = storer
         self._coverer = coverer
-        self._due = due
         self._clock = clock
 
     async def pull(
@@ -88,10 +75,8 @@ class Puller:
     ) -> Sequence[Lot]:
         """Lease up to `most` messages to a consumer for so many `seconds`, None: for the subscription's deadline.
 
-        `max_bytes` takes the place of the service's own limit. `window` is that of the stream they go to, which may
-        get no more than is free of it. With `wait` an empty pull is not over: call the method
-        `wait` then. `holder` names the consumer, whose share is bounded; `held_for` is the project for which the answer
-        is counted in the memory of unread answers, as in `Deliverer.pull`.
+        `window` is that of the stream they go to. `holder` names the consumer, whose share is bounded; `held_for` is
+        the `project` of `Deliverer.pull`, and `wait` and `max_bytes` are as there.
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
@@ -112,24 +97,23 @@ class Puller:
 
     async def _give(self, opened: Open, most: int, taker: _Taker, max_bytes: int) -> Sequence[Lot]:
         await self._storer.expire(opened)
-        most = min(most, self._deliverer.max_messages, shares.room(opened.backlog, taker.holder))
+        most = min(most, self._deliverer.max_messages, opened.backlog.room(taker.holder))
         if taker.window is not None:
             most, max_bytes = min(most, taker.window.messages), min(max_bytes, taker.window.bytes)
-        max_bytes = min(max_bytes, shares.room_bytes(opened.backlog, taker.holder))
+        max_bytes = min(max_bytes, opened.backlog.room_bytes(taker.holder))
         if most <= 0 or max_bytes <= 0:
             return ()
         messages = await self._finder.find(opened, most, max_bytes, taker.holder)
         if opened.backlog.failures.dead:
-            self._due.note(opened)
+            self._opened.due.note(opened)
         return await self._lease(opened, messages, taker)
 
     async def _lease(self, opened: Open, messages: Sequence[Stored], taker: _Taker) -> Sequence[Lot]:
-        """Lease messages that are free, as many as there is memory for."""
         if not messages:
             return ()
         backlog = opened.backlog
         try:
-            await self._coverer.reach(opened, backlog.scan, taker.length)
+            await self._coverer.reach(opened, backlog.scan, taker.lease_ms)
             kept = await self._afforded(opened.subscription.id, messages, taker.held_for)
         except BaseException:
             backlog.give_back(offsets_of(messages))
@@ -139,13 +123,17 @@ class Puller:
         taken = backlog.taken_of(offsets_of(kept)) if kept else ()
         if taken:
             kept = [each for each in kept if each.offset not in taken]
-        deadline = Milliseconds(self._clock.monotonic() + taker.length)
+        deadline = Milliseconds(self._clock.monotonic() + taker.lease_ms)
         lots = [
-            Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, *taker.held_by), attempt, lot)
+            Lot(
+                backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, taker.holder, taker.window),
+                attempt,
+                lot,
+            )
             for attempt, lot in _by_attempt(backlog, kept)
             if lot
         ]
-        self._due.note(opened)
+        self._opened.due.note(opened)
         return lots
 
     async def _afforded(
@@ -171,7 +159,7 @@ class Puller:
         loop = asyncio.get_running_loop()
         with no_topic_is_a_conflict:
             opened = await self._opened.use(subscription, project)
-            if until > loop.time() and shares.room(opened.backlog, holder) and opened.backlog.is_again_ready:
+            if until > loop.time() and opened.backlog.room(holder) and opened.backlog.is_again_ready:
                 return True
             return await self._deliverer.wait_for(
                 subscription.id, lambda seconds: self._change(opened, holder, seconds), until, left
@@ -186,15 +174,14 @@ class Puller:
         return self._come(opened, holder, seconds) if opened and self._opened.holds(subscription) else None
 
     async def _come(self, opened: Open, holder: str, seconds: float) -> None:
-        backlog = opened.backlog
-        is_ready = shares.room(backlog, holder) and backlog.is_again_ready
+        is_ready = opened.backlog.room(holder) and opened.backlog.is_again_ready
         if not (is_ready or await self._change(opened, holder, seconds)):
             raise TimeoutError
 
     async def _change(self, opened: Open, holder: str, seconds: float) -> bool:
         """Wait until something is to be given again, there is room again, or the topic has grown; return whether."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        has_room = bool(shares.room(opened.backlog, holder)) and shares.may_scan(opened.backlog, holder)
+        has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
         kind = Waiting(holder, for_room=not has_room)
         opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
@@ -213,8 +200,7 @@ class Puller:
 
 
 def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:
-    """Return messages by the number of this delivery."""
-    if not backlog.failures:
+    if not backlog.failures.counts:
         return [(1, messages)]
     lots: dict[int, list[Stored]] = {}
     for each in messages:

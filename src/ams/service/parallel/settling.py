@@ -1,6 +1,6 @@
 """Settling what consumers have on lease, by its ids: acknowledge, nack, extend, give back.
 
-Each id counts for itself. Those that count no more are told, and what was asked for the others is done.
+Each id counts for itself. Those that count no more are named in an error, and the others are settled.
 
 What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
 `current_task` there.
@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from ams.access.admission import Caller
@@ -23,26 +22,20 @@ from ams.push.upstream import Verdict
 from ams.service.delivering import Deliverer
 from ams.service.lookup import NOT_PARALLEL, no_topic_is_a_conflict
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.expiry_timer import ExpiryTimer
-from ams.service.parallel.opened import Open
-from ams.service.parallel.opening import OpenSubscriptions
-from ams.service.parallel.storing import Coverer, Moved, Storer, failed_of
+from ams.service.parallel.opening import Open, OpenSubscriptions
+from ams.service.parallel.storing import MAX_TRIES, Coverer, Moved, Storer, failed_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
-TRIES = 5
-"""Of storing what a subscription settles that is moved meanwhile."""
 SLICE = 1000
 """Ids that are looked up in one turn of the event loop."""
 LATE = "ack timeout"
 SHOWN_IDS = 100
-"""Ids that an error names at most: who wants to know of each asks for no more at a time, as the client does."""
+"""Ids that an error names at most: clients that want to know of each send no more at a time."""
 
 T = TypeVar("T")
-Settle = Callable[[Backlog, AckIds, Milliseconds], Settling]
-"""What is done with ids at a time: it says what is to be stored."""
-Look = Callable[[Backlog, Milliseconds], T]
-"""Looks ids up at a time."""
+Look = Callable[[Backlog, AckIds, Milliseconds], T]
+"""Looks ids up in a backlog at a time."""
 
 
 class LateIds(AckTimeout):
@@ -54,7 +47,7 @@ class LateIds(AckTimeout):
 
 
 class Settler:
-    """Does what consumers ask for by ids."""
+    """Settles messages by their ack ids."""
 
     def __init__(
         self,
@@ -63,15 +56,12 @@ class Settler:
         opened: OpenSubscriptions,
         storer: Storer,
         coverer: Coverer,
-        due: ExpiryTimer,
         clock: Clock,
     ) -> None:
-        """`deliverer` counts acknowledgements."""
         self._log, self._cursors, self._counts = deliverer.log, cursors, deliverer.counts
         self._opened = opened
         self._storer = storer
         self._coverer = coverer
-        self._due = due
         self._clock = clock
 
     async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
@@ -94,8 +84,8 @@ class Settler:
     ) -> None:
         """Give messages back, so that they come again after `wait`, None: as the retry policy says.
 
-        That they failed is durable when it returns. `verdict` is what is said of those that are put aside as dead
-        letters now. Raises as `acknowledge`.
+        That they failed is durable when it returns. `verdict` says why, for those that become dead letters by this.
+        Raises as `acknowledge`.
         """
 
         def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
@@ -120,24 +110,24 @@ class Settler:
     ) -> None:
         """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`.
 
-        `holder` names the consumer, who has those leases again that are from before a restart.
+        `holder` names the consumer, who takes over those leases that are from before a restart.
         """
         if seconds == 0:
             await self.nack(subscription, project, ids)
             return
         length = Milliseconds(seconds * 1000)
+
+        def extend(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Sequence[AckId]:
+            return backlog.extend(ids, Milliseconds(now + length), now, holder)
+
         late: list[AckId] = []
         async for some in self._in_turns(subscription, project, ids):
-            opened, is_leased = await self._looked_up(subscription, project, partial(_checked, some))
+            opened, is_leased = await self._looked_up(subscription, project, some, Backlog.check)
             if is_leased:
                 await self._coverer.reach(opened, opened.backlog.scan, length)
-
-            def extend(backlog: Backlog, now: Milliseconds, some: AckIds = some) -> Sequence[AckId]:
-                return backlog.extend(some, Milliseconds(now + length), now, holder)
-
-            opened, counted_no_more = await self._looked_up(subscription, project, extend)
+            opened, counted_no_more = await self._looked_up(subscription, project, some, extend)
             late += counted_no_more
-            self._due.note(opened)
+            self._opened.due.note(opened)
         _refuse_late(late)
 
     async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
@@ -147,7 +137,7 @@ class Settler:
         """
         late: list[AckId] = []
         async for some in self._in_turns(subscription, project, ids):
-            opened, counted_no_more = await self._looked_up(subscription, project, partial(_released, some))
+            opened, counted_no_more = await self._looked_up(subscription, project, some, Backlog.release)
             opened.wake_served()
             late += counted_no_more
         _refuse_late(late)
@@ -155,16 +145,14 @@ class Settler:
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""
         opened = self._opened.get(subscription)
-        if opened is None:  # whoever opens it finds them
+        if opened is None:  # the next use finds them
             return ()
         late = opened.backlog.release(ids, self._clock.monotonic())
         opened.wake_served()
         return late
 
-    # How it is done
-
     async def _settled(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Settle
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
     ) -> Sequence[AckId]:
         """Store what is to be settled; return the ids that count no more."""
         if _are_few(ids):
@@ -185,7 +173,7 @@ class Settler:
         never_given: list[AckId] = []
         for some in slices_of(ids, SLICE):
             try:
-                await self._looked_up(subscription, project, partial(_checked, some))
+                await self._looked_up(subscription, project, some, Backlog.check)
             except NeverGiven as error:
                 never_given += error.ids
             await asyncio.sleep(0)
@@ -196,7 +184,7 @@ class Settler:
             await asyncio.sleep(0)
 
     async def _settled_at_once(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Settle
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
     ) -> Sequence[AckId]:
         """Do what `_settled` does, with a few ids.
 
@@ -205,8 +193,8 @@ class Settler:
         """
         late: list[AckId] = []
         failed: BaseException = Moved()
-        for _ in range(TRIES):
-            opened, settling = await self._looked_up(subscription, project, partial(_settled, settle, ids))
+        for _ in range(MAX_TRIES):
+            opened, settling = await self._looked_up(subscription, project, ids, settle)
             with contextlib.suppress(Moved):
                 await self._storer.settle(opened, settling)
                 late += settling.late
@@ -216,7 +204,9 @@ class Settler:
                 failed = await failed_of(opened.storing) or Moved()
         raise failed
 
-    async def _looked_up(self, subscription: Subscription, project: ProjectName, look: Look[T]) -> tuple[Open, T]:
+    async def _looked_up(
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, look: Look[T]
+    ) -> tuple[Open, T]:
         """Open a subscription and look ids up in it; returns both.
 
         Again when the topic has grown, as the owner before may have given what is new and is late. And anew when
@@ -224,36 +214,22 @@ class Settler:
         """
         opened = await self._opened.use(subscription, project)
         try:
-            return opened, look(opened.backlog, self._clock.monotonic())
+            return opened, look(opened.backlog, ids, self._clock.monotonic())
         except InvalidInput as error:
             with no_topic_is_a_conflict:
                 bounds = await self._log.bounds(opened.topic)
             if opened.backlog.restart_grace.grow(bounds.end):
                 with contextlib.suppress(InvalidInput):
-                    return opened, look(opened.backlog, self._clock.monotonic())
-            if not (isinstance(error, NeverGiven) and await self._is_overtaken(opened)):
+                    return opened, look(opened.backlog, ids, self._clock.monotonic())
+            if not isinstance(error, NeverGiven):
+                raise
+            stored = await self._cursors.progress(subscription.id)
+            if (stored.epoch, stored.run) == (opened.backlog.epoch, opened.backlog.run):
                 raise
         if self._opened.has(opened):
             self._opened.leave(subscription.id)
         opened = await self._opened.use(subscription, project)  # raises `OwnedElsewhere`, as a rule
-        return opened, look(opened.backlog, self._clock.monotonic())
-
-    async def _is_overtaken(self, opened: Open) -> bool:
-        """Return whether another process has begun a run since this one did, or the subscription was sought there."""
-        stored = await self._cursors.progress(opened.subscription.id)
-        return (stored.epoch, stored.run) != (opened.backlog.epoch, opened.backlog.run)
-
-
-def _checked(ids: AckIds, backlog: Backlog, now: Milliseconds) -> bool:
-    return backlog.check(ids, now)
-
-
-def _released(ids: AckIds, backlog: Backlog, now: Milliseconds) -> Sequence[AckId]:
-    return backlog.release(ids, now)
-
-
-def _settled(settle: Settle, ids: AckIds, backlog: Backlog, now: Milliseconds) -> Settling:
-    return settle(backlog, ids, now)
+        return opened, look(opened.backlog, ids, self._clock.monotonic())
 
 
 def _are_few(ids: AckIds) -> bool:
@@ -298,10 +274,6 @@ class LeaseRequests:
         """
         subscription = await self._to_settle(caller, name, ids, 0)
         await self.settler.give_back(subscription, caller.here.name, ids)
-
-    async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
-        """Whether a subscription that is there is parallel."""
-        return await self.deliverer.is_parallel(caller, name)
 
     async def refuse(
         self, caller: Caller, name: SubscriptionName, ids: AckIds, wait: Milliseconds, verdict: Verdict

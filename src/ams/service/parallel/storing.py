@@ -17,12 +17,15 @@ from ams.core.names import Offset, ProjectName
 from ams.core.offsets import Range
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
-from ams.service.parallel.expiry_timer import ExpiryTimer
-from ams.service.parallel.opened import Open
-from ams.service.parallel.opening import OpenSubscriptions
+from ams.service.parallel.opening import Open, OpenSubscriptions
 from ams.storage.cursors.acks import Change, CursorStore, Horizon, farther
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
+
+HORIZON_AHEAD = 10_000
+"""Offsets: the stored horizon is so far ahead of the leases, so that it is stored seldom."""
+MAX_TRIES = 5
+"""Of work on a subscription that is moved meanwhile."""
 
 
 class Moved(Overloaded):
@@ -35,10 +38,9 @@ class Moved(Overloaded):
 class Storer:
     """Stores what becomes of messages."""
 
-    def __init__(self, opened: OpenSubscriptions, cursors: CursorStore, due: ExpiryTimer, clock: Clock) -> None:
+    def __init__(self, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
         self._opened = opened
         self._cursors = cursors
-        self._due = due
         self._clock = clock
         self.failures = 0
         """Deliveries that failed, since the start."""
@@ -55,32 +57,30 @@ class Storer:
     async def store(self, opened: Open, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store it, with what was passed over by now, and up to where messages may be out. Raises likewise."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
-        done = [*passed, *_ranges(settling.done)]
-        change = Change(done, settling.failures, horizon)
+        change = Change([*passed, *_ranges(settling.done)], settling.failures, horizon)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
             backlog.not_stored(settling)
             backlog.done.passed_again(passed)
-            self._due.note(opened)  # leases of before a restart go on as well
+            self._opened.due.note(opened)  # leases of before a restart go on as well
             raise
         if not is_stored:
             if self._opened.has(opened):
-                self._opened.leave(opened.subscription.id)  # another node may have it: who uses it claims it anew
+                self._opened.leave(opened.subscription.id)  # another node may have it: the next use claims it anew
             raise Moved
         backlog.stored(settling, self._clock.monotonic())
         opened.failures += len(settling.failures)
         self.failures += len(settling.failures)
         opened.wake_served()
-        self._due.note(opened)
+        self._opened.due.note(opened)
 
     async def expire(self, opened: Open) -> None:
         """Let leases and waits end whose time is over. Raises likewise."""
         due, now = opened.backlog.next_due(), self._clock.monotonic()
         if due is None or due > now:
             return
-        settling = opened.backlog.expire(now)
-        await self.settle(opened, settling)
+        await self.settle(opened, opened.backlog.expire(now))
         opened.wake_served()
 
     async def finish(self) -> None:
@@ -99,7 +99,7 @@ async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | 
 
 
 def _ranges(offsets: Sequence[Offset]) -> list[Range]:
-    """Return offsets, each there once, as few ranges."""
+    """Return offsets, none of them twice, as few ranges."""
     if not offsets:
         return []
     in_order = sorted(offsets)
@@ -110,14 +110,8 @@ def _ranges(offsets: Sequence[Offset]) -> list[Range]:
     return list(zip(begins, ends, strict=True))
 
 
-HORIZON_AHEAD = 10_000
-"""Offsets by which more may be out than is, so that it is stored seldom."""
-TRIES = 5
-"""Of covering a subscription that is moved meanwhile."""
-
-
 class Coverer:
-    """Stores horizons ahead of leases."""
+    """Stores horizons ahead of leases, for exactly-once delivery."""
 
     def __init__(self, registry: Registry, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
         self._registry = registry
@@ -146,7 +140,7 @@ class Coverer:
         """
         if await self._registry.topics.find(subscription.project_id, subscription.topic) is None:
             return
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             with no_topic_is_a_conflict:
                 opened = await self._opened.use(subscription, project)
             with contextlib.suppress(Moved):

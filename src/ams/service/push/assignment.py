@@ -1,7 +1,7 @@
 """Assignment of push deliveries: which subscriptions are delivered, by which process, and how that goes.
 
-What is wanted is what the registry holds: every subscription whose push configuration is verified. It is asked for
-with every heartbeat of every process that delivers, so no change has to be announced.
+Every subscription in the registry whose push configuration is verified is delivered. The registry is asked with every
+heartbeat of every process that delivers, so no change has to be announced.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -17,36 +17,31 @@ from ams.storage.registry.registry import Registry
 from ams.wire.push import WorkerState
 
 Secrets = Mapping[SubscriptionId, Sequence[str]]
-"""What deliveries are signed with, newest first."""
+"""Secrets that deliveries are signed with, newest first."""
 Tokens = Mapping[Claim, str]
 """Identity tokens of deliveries in Google's form."""
 
 
-async def no_secrets() -> Secrets:
-    """Return that no delivery is signed."""
-    return {}
+class _Targets(NamedTuple):
+    """The targets, and what they were made of."""
 
-
-async def no_tokens(_configs: Iterable[PushConfig]) -> Tokens:
-    """Return that no delivery shows a token."""
-    return {}
-
-
-def no_worker(_subscription: SubscriptionId) -> WorkerState | None:
-    """Return that there is no worker in this process."""
-    return None
+    pushed: Sequence[Pushed]
+    secrets: Secrets
+    tokens: Tokens
+    targets: Sequence[Target]
+    ids: frozenset[SubscriptionId] = frozenset()
 
 
 class Assignment:
-    """Shares what is wanted among the processes that deliver. All calls raise `RegistryUnavailable`."""
+    """Shares subscriptions among the processes that deliver. All calls raise `RegistryUnavailable`."""
 
     def __init__(
         self,
         registry: Registry,
         leases: Leases,
         live: Callable[[SubscriptionId], WorkerState | None] | None = None,
-        secrets: Callable[[], Awaitable[Secrets]] = no_secrets,
-        tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] = no_tokens,
+        secrets: Callable[[], Awaitable[Secrets]] | None = None,
+        tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None,
     ) -> None:
         """`live` returns the state of a worker of this process; `secrets` the valid ones of all subscriptions.
 
@@ -54,10 +49,10 @@ class Assignment:
         """
         self._registry = registry
         self._leases = leases
-        self._live = live or no_worker
+        self._live = live
         self._secrets = secrets
         self._tokens = tokens
-        self._known = _Known((), {}, {}, ())
+        self._known = _Targets((), {}, {}, ())
 
     async def targets(self) -> Sequence[Target]:
         """Return all that shall be delivered, oldest first."""
@@ -74,28 +69,22 @@ class Assignment:
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return how a delivery goes: as its worker knows now, or else as its holder reported last; None: unknown."""
-        return self._live(subscription) or await self._leases.state(subscription)
+        return (self._live and self._live(subscription)) or await self._leases.state(subscription)
 
     async def is_held(self) -> bool:
         """Whether any process delivers at all."""
         return await self._leases.is_held()
 
-    async def _wanted(self) -> "_Known":
-        """Return what is wanted, made anew only when something has changed."""
-        pushed, secrets = await self._registry.subscriptions.pushed(), await self._secrets()
-        known, tokens = self._known, await self._tokens(each.config for each in pushed)
+    async def _wanted(self) -> _Targets:
+        """Return the targets, made anew only when something has changed."""
+        pushed = await self._registry.subscriptions.pushed()
+        secrets = await self._secrets() if self._secrets else {}
+        tokens = await self._tokens(each.config for each in pushed) if self._tokens else {}
+        known = self._known
         if pushed is not known.pushed or secrets != known.secrets or tokens != known.tokens:
             targets = [_target(each, secrets.get(each.id, ()), tokens) for each in pushed]
-            self._known = _Known(pushed, secrets, tokens, targets, frozenset(each.id for each in pushed))
+            self._known = _Targets(pushed, secrets, tokens, targets, frozenset(each.id for each in pushed))
         return self._known
-
-
-class _Known(NamedTuple):
-    pushed: Sequence[Pushed]
-    secrets: Secrets
-    tokens: Tokens
-    targets: Sequence[Target]
-    ids: frozenset[SubscriptionId] = frozenset()
 
 
 def _target(pushed: Pushed, secrets: Sequence[str], tokens: Tokens) -> Target:

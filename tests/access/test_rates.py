@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.access.admission import Caller
-from ams.access.quota_slots import QuotaSlots
-from ams.access.rates import Rate, Rates, SharedRate
+from ams.access.rates import QuotaSlots, Rate, Rates, SharedRate
 from ams.core.clock import ManualClock
 from ams.core.errors import QuotaExceeded, RateLimited
 from ams.core.names import ProjectId, ProjectName, UserId, UserName

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import grpc
 import structlog
 
-from ams.access.quota_slots import QuotaSlots
+from ams.access.rates import QuotaSlots
 from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId

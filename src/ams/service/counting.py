@@ -29,7 +29,6 @@ from ams.storage.registry.registry import Registry
 PublishNote = tuple[ProjectId, Appended | None, Appended | None]
 """The project of a topic that may have grown, and its last two publishes; a plain tuple, as each publish makes one."""
 ByDay = dict[str, int]
-"""Messages by day, `YYYY-MM-DD`, newest first."""
 
 ROUND_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 10.0
@@ -52,7 +51,6 @@ class Pulls:
     messages: int = 0
     bytes: int = 0
     last_messages: int = 0
-    """Of the last pull."""
     last: Milliseconds | None = None
     before: Milliseconds | None = None
     """When the pull before the last one was; None: not since this was last stored."""
@@ -75,7 +73,6 @@ class Counts:
     published: dict[TopicId, PublishNote] = field(default_factory=dict)
     pulled: dict[SubscriptionId, Pulls] = field(default_factory=dict)
     not_base64: int = 0
-    """Messages since the start whose data is other text than base64."""
     not_base64_of: Counter[TopicId] = field(default_factory=Counter)
     acknowledgements: int = 0
     acknowledged: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
@@ -194,10 +191,7 @@ class Counting:
 
     @contextlib.asynccontextmanager
     async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[Advance]]:
-        """Yield the days of a topic's messages that are not counted yet, to be stored as the topic is deleted.
-
-        Nothing is published to the topic in the block, so that these are its very last messages.
-        """
+        """Yield the last, uncounted days of a topic that is deleted; nothing is published in the block."""
         async with self._log.held(topic.id), self._turn:
             known = await self._registry.tallies.of([topic.id])
             advances = await self._advances(known, {})
@@ -262,10 +256,7 @@ class Counting:
         published: Mapping[TopicId, PublishNote],
         pulled: Mapping[SubscriptionId, Pulls],
     ) -> tuple[list[Advance], set[TopicId]]:
-        """Store how tallies move on; return what was stored, and the topics another node counted at the same time.
-
-        What it did not see of those is found by looking again.
-        """
+        """Store how tallies move on; return what was stored, and the topics another node counted meanwhile."""
         advances = await self._advances(known, published)
         if not (advances or pulled):
             return [], set()
@@ -332,7 +323,6 @@ class Counting:
 
 
 def _rate(stored: Rate, note: PublishNote | None) -> Rate:
-    """Return a topic's rate after its last publishes; one older than what is stored was answered again, not made."""
     _, last, before = note or (None, None, None)
     if last is None or (stored.last is not None and last.time < stored.last):
         return stored
@@ -353,11 +343,10 @@ def _newest(stored: Mapping[str, int], late: Iterable[DayCount]) -> ByDay:
 
 
 async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list[DayCount]:
-    """Return by day what was published between two totals of a topic, oldest day first; the sum is their difference.
+    """Return by day what was published between two totals of a topic, oldest day first; raise `NotFound`.
 
     `counted.time` is any moment not after the first message to count; None: not known. Messages that retention has
-    taken meanwhile are counted to the earliest day they can be of. Bytes of several days are shared out by messages.
-    Raises `NotFound` when the topic is gone.
+    taken count for the earliest day they can be of. Bytes of several days are shared out by messages.
     """
     messages = now.messages - counted.messages
     if messages <= 0 or now.time is None:
@@ -378,7 +367,6 @@ async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list
 
 
 async def _ends(log: Log, topic: TopicId, start: Offset, end: Offset, days: range) -> list[tuple[int, Offset]]:
-    """Return days with messages from `start` on, each with the offset its messages end at."""
     found: list[tuple[int, Offset]] = []
     day = days.start
     while day in days:

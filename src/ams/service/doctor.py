@@ -29,7 +29,6 @@ from ams.wire.service import Finding
 IDLE = Milliseconds(60_000)
 """After so long without a pull a subscription counts as not consumed."""
 NEARLY = 0.8
-"""Part of the retention after which a waiting message is nearly lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,8 @@ class Standing:
     """Since the last pull; one that got nothing is known to have been only since the service started."""
     acknowledged_ago: Milliseconds | None
     retention: Milliseconds
-    """How long messages of the topic are kept."""
     published_ago: Milliseconds | None
-    """Since the newest kept message was published."""
     waiting_since: Milliseconds | None
-    """Since the oldest message that is not acknowledged was published."""
     above: int = 0
     """Messages after the oldest that are acknowledged, of a parallel subscription."""
     underway: Underway | None = None
@@ -108,9 +104,7 @@ class Doctor:
     clock: Clock
     watcher: PushWatcher
     working: Working | None = None
-    """What is under way of parallel subscriptions; None: nothing is, here."""
     used: Callable[[SubscriptionId], None] = lambda _: None
-    """Is called for each subscription that somebody asks for."""
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
         """Return what is known of a subscription; raise `NotFound`, or `NotAllowed` outside its access list."""
@@ -133,7 +127,6 @@ class Doctor:
         return Diagnosis(subscription, standing, sorted(said, key=lambda finding: not finding.wrong))
 
     async def _of_parallel(self, caller: Caller, subscription: Subscription) -> Sequence[Finding]:
-        """Return what is to be said of a parallel subscription; consumers learn nothing of each other."""
         if subscription.parallel is None:
             return ()
         letters, found = subscription.parallel.dead_letter_policy, []
@@ -175,7 +168,6 @@ class Doctor:
             return None
 
     async def _age(self, topic: TopicId, offset: Offset, end: Offset) -> Milliseconds | None:
-        """Return how long ago the message at an offset, or the first one after it, was published."""
         if offset >= end:
             return None
         found = await self.log.read(topic, offset, max_messages=1, max_bytes=1)
@@ -200,7 +192,6 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
 
 
 def _of_push(status: PushStatus) -> Iterator[Finding]:
-    """Yield what keeps messages from an endpoint; the answers of the endpoint are hidden from consumers."""
     text = status.text.rstrip(", ")
     if status.state == UNVERIFIED:
         yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
@@ -228,7 +219,6 @@ def _of_topic(standing: Standing) -> Iterator[Finding]:
 
 
 def _of_texts(messages: int) -> Iterator[Finding]:
-    """Yield that publishers send other text than base64, which consumers get as it is."""
     if messages:
         yield Finding(
             False,
@@ -252,7 +242,6 @@ def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Find
 
 
 def _of_hand_out(deadline: int, ago: Milliseconds, handed: int) -> Finding:
-    """Return whether a consumer is at work, or came too late."""
     count = _messages(handed)
     if ago <= deadline * 1000:
         return Finding(

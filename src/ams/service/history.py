@@ -31,9 +31,7 @@ from ams.storage.registry.history import HistoryStore, Row
 from ams.storage.registry.registry import Registry
 
 SERVICE = "service"
-"""Stands for the service among the identities."""
 MINUTE = 60_000
-"""Milliseconds."""
 KEPT = 25 * 60
 """Minutes: a day, and the hour that its first minute is of."""
 MOST_NAMES = 100
@@ -81,7 +79,6 @@ class Past:
     """What was found; `ends` are the ends of intervals in milliseconds since the epoch."""
 
     interval: int
-    """Seconds."""
     ends: Sequence[int]
     project: Series | None
     topics: Mapping[str, Series]
@@ -101,9 +98,7 @@ class History:
     """By thing and the minute they began; those of earlier hours go once they are written."""
     _unwritten: set[tuple[str, int]] = field(default_factory=set)
     _last: Mapping[str, Values] = field(default_factory=dict)
-    """What was measured at the last minute of the rows at work."""
     _began: int = -1
-    """When the rows at work began."""
     _minute: int = -1
     """The last one this process measured at, in minutes since 1970."""
     _written: int = -1
@@ -138,10 +133,7 @@ class History:
             await self._write()
 
     async def read(self, caller: Caller, asked: Asked) -> Past:
-        """Return the history of a project, for its administrators, and of some of its topics and subscriptions.
-
-        Raises `InvalidInput`, `NotFound`, `NotAllowed` for what the caller may not see the metrics of.
-        """
+        """Return the history of a project, for its administrators, and of some topics and subscriptions."""
         of = await self._identities(caller, asked)
         count, minutes = SPANS[asked.span]
         newest = self.clock.wall() // MINUTE
@@ -205,7 +197,6 @@ class History:
         self._unwritten.add(key)
 
     async def _measured(self) -> dict[str, Values]:
-        """Return what there is now of everything."""
         found: dict[str, Values] = {}
         projects: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         topics: dict[tuple[ProjectId, TopicName], TopicId] = {}
@@ -246,16 +237,13 @@ class History:
         self._written = self._minute
 
     def _forget(self) -> None:
-        """Let another node measure: what it does not know of was written."""
         self._rows, self._unwritten, self._minute = {}, set(), -1
 
     def _pause(self) -> float:
-        """Return the seconds to the next minute."""
         return (MINUTE - self.clock.wall() % MINUTE) / 1000
 
 
 def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Series:
-    """Return what a thing was at some minutes, in order; None: nothing was measured."""
     noted, found, values = sorted(records), list[Values | None](), (0, 0, 0, 0)
     at = 0
     for look in looks:

@@ -19,7 +19,6 @@ from ams.storage.registry.registry import Registry
 KEPT = "***"
 """Stands for a secret in answers; in a body it means the one that is there."""
 LONGEST_SUBJECT = 255
-"""Characters (OpenID Connect Core 1.0, 2)."""
 _ISSUER = re.compile(r"https?://[!-~]{1,2000}")
 
 T = TypeVar("T")
@@ -32,7 +31,6 @@ class ListedIssuer(NamedTuple):
 
     issuer: Issuer
     source: str
-    """`settings` or `registry`."""
     keys: KeysState
 
 
@@ -74,8 +72,8 @@ class Issuers:
     async def create(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
         """Accept the tokens of another issuer from now on.
 
-        Raises `NotAllowed`, `InvalidInput`, or `AlreadyExists` for a name or URL that is taken; `Conflict` when
-        another one is asked about tokens already.
+        Raises `NotAllowed`, `InvalidInput`, `AlreadyExists` for its name or URL, `Conflict` for a second one of opaque
+        tokens.
         """
         _require_full(caller)
         checked_name("issuer", issuer.name)
@@ -87,10 +85,7 @@ class Issuers:
         return self._listed(issuer)
 
     async def update(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
-        """Replace what was set of an issuer; a client_secret of `***` stays what it is. Its tokens are looked at anew.
-
-        Raises as `create` does, `NotFound`, and `Conflict` for one of the settings.
-        """
+        """Replace an issuer, its secret unless that is `***`. Raises as `create`, `NotFound`, and `Conflict`."""
         _require_full(caller)
         before = await self._own(issuer.name)
         if issuer.client_secret == KEPT:
@@ -120,7 +115,6 @@ class Issuers:
         return ListedIssuer(issuer, source, self._keys.state(issuer))
 
     async def _own(self, name: IssuerName) -> Issuer:
-        """Return one that was set, also one that does not count for now."""
         if any(each.name == name for each in self._given):
             raise Conflict(f"Issuer {name} is one of the service's settings (issuers_file), and is changed there")
         return _found(next((each for each in await self._registry.issuers.all() if each.name == name), None))
@@ -165,8 +159,8 @@ class Bindings:
     async def create(self, caller: Caller, user: UserName, name: BindingName, issuer: str, subject: str) -> Binding:
         """Let an identity log in as a user. The issuer is named by its URL, and need not be known yet.
 
-        Raises `NotFound` for the user, `NotAllowed` for one who is above the caller, `InvalidInput`, or
-        `AlreadyExists` for a name of this user, or an identity of any, that is taken.
+        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput`, `AlreadyExists` for the name or
+        identity.
         """
         bound = await find_managed_user(self.registry, caller, user)
         checked_name("binding", name)

@@ -35,11 +35,9 @@ MOST_NAMES = 100
 MOST_VIEWS = 100
 """Of one user at a time."""
 LOOK_SECONDS = 2.0
-"""Between two looks at what wakes nobody."""
 PERIOD, TAIL_PERIOD = 1.0, 0.25
 """Seconds; no view is told counts more often, nor messages of a tail."""
 RIGHTS_SECONDS = 5.0
-"""After so long a view asks again whether its user may see all of it, also when nothing changed."""
 TAIL_MESSAGES, TAIL_BYTES = 200, 2**20
 """Messages that a tail looks at in a second, and bytes that it shows at a time; older ones are skipped for newer."""
 
@@ -53,9 +51,7 @@ class Wanted(NamedTuple):
     topics: Sequence[str]
     subscriptions: Sequence[str]
     tail: str = ""
-    """A topic; empty: none."""
     filter: str = ""
-    """Which messages of the tail; empty: all."""
 
 
 class Tail(NamedTuple):
@@ -87,12 +83,9 @@ class TailReader:
     log: Log
     topic: TopicId
     offset: Offset
-    """The next message to look at."""
     filter: Filter | None
     at: float
-    """When it last looked, as a moment of the event loop."""
     allowed: float = TAIL_MESSAGES
-    """How many messages it may look at now."""
 
     async def next(self, end: Offset, now: float) -> Tail | None:
         """Return what came up to `end`, as far as that may be shown now; None: nothing."""
@@ -143,8 +136,8 @@ class Live:
     ) -> AsyncGenerator[Counts | Tail | None]:
         """Yield counts at once and when they changed, and messages of the tail as they come; None when it rests.
 
-        `names` are those of the path. Raises before the first: `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`;
-        and later whatever ends the view: that the user may no more, that something is gone, `Overloaded` at a stop.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`; later whatever ends the view, `Overloaded` at a
+        stop.
         """
         chosen = _check(wanted)
         generation = self.registry.invalidations.generation
@@ -154,13 +147,7 @@ class Live:
                 yield each
 
     async def _changes(
-        self,
-        wanted: Wanted,
-        names: Mapping[str, str],
-        admit: Admit,
-        seen: Seen,
-        chosen: Filter | None,
-        generation: int,
+        self, wanted: Wanted, names: Mapping[str, str], admit: Admit, seen: Seen, chosen: Filter | None, generation: int
     ) -> AsyncGenerator[Counts | Tail | None]:
         now, invalidations = asyncio.get_running_loop().time, self.registry.invalidations
         ends = await self._ends(seen)
@@ -192,7 +179,6 @@ class Live:
     def _tail_of(
         self, seen: Seen, ends: Mapping[TopicId, Offset], chosen: Filter | None, before: TailReader | None
     ) -> TailReader | None:
-        """Return the reader of the tail: the one of before, unless the topic was made again."""
         if seen.tail is None:
             return None
         if before is not None and before.topic == seen.tail.id:
@@ -201,10 +187,7 @@ class Live:
         return TailReader(self.log, seen.tail.id, ends[seen.tail.id], chosen, now)
 
     async def _look_up(self, wanted: Wanted, names: Mapping[str, str], admit: Admit) -> Seen:
-        """Return what a view is of; each name must be there, and be one that the user may look at.
-
-        A consumer sees the tail of a topic through a subscription that is watched too, as in reading a range.
-        """
+        """Find what a view shows, as far as its user may see it; a tail as in reading a range."""
         caller = await admit("projects:watch", names)
         subscriptions = {}
         for name in wanted.subscriptions:
@@ -294,7 +277,6 @@ class Live:
 
 
 def _check(wanted: Wanted) -> Filter | None:
-    """Return the filter; raise `InvalidInput` for what cannot be watched."""
     names = [*wanted.topics, *wanted.subscriptions, *([wanted.tail] if wanted.tail else [])]
     if not names:
         raise InvalidInput("Name what to watch: topics, subscriptions or tail")

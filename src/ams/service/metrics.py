@@ -38,7 +38,6 @@ LEAST_INTERVAL = 0.001
 
 
 def _metric(resource_type: str, resource: str, name: str, kind: str, points: Sequence[Point], text: str) -> Metric:
-    """Return a metric; `name` is what it is called below its type of resource."""
     return Metric(
         metric=f"{resource_type}.{name}",
         metric_type=kind,
@@ -59,7 +58,6 @@ class Metrics:
     losses: Losses
     clock: Clock
     working: Working | None = None
-    """What is under way of parallel subscriptions; None: nothing is, here."""
 
     async def node(self) -> list[Metric]:
         """Return what this node takes of its machine."""
@@ -91,11 +89,7 @@ class Metrics:
         ]
 
     async def topic(self, caller: Caller, name: TopicName) -> list[Metric]:
-        """Return the metrics of a topic.
-
-        Raises `NotAllowed` for a publisher who is not on the access list, also of a topic that does not exist, then
-        `NotFound`.
-        """
+        """Return the metrics of a topic; raise `NotAllowed` outside its access list, then `NotFound`."""
         topic = await self.registry.topics.find(caller.here.id, name)
         caller.require_listed(topic.authorized if topic else NO_USERS, PUBLISHER)
         if topic is None:
@@ -116,11 +110,7 @@ class Metrics:
         ]
 
     async def subscription(self, caller: Caller, name: SubscriptionName) -> list[Metric]:
-        """Return the metrics of a subscription.
-
-        Raises `NotAllowed` for a consumer who is not on the access list, also of a subscription that does not exist,
-        then `NotFound`.
-        """
+        """Return the metrics of a subscription; raise `NotAllowed` outside its access list, then `NotFound`."""
         subscription = await self.registry.subscriptions.find(caller.here.id, name)
         caller.require_listed(subscription.authorized if subscription else NO_USERS, CONSUMER)
         if subscription is None:
@@ -147,7 +137,6 @@ class Metrics:
         ]
 
     async def _of_parallel(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
-        """Return what is under way of a parallel subscription, as far as this node works on it."""
         if subscription.parallel is None or subscription.is_detached or self.working is None:
             return ()
         opened = await self.working.opened.here(subscription.id)
@@ -223,19 +212,13 @@ class Usage:
     clock: Clock
 
     async def va_metrics(self, start: str, end: str, projects: str) -> VaMetrics:
-        """Return the usage of the projects named, separated by commas; of all when none is named.
-
-        Raises `InvalidInput` for a bad date or window, then `NotFound` "Project X doesn't exist".
-        """
+        """Return the usage of projects, named with commas between, or of all; raise `InvalidInput`, then `NotFound`."""
         window = self._window(start, end)
         known = await self.registry.projects.all()
         return await self._usage(window, _named(known, projects) if projects else known)
 
     async def report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
-        """Return the usage of those projects that the token's user administers, of those named when some are.
-
-        Raises `NotAuthenticated` for a missing or unknown token, then `InvalidInput` for a bad date or window.
-        """
+        """Return the usage of projects that the token's user administers; raise `NotAuthenticated`, `InvalidInput`."""
         user = await self.admission.principal(token)
         if user is None:
             raise NotAuthenticated
@@ -278,13 +261,11 @@ def total_average(projects: Sequence[ProjectUsage]) -> float:
 
 
 def _administers(user: Principal, project: Project) -> bool:
-    """Whether a user administers a project, by a login that may ask for its usage."""
     is_good = user.login is None or is_good_for(user.login, "users:usageReport", {"project": project.name})
     return is_good and PROJECT_ADMIN in user.project_roles.get(project.id, ())
 
 
 def _date(text: str, absent: date, refusal: str) -> date:
-    """Read `YYYY-MM-DD` and nothing else; raise `InvalidInput`."""
     if not text:
         return absent
     if not _DATE.fullmatch(text):
@@ -326,7 +307,6 @@ def _named(known: Sequence[Project], names: str) -> list[Project]:
 
 
 _STARTED, _WORKED = time.monotonic(), time.process_time()
-"""When this was loaded, and the processor time used until then."""
 _KIB = 1024
 
 

@@ -10,7 +10,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import check_project_roles
-from ams.access.quota_slots import ConnectionSlots, QuotaSlots
+from ams.access.rates import ConnectionSlots, QuotaSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectName, UserName, checked_name
 from ams.core.quotas import QUOTAS, STORED_BYTES
@@ -69,10 +69,9 @@ class Projects:
     async def update(
         self, caller: Caller, *, name: str = "", description: str = "", strict_data: bool | None = None
     ) -> Project:
-        """Rename or describe the project, or say whether it refuses data that is not base64.
+        """Rename or describe the project, or let it refuse data that is not base64; empty and None change nothing.
 
-        Empty and None change nothing. Raises `InvalidInput` for a bad or taken name. All resource names and ack ids
-        carry the new name from then on.
+        Resource names and ack ids carry the new name. Raises `InvalidInput` for a bad or taken name.
         """
         if name:
             checked_name("project", name)
@@ -93,10 +92,7 @@ class Projects:
         return await self._quotas_of(caller.here)
 
     async def change_quotas(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
-        """Change quotas of the project, None: the default again. In force for every request that begins after this.
-
-        Raises `InvalidInput` for a quota that does not exist and a limit that cannot be, `NotFound`.
-        """
+        """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
         project = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
         if project is None:
             raise NotFound(NO_PROJECT)
@@ -128,10 +124,7 @@ class Projects:
         await self._changed()
 
     async def require_registry(self) -> None:
-        """Raise `Unusable` when the registry is empty while there are messages. For the start.
-
-        Then the registry was lost, or an import is not finished: it must find the registry empty when it is.
-        """
+        """Raise `Unusable` when the registry was lost, or an import is not finished: it is empty, the log is not."""
         topics = await self._log.topics()  # first: the user who makes one is in the registry before
         if topics and await self._registry.is_empty():
             raise Unusable(
@@ -140,10 +133,7 @@ class Projects:
             )
 
     async def sweep(self) -> None:
-        """Drop logs and cursors whose owners the registry does not know. To be called at the start, before serving.
-
-        Raises as `require_registry`: sweeping would lose the messages too.
-        """
+        """Drop logs and cursors that the registry does not know, before serving; raise as `require_registry`."""
         await self.require_registry()
         topics = await self._log.topics() - await self._registry.topics.ids()
         subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
@@ -154,7 +144,6 @@ class Projects:
 
 
 async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
-    """Drop all, many at the same time; raise the first error when all were tried."""
     remaining, failed = iter(identities), []
     while part := list(islice(remaining, _DROPS_AT_ONCE)):
         outcomes = await asyncio.gather(*map(drop, part), return_exceptions=True)
@@ -179,9 +168,9 @@ class Members:
         return caller.view(await self._member(caller, name))
 
     async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
-        """Make a user who is a member here and nowhere else; return it with its token, to callers with all rights.
+        """Make a user who is a member here alone, with this project's entry in `grants`; return it with its token.
 
-        Of `grants` only this project's entry counts. Raises `AlreadyExists`, `InvalidInput` "invalid role: X".
+        Raises `AlreadyExists`, `InvalidInput` "invalid role: X".
         """
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
@@ -194,8 +183,7 @@ class Members:
     async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
         """Replace a member's roles by those of this project's entry in `grants`.
 
-        Raises `NotFound`; `NotAllowed` when the user is no member or no entry is for this project; `InvalidInput`
-        "invalid role: X".
+        Raises `NotFound`; `NotAllowed` for no member or no entry; `InvalidInput` "invalid role: X".
         """
         user = await find_user(self.registry, name)
         roles = _roles_here(caller, grants)
@@ -226,10 +214,10 @@ class Members:
             raise NotAllowed(NOT_A_MEMBER)
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
-        """Give a member a new token, and show it; the old one is dead at once.
+        """Give a member a new token, and show it; the old one is dead at once. Raises `NotFound`, `NotAllowed`.
 
-        A token is good for all that its user may do: so a caller without the view of everything may renew that of a
-        member who is nowhere else. Raises `NotFound`, `NotAllowed`.
+        A token is good for everything its user may do. So only a caller with the view of everything may renew that of a
+        user who has roles elsewhere.
         """
         user = await self._member(caller, name)
         if caller.is_weaker_than_own(user):
@@ -243,10 +231,7 @@ class Members:
         return found_user(await self.registry.users.refresh_token(user.id, check=check))
 
     async def find(self, name: UserName) -> User:
-        """Return a user, member or not; raise `NotFound` "User doesn't exist".
-
-        For `:add`, which looks for the user before it reads the body (contract 7.1).
-        """
+        """Return a user, member or not, before the body of `:add` is read (contract 7.1); raise `NotFound`."""
         return await find_user(self.registry, name)
 
     async def _member(self, caller: Caller, name: UserName) -> User:

@@ -49,10 +49,9 @@ class Retention:
         self._one_at_a_time = asyncio.Lock()
 
     async def of_topic(self, caller: Caller, name: TopicName, seconds: int) -> Topic:
-        """Keep a topic's messages for so long, 0: as the project says; return the topic.
+        """Keep a topic's messages for so long, 0: as the project says; return it. Raises `InvalidInput`, `NotFound`.
 
-        A shorter time holds for all its messages at once, a longer one for those published from now on. Raises
-        `InvalidInput` outside 0 to a year, `NotFound`.
+        A shorter time holds for all its messages at once, a longer one for those published from now on.
         """
         retention = _checked(seconds)
         async with self._one_at_a_time:
@@ -64,10 +63,7 @@ class Retention:
         return topic
 
     async def of_project(self, caller: Caller, seconds: int) -> Project:
-        """Keep the messages of all topics without a time of their own for so long, 0: as the setting says.
-
-        Raises `InvalidInput` outside 0 to a year, `NotFound`.
-        """
+        """Keep messages of topics without an own time for so long, 0: as the setting says; raise likewise."""
         retention = _checked(seconds)
         async with self._one_at_a_time:
             project = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
@@ -171,10 +167,7 @@ class LossTotal:
 
 
 async def oldest_for(log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, now: Milliseconds) -> Offset:
-    """Return the oldest message that a subscription may get: the oldest of its topic, or of its own retention.
-
-    A subscription's own retention passes messages over; it cannot keep what the topic lets go.
-    """
+    """Return the oldest message that a subscription may get, by its topic's retention and a shorter one of its own."""
     retention = subscription.parallel.message_retention if subscription.parallel else None
     if retention is None:
         return bounds.oldest
@@ -200,7 +193,6 @@ class Lag(NamedTuple):
     """The oldest kept message that is not acknowledged, or the end."""
     end: Offset
     messages: int
-    """Kept, and not acknowledged."""
 
 
 async def lag_of(log: Log, cursors: CursorStore, subscription: Subscription, topic: TopicId) -> Lag:

@@ -32,7 +32,6 @@ TYPES = ("json", "avro")
 MAX_DRY_RUN = 10_000
 """Messages a dry run looks at; larger wishes are cut."""
 MAX_REASONS = 20
-"""Refused messages in the answer of a dry run."""
 _MOST_NUMBERS = 10_000
 """Revisions of which the ids are looked at."""
 _PART = 500
@@ -65,11 +64,7 @@ class Schemas:
         return schema
 
     async def create(self, caller: Caller, name: SchemaName, details: SchemaBody) -> Schema:
-        """Make a schema of a payload part, an attributes part, or both.
-
-        Raises, in this order: `InvalidInput` without any part; `AlreadyExists`; `InvalidInput` for the type, and for
-        what does not compile.
-        """
+        """Make a schema of a payload part, an attributes part, or both. Raises `InvalidInput`, `AlreadyExists`."""
         if details.schema is None and not details.attributes:
             raise InvalidInput("Invalid Schema Arguments")
         if await self._registry.schemas.find(caller.here.id, name) is not None:
@@ -79,11 +74,10 @@ class Schemas:
         return await self._registry.schemas.create(caller.here.id, name, content)
 
     async def update(self, caller: Caller, schema: Schema, details: SchemaBody) -> Schema:
-        """Rename a schema or add a revision to it; what is not said stays, empty attributes take that part away.
+        """Rename a schema or add a revision, for every publish that begins after this returned.
 
-        Raises, in this order: `InvalidInput` for the new name; `AlreadyExists`; `InvalidInput` for the type, and for
-        what does not compile; `NotFound` when the schema is gone. In force for every publish that begins after this
-        returned.
+        Absent parts stay as they are; empty attributes take that part away. Raises, in this order: `InvalidInput` for
+        the name; `AlreadyExists`; `InvalidInput` for the content; `NotFound`.
         """
         while True:
             new_name = await self._new_name(caller, schema, details.name)
@@ -124,11 +118,7 @@ class Schemas:
                 return made
 
     async def delete_revision(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
-        """Remove a revision; return the schema at the newest one left.
-
-        In force for every publish that begins after this returned. Raises `NotFound`, `InvalidInput` for the last one
-        left.
-        """
+        """Remove a revision, not the last one left; return the newest one left. Raises `NotFound`, `InvalidInput`."""
         schema = await self.show(caller, name)
         return await self._registry.schemas.delete_revision(schema.id, revision)
 
@@ -149,8 +139,8 @@ class Schemas:
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
         """Ask a schema about one message, as number 0.
 
-        Raises `NotFound`, `Unusable` when what is stored cannot be compiled, `InvalidInput` with the texts of contract
-        15.3, and `Overloaded` when the project has too many messages that take long to check.
+        Raises `NotFound`, `Unusable` for a schema that cannot be compiled, `InvalidInput` with the texts of contract
+        15.3, `Overloaded`.
         """
         await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
 
@@ -159,10 +149,9 @@ class Schemas:
     ) -> DryRun:
         """Check the newest messages of a topic, up to `messages` and `MAX_DRY_RUN`; nothing changes.
 
-        `topic` is a reference `projects/P/topics/T`; `gone` is done when the client has left. One dry
-        run of a project at a time. Raises `NotFound` for the schema, `InvalidInput` for the reference, `NotFound` for
-        the topic, `Conflict` while another runs, `Unusable` and `Overloaded` as `validate` does, `Overloaded` at a stop
-        too, and `InvalidInput` when messages take too long to check.
+        `topic` is a reference; `gone` is done when the client has left. One dry run of a project at a time. Raises
+        `NotFound`, `InvalidInput` for the reference and for messages that take too long, `Conflict` while another runs,
+        `Unusable`, `Overloaded`.
         """
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
@@ -217,7 +206,6 @@ def _text(part: Mapping[str, Any] | None) -> str | None:
 
 
 def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
-    """Return the content of the next revision, None when nothing of it is said."""
     if not details.type and not details.schema and details.attributes is None:
         return None
     return SchemaContent(
@@ -228,7 +216,6 @@ def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
 
 
 async def _check(content: SchemaContent) -> None:
-    """Raise `InvalidInput` for what could not be used."""
     if content.payload is None and content.attributes is None:
         raise InvalidInput("A schema without a payload schema needs attributes")
     if content.payload is None and content.type != "json":
@@ -249,10 +236,9 @@ class DryRuns:
     async def run(
         self, project: ProjectId, work: Coroutine[Any, Any, T], gone: "asyncio.Future[None] | None" = None
     ) -> T:
-        """Do the work and return what it returns.
+        """Return the result of the work; cancelled when `gone` is done first.
 
-        Raises `Conflict` while the project has another under way, `Overloaded` at a stop, and is cancelled itself when
-        `gone` is done first.
+        Raises `Conflict` while the project has another under way, `Overloaded` at a stop.
         """
         if self._stopping or project in self._running:
             work.close()

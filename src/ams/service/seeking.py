@@ -57,10 +57,8 @@ class Seeker:
     """Is called before a parallel subscription is moved, which is done where its leases are; raises `OwnedElsewhere`.
     """
     working: Working | None = None
-    """The parallel subscriptions of this process."""
     clock: Clock = field(default_factory=SystemClock)
     used: Callable[[SubscriptionId], None] = lambda _: None
-    """Is called for each subscription that somebody asks for."""
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
@@ -88,10 +86,7 @@ class Seeker:
         return offset
 
     async def seek(self, caller: Caller, name: SubscriptionName, offset: int) -> Offsets:
-        """Move the cursor to `offset`, backwards to replay or forwards to skip; return where everything stands then.
-
-        Raises `InvalidInput` outside the topic's bounds, both ends allowed; nothing has changed then (A6).
-        """
+        """Move the cursor to `offset`; return where everything stands then. Raises `InvalidInput` (A6)."""
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
             if not bounds.oldest <= offset <= bounds.end:
@@ -103,8 +98,7 @@ class Seeker:
     async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
         """Move the cursor to the first message published at `time` or later; return where everything stands then.
 
-        A time before the oldest kept message leads to that one, a time after the last to the end as it was when this
-        began, so that no message published meanwhile is passed.
+        At most to the end as it was when this began, so that no message published meanwhile is passed.
         """
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
@@ -116,9 +110,8 @@ class Seeker:
     async def seek_snapshot(self, caller: Caller, name: SubscriptionName, snapshot: SnapshotName) -> Offsets:
         """Let a parallel subscription stand where a snapshot says; return where everything stands then.
 
-        Everything published since is delivered. Messages that retention has taken meanwhile count as lost. Raises
-        `Conflict` for an ordered subscription, `NotFound` for the snapshot, `Conflict` for one of another topic;
-        nothing has changed then.
+        Messages that retention has taken meanwhile count as lost. Raises `Conflict` for an ordered subscription,
+        `NotFound` for the snapshot, `Conflict` for one of another topic.
         """
         subscription = await self._subscription(caller, name)
         parallel_options(subscription)
@@ -164,7 +157,6 @@ class Seeker:
         return subscription
 
     async def _stands(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
-        """Return where a subscription stands, and the bounds of what it may get of its topic."""
         position = await self.cursors.position(subscription.id, topic)
         bounds = await self.log.bounds(topic)
         oldest = await oldest_for(self.log, topic, subscription, bounds, self.clock.wall())
@@ -207,10 +199,7 @@ class Snapshots:
             return found, lost_of(found, (await self.log.bounds(found.topic_id)).oldest)
 
     async def of_topic(self, caller: Caller, topic: TopicName, page: PageRequest) -> Page[SnapshotName]:
-        """Return a page of the snapshots of a topic, newest first.
-
-        Raises `NotFound` for the topic, `InvalidInput` "Invalid page token".
-        """
+        """Return a page of the snapshots of a topic, newest first; raise `NotFound`, `InvalidInput`."""
         found = await find_topic(self.registry, caller, topic)
         return await self.registry.snapshots.of_topic(found.id, page)
 
@@ -219,10 +208,9 @@ class Snapshots:
     ) -> Snapshot:
         """Remember where a subscription stands; what is acknowledged meanwhile may be in it or not.
 
-        `subscription` is its name, or a reference `projects/P/subscriptions/S`. Raises, in this order: `InvalidInput`
-        for the reference, `NotFound`, `Conflict` for an ordered subscription, `AlreadyExists`, `Conflict` without its
-        topic, and for a subscription that has not acknowledged a message for so long that the snapshot would end within
-        an hour.
+        `subscription` is its name, or a reference. Raises, in this order: `InvalidInput` for the reference, `NotFound`,
+        `Conflict` for an ordered subscription, `AlreadyExists`, `Conflict` without its topic, and when the snapshot
+        would end within an hour.
         """
         found = await find_subscription(self.registry, caller, subscription_reference(caller.here.name, subscription))
         parallel_options(found)
@@ -254,10 +242,7 @@ class Snapshots:
         return await find_snapshot(self.registry, caller, name)
 
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
-        """Change when a snapshot ends, in milliseconds since the epoch; return it as it is then.
-
-        Raises `InvalidInput` for a moment that is not ahead, or more than seven days, and `NotFound`.
-        """
+        """Change when a snapshot ends, a moment of the next seven days; raise `InvalidInput`, `NotFound`."""
         now = self.clock.wall()
         if not now < moment <= now + SNAPSHOT_LIFE:
             raise InvalidInput("A snapshot ends later than now, and within seven days")

@@ -36,12 +36,10 @@ T = TypeVar("T")
 K = TypeVar("K", TopicId, SubscriptionId)
 
 AGAIN_SECONDS = 1.5
-"""Between two looks: by then, changes under way are done as a rule."""
 LONG_BACKUP_MS = Milliseconds(3_600_000)
 PATIENCE_SECONDS = 6.0
 """An engine may take so long for an answer: the doctor must answer before the client gives up."""
 MAX_NAMED = 20
-"""At most so many of a kind are named; the rest is counted."""
 
 
 class Held(NamedTuple):
@@ -117,10 +115,7 @@ ALONE = Remedies(
 
 
 def shared(removal: Callable[[str], str]) -> Remedies:
-    """Return what to do where several nodes share the engines: no node knows what another one is making.
-
-    `removal` writes the command that removes a log by its name.
-    """
+    """Return the advice where several nodes share the engines; `removal` writes the command that removes a log."""
     return Remedies(
         "delete the topic and make it again",
         lambda log: f"unless a topic is being made or a project deleted right now, remove it: {removal(log)}",
@@ -148,13 +143,9 @@ class ServiceDoctor:
     not_base64: Callable[[], Mapping[TopicId, int]] = dict
     """How many messages were published since the start, by topic, whose data is other text than base64."""
     nodes: Callable[[], Awaitable[Sequence[Node]]] | None = None
-    """Those that share this installation; None: no other process does."""
 
     async def look(self) -> Sequence[Finding]:
-        """Return findings, what is wrong first; an engine that does not answer is reported like the rest.
-
-        When all is well the answer comes at once. Inconsistencies are looked at twice.
-        """
+        """Return findings, what is wrong first; inconsistencies are looked at twice, otherwise this answers at once."""
         asking = _EngineQueries(self.registry, self.log)
         found = inconsistencies(await self._held(asking))
         if any(found):
@@ -183,8 +174,7 @@ class ServiceDoctor:
             asking.ask("cursors", self.cursors.places()),
         )
         logs, bounds = await asyncio.gather(
-            asking.ask("log", self.log.topics()),
-            asking.ask("log", self.log.all_bounds()),
+            asking.ask("log", self.log.topics()), asking.ask("log", self.log.all_bounds())
         )
         return Held(topics, subscriptions, cursors, logs, bounds)
 
@@ -330,7 +320,6 @@ class About:
     proxy_hostname: str
     pushing: Pushing
     push_server: str
-    """Where the push server is, `HOST:PORT` or `internal`."""
 
     async def require_viewer(self, token: str | None) -> None:
         """Let in who may see details: raise `NotAuthenticated` or `NotAllowed` (17.4, O6)."""

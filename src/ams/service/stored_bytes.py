@@ -29,7 +29,6 @@ AGAIN_MILLISECONDS = 2_000
 PRESSED_PART = 3 / 4
 """From this part of its limit on, room is made for a project by what nobody needs any more."""
 SECOND = 1000
-"""Milliseconds: a rate allows so much at once."""
 UNLIMITED = 2**62
 
 logger = structlog.get_logger("ams.quotas")
@@ -77,11 +76,7 @@ class StoredBytes:
         return self._share.most_of(project)
 
     def take(self, topic: Topic, size: int) -> None:
-        """Count what is about to be published.
-
-        Raises `QuotaExceeded`, and counts nothing, when the project may not store so much; `RateLimited` while it has
-        published more than its rate earns in a second.
-        """
+        """Count bytes before they are published; raise `QuotaExceeded` or `RateLimited`, and count nothing."""
         project = topic.project_id
         limit = self._limits.get(project, self._rules.defaults[STORED_BYTES])
         rate = self._rates.get(project, self._rules.defaults[PUBLISH_BYTES])

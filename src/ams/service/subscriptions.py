@@ -61,7 +61,6 @@ EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)
 """A subscription stays so much longer than its time; also after a start, so that its clients have a chance."""
 
 EXPIRY_ACTOR = "(expiration policy)"
-"""In the audit log."""
 
 logger = structlog.get_logger("ams.subscriptions")
 expiry_logger = structlog.get_logger("ams.expiring")
@@ -81,10 +80,9 @@ class Subscriptions:
         used: Callable[[SubscriptionId], None] = lambda _: None,
         cover: Callable[[Subscription, ProjectName], Awaitable[None]] | None = None,
     ) -> None:
-        """`stopped` is called for each subscription that was deleted or detached, `used` for each that is asked for.
+        """`stopped` is called for deleted and detached subscriptions, `used` for those asked for by name.
 
-        `cover` is called before exactly-once delivery holds for one that may have messages on lease: so that they are
-        not given to others after a restart.
+        `cover` is called before exactly-once delivery holds for one that may have messages on lease.
         """
         self._registry, self._log, self._cursors = registry, log, cursors
         self._pushing = pushing or Pushing(registry)
@@ -93,10 +91,7 @@ class Subscriptions:
         self._cover = cover
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
-        """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of subscriptions, newest first, of a consumer's access lists (3.5); raise `InvalidInput`."""
         found = await self._registry.subscriptions.page(caller.here.id, page, listed=caller.filters_by(CONSUMER))
         return found.map(caller.view_push)
 
@@ -188,10 +183,7 @@ class Subscriptions:
         return caller.view_push(subscription)
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
-        """Remove a subscription, its place in the topic and its access list; raise `NotFound`.
-
-        Returns what becomes of its delivery, empty for one that was not delivered (contract 9.2).
-        """
+        """Remove a subscription; return the outcome for its delivery, or "" (contract 9.2). Raises `NotFound`."""
         removed = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
         if removed is None:
             raise SubscriptionGone
@@ -210,10 +202,7 @@ class Subscriptions:
         return await self._pushing.deleted(project, removed)
 
     async def detach(self, caller: Caller, name: SubscriptionName) -> None:
-        """Detach a parallel subscription from its topic for good: its backlog is dropped, and pushing ends.
-
-        Raises `NotFound`, `Conflict` for an ordered one. Detaching once more changes nothing.
-        """
+        """Detach a parallel subscription for good: its backlog is dropped, and pushing ends."""
 
         def change(present: ParallelOptions | None) -> ParallelOptions:
             return replace(_of_parallel(present), detached=True)
@@ -232,8 +221,7 @@ class Subscriptions:
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
         """Change the deadline, also of what is handed out now.
 
-        Raises `InvalidInput` outside 0 to 600, `NotFound`, `NotAllowed` for a consumer not on the access list (A5),
-        or `InvalidInput` outside 10 to 600 for a parallel subscription.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed` for a consumer not on the access list (A5).
         """
         _check_deadline(seconds)
         subscription = await self.show(caller, name)
@@ -279,7 +267,6 @@ class Subscriptions:
     async def _dead_letters(
         self, caller: Caller, topic: TopicName, asked: DeadLetterPolicy | None
     ) -> DeadLetterPolicy | None:
-        """Return a dead letter policy of a subscription to `topic` with the name of its topic, which exists."""
         if asked is None:
             return None
         return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
@@ -360,7 +347,6 @@ class Expiry:
         )
 
     def _used(self, each: Expiring) -> Milliseconds:
-        """Return when a subscription was used last, as far as this node knows."""
         pulls = self._counts.pulled.get(each.id)
         known = (pulls.last if pulls else None, self._counts.acknowledged.get(each.id), self._noted.get(each.id))
         return Milliseconds(max(each.used, *[moment or 0 for moment in known]))

@@ -16,7 +16,6 @@ from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
 
 ENCODINGS = ("JSON", "BINARY")
-"""How messages may be written that keep a schema."""
 
 
 class Topics:
@@ -39,10 +38,7 @@ class Topics:
         self._retention = retention
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
-        """Return a page of topics, newest first; a publisher sees those whose access list holds it (contract 3.5).
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of topics, newest first, of a publisher's access lists (contract 3.5); raise `InvalidInput`."""
         return await self._registry.topics.page(caller.here.id, page, listed=caller.filters_by(PUBLISHER))
 
     async def show(self, caller: Caller, name: TopicName) -> Topic:
@@ -62,8 +58,7 @@ class Topics:
     ) -> Topic:
         """Make a topic, its log first, so that a registered topic can always be published to.
 
-        `schema` is a reference, empty for none; how it is used is said as to `attach_schema`. Raises `InvalidInput` or
-        `NotFound` for a bad one, `AlreadyExists`, `QuotaExceeded`.
+        `schema` is a reference, empty for none. Raises as `attach_schema`, `AlreadyExists`, `QuotaExceeded`.
         """
         attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
         if await self._registry.topics.find(caller.here.id, name) is not None:
@@ -104,10 +99,7 @@ class Topics:
     async def attached_subscriptions(
         self, caller: Caller, name: TopicName, page: PageRequest
     ) -> Page[SubscriptionName]:
-        """Return a page of the subscriptions of a topic, newest first, without those that are detached.
-
-        Raises `NotFound`, `InvalidInput` "Invalid page token".
-        """
+        """Return a page of the topic's subscriptions that are not detached, newest first; raise `NotFound`."""
         await self.show(caller, name)
         return await self._registry.subscriptions.page_of_topic(caller.here.id, name, page)
 
@@ -143,11 +135,11 @@ class Topics:
         first_revision: int | None = None,
         last_revision: int | None = None,
     ) -> None:
-        """Let messages be checked by a schema from the next publish on; an empty reference detaches.
+        """Check messages by a schema from the next publish on; an empty reference detaches.
 
-        `encoding` is one of `ENCODINGS`, empty: not said; the revisions are the oldest and the newest that messages may
-        keep, None: any. Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference and the
-        encoding, `NotFound` for the schema and the revisions, `InvalidInput` for a first one after the last.
+        Messages may keep the revisions from the first to the last, None: any. Raises, in this order: `NotFound` for the
+        topic, `InvalidInput` for the reference and the encoding, `NotFound` for the schema and the revisions,
+        `InvalidInput` for a first one after the last.
         """
         await self.show(caller, name)
         attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None

@@ -44,11 +44,9 @@ from ams.storage.registry.users import FILTERS
 from ams.storage.secrets import new_token
 
 MAX_TOKENS = 100
-"""Named tokens of one user, expired ones included."""
 LATEST = Milliseconds(253_402_300_799_000)
 """The last second that can be written as a date."""
 ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
-"""Actions that rights of named tokens may allow."""
 STORE_USES_SECONDS = 60.0
 
 T = TypeVar("T")
@@ -62,13 +60,9 @@ class Users:
 
     registry: Registry
     roles: frozenset[str] = ROLES
-    """Names that may be given as service roles."""
 
     async def project_filter(self, name: str) -> Project | None:
-        """Read the `project` filter of a list, empty = none; raise `NotFound` when there is no such project.
-
-        Apart from `list`, because it is checked before the page parameters (contract 5.2).
-        """
+        """Read the `project` filter of a list, before its page (contract 5.2), empty: None; raise `NotFound`."""
         project = await self.registry.projects.find(name) if name else None
         if name and project is None:
             raise NotFound("ProjectUUID doesn't exist")
@@ -77,10 +71,7 @@ class Users:
     async def list(
         self, caller: Caller, page: PageRequest, *, project: Project | None = None, details: bool = False
     ) -> Page[User]:
-        """Return a page of users, newest first: all, or the members of `project`; memberships only with `details`.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of all users or the members of `project`, newest first; memberships only with `details`."""
         users = await self.registry.users.page(page, project=project.id if project else None, details=details)
         return users.map(caller.view)
 
@@ -93,17 +84,14 @@ class Users:
         return caller.view_whole(found_user(await self.registry.users.by_token(token)), again=False)
 
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
-        """Return a user by identity, full view; raise `NotFound` when there is none.
-
-        The certificate service always gets the token: that is what it asks for (authn contract 8).
-        """
+        """Return a user by identity, full view, with the token for the certificate service (authn contract 8)."""
         found = found_user(await self.registry.users.by_id(user))
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
 
     async def profile(self, caller: Caller) -> User:
-        """Return the caller's own user; raise `UnknownToken` when it is gone meanwhile.
+        """Return the caller's own user, for a login with reduced rights without roles; raise `UnknownToken`.
 
-        Other services decide by this answer what a user may do. So a login with reduced rights is shown without roles.
+        Other services decide by this answer what a user may do.
         """
         assert caller.user is not None
         user = await self.registry.users.by_id(caller.user)
@@ -115,10 +103,7 @@ class Users:
         return caller.view_whole(user, again=False)
 
     async def create(self, caller: Caller, name: UserName, details: UserDetails) -> User:
-        """Make a user with a new token.
-
-        Raises `AlreadyExists`, or `InvalidInput` for a project or role that cannot be given (contract 5.4).
-        """
+        """Make a user with a new token; raise `AlreadyExists`, `InvalidInput` for a project or role (contract 5.4)."""
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = await self._checked_roles(caller, details)
@@ -127,8 +112,8 @@ class Users:
     async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
         """Change what `details` says and nothing else (U6).
 
-        Raises `NotFound`, `NotAllowed` for a user who is above the caller, or `InvalidInput` for a project, role or new
-        name that cannot be given (contract 5.4).
+        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput` for a project, role or name
+        (contract 5.4).
         """
         user = await find_managed_user(self.registry, caller, name)
         roles = await self._checked_roles(caller, details)
@@ -164,11 +149,7 @@ class Users:
             logger.warning("users.no_service_admin", last=before.name)
 
     async def _checked_roles(self, caller: Caller, details: UserDetails) -> dict[ProjectId, tuple[str, ...]] | None:
-        """Return the memberships asked for, None when nothing is said of them.
-
-        Checks them in the order of contract 5.4: doubles, unknown projects, unknown roles; then the service roles, of
-        which a caller without the view of everything can give none (U3).
-        """
+        """Return the memberships asked for, None: nothing is said; check them, then the service roles (5.4, U3)."""
         roles = None if details.grants is None else await self._project_roles(details.grants)
         check_service_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
         return roles
@@ -238,11 +219,7 @@ class Registrations:
     registry: Registry
 
     async def register(self, applicant: Applicant) -> Registration:
-        """Store the registration of an applicant who wants to become a user.
-
-        Raises `InvalidInput` for no name or a bad one (17.3, U4 and U5), `AlreadyExists` when the name is a user's or
-        another registration of it is pending.
-        """
+        """Store the registration of an applicant; raise `InvalidInput` for its name (17.3, U4, U5), `AlreadyExists`."""
         if not applicant.name:
             raise InvalidInput("Invalid User Arguments")
         checked_name("user", applicant.name)
@@ -257,17 +234,11 @@ class Registrations:
         return _known(await self.registry.registrations.find(registration))
 
     async def require_pending(self, registration: RegistrationId) -> None:
-        """Raise `NotFound` unless there is such a registration and it is still pending.
-
-        For `:decline`, which looks for the registration before it reads the body (contract 6).
-        """
+        """Raise `NotFound` unless it is pending, before the body of `:decline` is read (contract 6)."""
         _known((await self.show(registration)).status == "pending")
 
     async def accept(self, caller: Caller, registration: RegistrationId) -> User:
-        """Make the user a registration asks for, with a token of its own and no role.
-
-        Raises `NotFound` when no such registration is pending, `AlreadyExists` when the name was taken meanwhile.
-        """
+        """Make the user of a pending registration, with a token and no role; raise `NotFound`, `AlreadyExists`."""
         return caller.view_made(_known(await self.registry.registrations.accept(registration, caller.user)))
 
     async def decline(self, caller: Caller, registration: RegistrationId, comment: str = "") -> None:
@@ -280,7 +251,6 @@ class Registrations:
 
 
 def _known(found: T | None) -> T:
-    """Return what was found of a registration; raise `NotFound` when there is none."""
     if not found:
         raise NotFound("User registration doesn't exist")
     return found
@@ -288,10 +258,7 @@ def _known(found: T | None) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What can be done with the named tokens of a user (docs/reference/tokens.md): by itself, and by a service_admin.
-
-    All raise `NotFound`, and `NotAllowed`.
-    """
+    """Named tokens of a user (docs/reference/tokens.md). All calls raise `NotFound`, and `NotAllowed`."""
 
     registry: Registry
     clock: Clock

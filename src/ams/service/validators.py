@@ -27,12 +27,10 @@ MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
 
 MOST_REVISIONS = 20
-"""Revisions that messages are tried against."""
 SCHEMA_NAME, ENCODING, REVISION = "googclient_schemaname", "googclient_schemaencoding", "googclient_schemarevisionid"
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
 
 Candidate = Message | str | bytes
-"""A message; base64 data alone; or a payload alone."""
 
 
 class Validators:
@@ -59,23 +57,16 @@ class Validators:
                     await self.ask(project, schema.id, left.revision, messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
-        """Whether a schema surely allows all messages, as far as that is found in no time and without a wait.
-
-        Of others nothing is known: `check` tells. With an encoding more is to be done than this (`Fitting`).
-        """
+        """Whether a schema surely allows all messages, found at once; of others nothing is known: `check` tells."""
         if schema.encoding:
             return False
         compiled = self._compiled.known((schema.id, schema.revision, ""))
         return compiled is not None and compiled.allowed(messages, Watch(INLINE)) == len(messages)
 
     async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
-        """Check candidates in order, here as long as that is done in no time, the others by worker processes.
-
-        Raises `InvalidInput` for the first that is not allowed; `NotFound` and `Unusable` as `of`, `Overloaded` as
-        `check`.
-        """
+        """Check candidates in order: quick ones here, the others in worker processes; raise as `of` and `check`."""
         compiled = self._compiled.known((schema, revision, "")) or await self.of(schema, revision)
-        done = _check_some(compiled, candidates)
+        done = check_some(compiled, candidates)
         if done == len(candidates):
             return
         pieces = [_piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
@@ -113,20 +104,14 @@ class Validators:
         every: bool = False,
         encoding: str = "",
     ) -> Sequence[Refusal]:
-        """Check pieces in a worker process; return the first that is refused, or every one.
-
-        Raises `NotFound` when there is no such revision; see `LongChecks.check` for the others.
-        """
+        """Return the first refused piece, or every one; raise `NotFound`, and as `LongChecks.check`."""
         stored = await self._registry.schemas.revision(schema, revision)
         if stored is None:
             raise NotFound(NO_SCHEMA)
         return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
-        """Ask a schema that need not be stored about one payload, as number 0.
-
-        Raises `InvalidInput` when that is not allowed, and for what does not compile; see `LongChecks.check` too.
-        """
+        """Ask a schema that need not be stored about one payload, as number 0; raise as `compiled` and `check`."""
         asked = await compiled(content, encoding)
         try:
             asked.check_payload(0, payload, Budget(INLINE))
@@ -169,7 +154,7 @@ def _task(content: SchemaContent, pieces: Sequence[Piece], every: bool, encoding
     return Task(content.type, content.payload, content.attributes, pieces, every, encoding)
 
 
-def _check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
+def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
     """Check as many candidates as can be done in no time; return how many. Raises `InvalidInput`."""
     done = 0
     units: float = INLINE

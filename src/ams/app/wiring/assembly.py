@@ -6,8 +6,7 @@ from functools import partial
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
-from ams.access.quota_slots import ConnectionSlots, QuotaSlots
-from ams.access.rates import Rates
+from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.nodes import Nodes, nodes_of

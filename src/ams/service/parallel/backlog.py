@@ -44,7 +44,6 @@ from ams.storage.cursors.acks import Progress
 MAX_OUT = 100_000
 """Messages that may be given and not settled; each takes about as much memory as a tuple in a dictionary."""
 MAX_OUT_BYTES = 2**30
-"""Bytes of these."""
 MAX_HELD_BACK = 200_000
 """Messages that wait, are ready again, or are blocked by their key, before no new ones are looked at."""
 MAX_SPAN = 2**24
@@ -61,17 +60,13 @@ class Settling:
 
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
-    """New failure counts."""
     failed_with: dict[Offset, str] = field(default_factory=dict)
-    """Their consumers."""
     waits: Milliseconds | None = None
     """How long those that failed are to wait; None: as the rules say."""
     late: list[AckId] = field(default_factory=list)
-    """Ids that count no more."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages another call is settling: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
-    """The leases they had."""
 
     @property
     def is_empty(self) -> bool:
@@ -157,10 +152,7 @@ class Backlog:
         return fair_room(MAX_OUT_BYTES, self.leases.bytes, self.leases.bytes_held_by[holder])
 
     def may_scan(self, holder: str) -> bool:
-        """Whether a consumer may be given messages that were not given yet.
-
-        Not when too many are held back already, or as many wait that failed with this consumer as are left to others.
-        """
+        """Whether a consumer may be given new messages: too many held back, or waits of its own, stop it."""
         room = fair_room(MAX_HELD_BACK, self.held_back, self.leases.waits_of[holder])
         return bool(room) and self.scan - self.floor < MAX_SPAN
 
@@ -231,10 +223,7 @@ class Backlog:
         return True
 
     def taken_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return which of the messages, in their order, that are about to be given are not free any more.
-
-        Ids of the previous run take them.
-        """
+        """Return which of the messages that are about to be given ids of the previous run have taken meanwhile."""
         if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
             return ()
         return {each for each in offsets if not self._is_free(each)}
@@ -248,10 +237,7 @@ class Backlog:
         holder: str,
         window: Window | None = None,
     ) -> str:
-        """Lease messages that were all given so often before; return the text of the hand-out for their ids.
-
-        `size` is in bytes, of all of them; `window` is that of the stream they go to.
-        """
+        """Lease messages of one attempt, `size` bytes together; return the text of the hand-out for their ids."""
         text = self._ids.new(attempt)
         self.leases.lease(HandOut(text, offsets, deadline, size // len(offsets), holder, window))
         return text
@@ -300,10 +286,7 @@ class Backlog:
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
-        """Let messages be given again that nobody has worked on: it is no failure, and nothing is to be stored.
-
-        Return the ids that count no more; raises as `acknowledge`.
-        """
+        """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`."""
         named = self._ids.leased(ids, now, SOMEBODY)
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
@@ -312,10 +295,7 @@ class Backlog:
         return named.late
 
     def extend(self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = SOMEBODY) -> list[AckId]:
-        """Let leases end at `deadline`; return the ids that count no more. Raises as `acknowledge`.
-
-        `holder` has those of the previous run from now on.
-        """
+        """Let leases end at `deadline`, taken over by `holder`; return late ids. Raises as `acknowledge`."""
         named = self._ids.leased(ids, now, holder)
         for lease, offsets in named.leases:
             self.leases.extend(lease, offsets, deadline)
@@ -412,7 +392,6 @@ class Backlog:
             self.give_back([offset])
 
     def _forget(self, offsets: Sequence[Offset]) -> None:
-        """Forget what else is known of messages that are done, and let those behind them go."""
         self.failures.are_done(offsets)
         if self._ids.overtaken:
             self._ids.overtaken.difference_update(offsets)
@@ -421,13 +400,11 @@ class Backlog:
                 self._free_key(offset)
 
     def _free_key(self, offset: Offset) -> None:
-        """Let the next message of a key go, as this one is done."""
         following = self.keys.end(offset, self.done.__contains__)
         if following is not None:
             heapq.heappush(self._ready, following)
 
     def _is_free(self, offset: Offset) -> bool:
-        """Whether a message is not done, nobody has it, and it neither waits nor is to be put aside."""
         in_hands = offset in self.leases or offset in self.done.being_stored or self.failures.has(offset)
         return not (in_hands or offset in self.done or offset in self.leases.waiting)
 

@@ -17,7 +17,6 @@ SLICE = 1000
 """Messages of one read at most, or as many as are asked for, of a pull for which nothing was found at first."""
 SLICE_BYTES = 2**22
 GROWTH_FACTOR = 8
-"""Of the next read."""
 SCAN_MS = 1000
 """For so long one pull looks at messages that are not for it, as those the filter passes over."""
 
@@ -25,10 +24,7 @@ logger = structlog.get_logger("ams.parallel")
 
 
 class Finder:
-    """Finds messages of open subscriptions. The caller leases them or gives them back.
-
-    One call for a subscription at a time.
-    """
+    """Finds messages to lease or give back; one call for a subscription at a time."""
 
     def __init__(self, log: Log, opened: OpenSubscriptions, clock: Clock) -> None:
         self._log = log
@@ -130,7 +126,6 @@ class Finder:
         return backlog.may_give(offset, key, now)
 
     async def _is_hole(self, opened: Open, start: Offset) -> bool:
-        """Whether there is something after what could not be read; what retention took is passed then."""
         bounds = await self._log.bounds(opened.topic)
         if bounds.end <= start:
             return False

@@ -150,7 +150,6 @@ class Named:
     from_before: dict[Offset, str] = field(default_factory=dict)
     """Leases of the previous run that are not taken over yet: the text of their hand-outs."""
     late: list[AckId] = field(default_factory=list)
-    """Ids that count no more."""
     never_given: list[AckId] = field(default_factory=list)
     finished: list[AckId] = field(default_factory=list)
     """Ids whose messages are done, and that may say so again: for an acknowledgement they are good."""
@@ -173,7 +172,6 @@ class HandOutIds:
         self._epoch, self._run = progress.epoch, progress.run
         self._identity = identity
         self.number = 0
-        """Of the newest hand-out of this run."""
         self._before = before
         self._leases = leases
         self._done = done
@@ -190,10 +188,9 @@ class HandOutIds:
         return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
     def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> Named:
-        """Find the leases that these name; raises as `named`.
+        """Find leases as `named`, and take over those of the previous run for this holder, for the grace period.
 
-        Leases of the previous run are taken over for this holder, for as long as such leases may last. They count no
-        bytes, as the sizes of their messages are not known here.
+        They count no bytes, as the sizes of their messages are not known here.
         """
         named = self.named(ids, now)
         if not named.from_before:
@@ -292,8 +289,5 @@ class HandOutIds:
             self.finishers.note(several, lease.text, self.number)
 
     def late_of(self, named: Named) -> list[AckId]:
-        """Return the ids that count no more, other than for an acknowledgement.
-
-        With exactly-once delivery those of messages that are done are among them.
-        """
+        """Return late ids, for other calls than acknowledgements: with exactly-once also finished ones."""
         return [*named.late, *named.finished] if self._failures.rules.exactly_once else named.late

@@ -124,7 +124,6 @@ class Failures:
     def __init__(self, counts: Mapping[Offset, int], rules: Rules) -> None:
         self.rules = rules
         self.counts = dict(counts)
-        """How often messages have failed; only those that did."""
         self.being_stored: set[Offset] = set()
         """Messages whose failure is being written; nobody has them until that is known."""
         self.dead: list[Offset] = []
@@ -190,9 +189,7 @@ class OrderingKeys:
     def __init__(self) -> None:
         self._blocked: dict[str, deque[Offset]] = {}
         self._key_of: dict[Offset, str] = {}
-        """The key of each message that is under way."""
         self.blocked = 0
-        """Number of blocked messages, of all keys."""
 
     def __bool__(self) -> bool:
         return bool(self._key_of)
@@ -279,7 +276,6 @@ class HandOut:
         self.window = window
         """Of the stream that has them; None: they are not on a stream."""
         self.slot = -1
-        """Where its end is looked for."""
 
 
 class LeaseTable:
@@ -288,7 +284,6 @@ class LeaseTable:
     def __init__(self) -> None:
         self._by_offset: dict[Offset, HandOut] = {}
         self.holders: Counter[str] = Counter()
-        """How many messages each consumer has."""
         self.bytes_held_by: Counter[str] = Counter()
         """How many bytes each consumer has, about."""
         self.waiting: dict[Offset, tuple[Milliseconds, str | None]] = {}

@@ -66,7 +66,6 @@ class Open:
     Not where it was switched on, and this process has only heard of it.
     """
     failures: int = 0
-    """Deliveries that failed since it was opened."""
     dead_letters: int = 0
     """Messages put aside since it was opened."""
     large: tuple[Offset, int] | None = None
@@ -74,7 +73,6 @@ class Open:
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one pull that is served at a time."""
     waiting: dict[Waiting, set[asyncio.Future[None]]] = field(default_factory=dict)
-    """Pulls that wait."""
     storing: set[asyncio.Task[None]] = field(default_factory=set)
     verdicts: dict[Offset, Verdict] = field(default_factory=dict)
     """Why messages are about to be put aside, where their consumer said it."""
@@ -267,10 +265,9 @@ class OpenSubscriptions:
     # Opening
 
     async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription, for what has to be done where its leases are.
+        """Own a subscription, with `seizes` also one of another node: for push delivery.
 
-        With `seizes` it is taken from any other node, which can store nothing of it any more: for push delivery, which
-        one process does at a time. Raises `OwnedElsewhere`, `SubscriptionGone`.
+        That node can store nothing of it any more. Raises `OwnedElsewhere`, `SubscriptionGone`.
         """
         if seizes or not self._ownership.holds(subscription):
             self.forget(subscription)  # what is known of it may be from before another node had it

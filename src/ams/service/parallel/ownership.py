@@ -49,10 +49,7 @@ class Ownership:
         return True
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription from now on; with `seizes` it is taken from any other node.
-
-        Raises `OwnedElsewhere`, `SubscriptionGone`, `RegistryUnavailable`.
-        """
+        """Own a subscription; with `seizes` also one of another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
 
     async def look(self, subscription: SubscriptionId) -> None:
         """Claim nothing, and raise `OwnedElsewhere` when another node owns a subscription, or `RegistryUnavailable`."""

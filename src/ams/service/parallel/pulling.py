@@ -166,10 +166,7 @@ class Puller:
             )
 
     def coming(self, subscription: SubscriptionId, seconds: float, *, holder: str) -> Coroutine[Any, Any, None] | None:
-        """Return what ends when a consumer may lease something, and raises `TimeoutError` after a while.
-
-        None when this process does not work on the subscription.
-        """
+        """Return a wait for messages that raises `TimeoutError`; None if the subscription is not open here."""
         opened = self._opened.get(subscription)
         return self._come(opened, holder, seconds) if opened and self._opened.holds(subscription) else None
 

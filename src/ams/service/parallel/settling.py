@@ -82,10 +82,9 @@ class Settler:
         wait: Milliseconds | None = None,
         verdict: Verdict | None = None,
     ) -> None:
-        """Give messages back, so that they come again after `wait`, None: as the retry policy says.
+        """Give messages back, so that they come again after `wait`, None: as the retry policy says. Durable.
 
-        That they failed is durable when it returns. `verdict` says why, for those that become dead letters by this.
-        Raises as `acknowledge`.
+        `verdict` says why, for those that become dead letters by this. Raises as `acknowledge`.
         """
 
         def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
@@ -108,10 +107,7 @@ class Settler:
     async def extend(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int, *, holder: str
     ) -> None:
-        """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`.
-
-        `holder` names the consumer, who takes over those leases that are from before a restart.
-        """
+        """Let leases end so many seconds from now, taken over by `holder`; 0 is a nack. Raises likewise."""
         if seconds == 0:
             await self.nack(subscription, project, ids)
             return
@@ -131,10 +127,7 @@ class Settler:
         _refuse_late(late)
 
     async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
-        """Let messages be given again that nobody has worked on: at once, and without counting a failure.
-
-        Nothing is stored. Raises as `acknowledge`.
-        """
+        """Let messages be given again at once, without counting a failure, storing nothing. Raises as `acknowledge`."""
         late: list[AckId] = []
         async for some in self._in_turns(subscription, project, ids):
             opened, counted_no_more = await self._looked_up(subscription, project, some, Backlog.release)
@@ -163,10 +156,7 @@ class Settler:
         return late
 
     async def _in_turns(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> AsyncIterator[AckIds]:
-        """Yield ids to be settled, many of them in slices between which other requests have a turn.
-
-        All are looked up before, as nothing is to be done when one of them was never given.
-        """
+        """Yield ids, many of them in slices with turns of others between; nothing is done when one was never given."""
         if _are_few(ids):
             yield ids
             return
@@ -186,10 +176,9 @@ class Settler:
     async def _settled_at_once(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
     ) -> Sequence[AckId]:
-        """Do what `_settled` does, with a few ids.
+        """Settle a few ids; again when the subscription was moved, or another call, which may fail, settles them.
 
-        Again when the subscription was sought meanwhile, or taken over by another process and back; and for messages
-        that another call was about to acknowledge: what it stores may fail. Raises that when it fails each time.
+        Raises the error of the last try.
         """
         late: list[AckId] = []
         failed: BaseException = Moved()
@@ -255,8 +244,8 @@ class LeaseRequests:
     async def extend(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives the messages back.
 
-        Raises `InvalidInput` outside 0 to 600 or without ids, `NotFound`, `NotAllowed`, `Conflict` for an ordered
-        subscription, what `Settler.extend` does.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription, what `Settler.extend`
+        does.
         """
         subscription = await self._to_settle(caller, name, ids, seconds)
         await self.settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
@@ -268,10 +257,7 @@ class LeaseRequests:
         await self.settler.nack(subscription, caller.here.name, ids, wait)
 
     async def give_back(self, caller: Caller, name: SubscriptionName, ids: AckIds) -> None:
-        """Give messages back that nobody has worked on: they come again at once, and have not failed.
-
-        Raises likewise.
-        """
+        """Give messages back that nobody has worked on: they come again at once. Raises likewise."""
         subscription = await self._to_settle(caller, name, ids, 0)
         await self.settler.give_back(subscription, caller.here.name, ids)
 

@@ -134,10 +134,7 @@ class Coverer:
         opened.horizon, opened.is_covered = horizon, True
 
     async def cover(self, subscription: Subscription, project: ProjectName) -> None:
-        """Store what may be out, for a subscription that is to have exactly-once delivery from now on.
-
-        What is given from now on is covered as well, although it does not hold yet. Raises as `Puller.pull`.
-        """
+        """Store leases of a subscription that gets exactly-once delivery, later ones too; raise as `Puller.pull`."""
         if await self._registry.topics.find(subscription.project_id, subscription.topic) is None:
             return
         for _ in range(MAX_TRIES):

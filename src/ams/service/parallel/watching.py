@@ -34,17 +34,13 @@ class Underway(NamedTuple):
     """Above where it stands; also what the filter passed over."""
     leased: int
     waiting: int
-    """For a retry."""
     blocked: int
-    """By an earlier one of their key."""
     failed: int
     """Not done, and failed at least once."""
     holders: Mapping[str, int]
-    """How many each consumer has on lease."""
     failures: int
     """Deliveries that failed since this node works on it."""
     dead_letters: int
-    """Put aside since then."""
 
 
 def underway(opened: Open) -> Underway:
@@ -164,7 +160,6 @@ class Watched:
         self._clock = clock
         self._by_name = by_name
         self._oldest: dict[SubscriptionId, Milliseconds] = {}
-        """When the oldest message was published that is not acknowledged."""
         self.rounds = Rounds("ages of messages", LOOK_SECONDS, self.look, partial(logger.warning, "ages.put_off"))
 
     async def look(self) -> None:

@@ -32,10 +32,7 @@ class Working:
         clock: Clock,
         ownership: Ownership | None = None,
     ) -> None:
-        """`deliverer` has the limits that both types share; `ownership` absent: no other process works on anything.
-
-        Requests for a subscription that another process owns raise `OwnedElsewhere`, and nothing was done.
-        """
+        """`ownership` absent: no other process works on subscriptions. Else requests may raise `OwnedElsewhere`."""
         registry, log = deliverer.registry, deliverer.log
         self.opened = OpenSubscriptions(registry, log, cursors, clock, ownership or Ownership())
         self.storer = Storer(self.opened, cursors, clock)

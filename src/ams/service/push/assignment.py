@@ -19,7 +19,6 @@ from ams.wire.push import WorkerState
 Secrets = Mapping[SubscriptionId, Sequence[str]]
 """Secrets that deliveries are signed with, newest first."""
 Tokens = Mapping[Claim, str]
-"""Identity tokens of deliveries in Google's form."""
 
 
 class _Targets(NamedTuple):
@@ -43,10 +42,7 @@ class Assignment:
         secrets: Callable[[], Awaitable[Secrets]] | None = None,
         tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None,
     ) -> None:
-        """`live` returns the state of a worker of this process; `secrets` the valid ones of all subscriptions.
-
-        `tokens` returns the identity tokens that configurations ask for.
-        """
+        """Callables give a worker's state in this process, all secrets, and the tokens that configurations ask for."""
         self._registry = registry
         self._leases = leases
         self._live = live
@@ -76,7 +72,6 @@ class Assignment:
         return await self._leases.is_held()
 
     async def _wanted(self) -> _Targets:
-        """Return the targets, made anew only when something has changed."""
         pushed = await self._registry.subscriptions.pushed()
         secrets = await self._secrets() if self._secrets else {}
         tokens = await self._tokens(each.config for each in pushed) if self._tokens else {}

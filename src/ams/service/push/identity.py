@@ -64,7 +64,6 @@ class _Key(NamedTuple):
 class _Token(NamedTuple):
     text: str
     made: int
-    """Seconds since the epoch."""
 
 
 class PushIdentity:

@@ -111,20 +111,16 @@ class Pushing:
 
     registry: Registry
     enabled: bool = False
-    """Setting `push_enabled`."""
     worker_token: str = ""
     """The token of the user who delivers (HTTP contract 13.5); empty: it is the service's own, `push_worker_0`."""
     endpoints: EndpointCheck | None = None
     """Asks endpoints for their hash; not None when push is enabled."""
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
-    """Where workers deliver by leases."""
     takes_parallel: bool = True
     """Whether the push server delivers parallel subscriptions; one over gRPC does not."""
     local_http: bool = False
-    """Whether Google's form goes to `http` on this machine too, as of Google's emulator."""
     check_slots: CheckSlots = field(default_factory=CheckSlots)
-    """Limit endpoints that are asked at the same time."""
 
     async def for_creation(
         self, caller: Caller, topic: TopicName, asked: AskedPush, *, parallel: bool = False
@@ -223,10 +219,7 @@ class Pushing:
         return await self.server.deactivated(subscription_path(project, subscription.name))
 
     async def place_worker(self) -> bool:
-        """Put the worker where it has to deliver (HTTP contract 13.5); False when there is none. For the start.
-
-        It is missing where another access list took its place, or when another user is the worker now.
-        """
+        """Put the worker on access lists, at the start (HTTP contract 13.5); False when there is none."""
         worker = await self.worker()
         if worker is not None:
             await self.registry.subscriptions.place_worker(worker)
@@ -249,14 +242,12 @@ class Pushing:
 
 
 def _http(config: PushConfig | None) -> PushConfig:
-    """Return a configuration whose messages go to an endpoint; raise `Conflict` for any other."""
     if config is None or config.type != HTTP_ENDPOINT:
         raise Conflict(NOT_HTTP)
     return config
 
 
 def _unverified(config: PushConfig | None) -> PushConfig:
-    """Return a configuration that may be verified; raise `Conflict` for any other."""
     found = _http(config)
     if found.verified:
         raise Conflict("Push endpoint is already verified")
@@ -273,7 +264,6 @@ class RotatedSecret:
 
     secret: str = field(repr=False)
     previous_until: Milliseconds | None
-    """When the one before ends; None when there is none any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +272,11 @@ class PushSecrets:
 
     registry: Registry
     changed: Callable[[], Awaitable[None]] = no_push_server
-    """Lets the workers follow at once."""
 
     async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> RotatedSecret:
-        """Make a new secret, the first one too; deliveries are signed with the one before as well for a while.
+        """Make a new secret, the first one too; deliveries are signed with the previous one as well for a while.
 
-        Raises, in this order: `InvalidInput` for `keep_seconds`, `NotFound`, `Conflict` unless messages of the
-        subscription go to an endpoint.
+        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
         """
         if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
             raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
@@ -311,7 +299,6 @@ class PushStatus:
     text: str
     """`pushStatus` of the subscription; empty for one that is not verified."""
     state: str
-    """A worker's phase, `unverified`, `inactive` or `unknown`."""
     backlog: int | None
     """Messages that are not acknowledged; None without the topic."""
     worker: WorkerState | None
@@ -327,10 +314,9 @@ class PushWatcher:
     pushing: Pushing
     assignment: Assignment
     working: Working | None = None
-    """The parallel subscriptions of this process."""
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
-        """Return how a delivery goes; answers of the endpoint are hidden from consumers.
+        """Return how a delivery goes, to consumers without the endpoint's answers.
 
         Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
         """

@@ -14,16 +14,7 @@ import structlog
 
 from ams.core.ack_ids import AckIds
 from ams.core.clock import Milliseconds, publish_time
-from ams.core.errors import (
-    AckTimeout,
-    AmsError,
-    Conflict,
-    InvalidInput,
-    NotAllowed,
-    NotFound,
-    OwnedElsewhere,
-    TooLarge,
-)
+from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, OwnedElsewhere, TooLarge
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.rounds import Rounds
@@ -52,7 +43,6 @@ LOOK_SECONDS = 4.0
 LONGEST_WAIT_SECONDS = 3600.0
 """An idle worker looks at its cursor once an hour, beside when it is woken."""
 HOLDER = "push"
-"""Of the leases of workers."""
 
 logger = structlog.get_logger("ams.push")
 
@@ -63,10 +53,7 @@ class PushRunner:
     def __init__(
         self, assignment: Assignment, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
     ) -> None:
-        """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too.
-
-        `holder` is a unique name; empty: one is made.
-        """
+        """`tally` observes the workers; `moves` where other nodes move cursors; `holder`: a unique name, or made."""
         self.workers = workers
         self.tally = tally
         self._assignment = assignment
@@ -173,7 +160,6 @@ def _pulled(messages: Sequence[Stored]) -> Sequence[Pulled]:
 
 
 async def _subscription_of(registry: Registry, target: Target) -> Subscription:
-    """Return the subscription of a target; raise `Gone`."""
     project, name = _names_of(target)
     place = await registry.projects.find(project)
     found = await registry.subscriptions.find(place.id, name) if place else None

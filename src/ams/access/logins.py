@@ -4,6 +4,7 @@ A user may be made at the first login. All of this is on the way of every reques
 was seen before, nothing here waits for anything.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -132,7 +133,12 @@ class Logins:
         # other has its id meanwhile.
         seen = self._seen.get(id(verified))
         if found is None:
-            return self._noted(verified, await self._at_first_login(verified))
+            issuer = await self._issuers.by_url(verified.url)
+            if issuer is None or not issuer.create_users:
+                raise _not_bound(verified)
+            identity = verified.url, verified.subject
+            made = await self._first_logins.result(identity, lambda: self._made(issuer, verified))
+            return self._noted(verified, made)
         bound, by_login = found
         if seen is not None and seen.bound is bound:
             return seen.login
@@ -153,12 +159,6 @@ class Logins:
             del self._seen[next(iter(self._seen))]
         self._seen[id(verified)] = _CachedLogin(verified, bound, made)
         return made
-
-    async def _at_first_login(self, verified: Verified) -> Principal:
-        issuer = await self._issuers.by_url(verified.url)
-        if issuer is None or not issuer.create_users:
-            raise _not_bound(verified)
-        return await self._first_logins.result((verified.url, verified.subject), lambda: self._made(issuer, verified))
 
     async def _made(self, issuer: Issuer, verified: Verified) -> Principal:
         """Make the user of an identity. When several nodes try, the first makes it and all of them return it."""
@@ -195,13 +195,11 @@ class Logins:
         try:
             return bool(roles) and await self._registry.bindings.follow(user, roles)
         except NotFound:  # the user, or a project, went meanwhile: no reason to keep what was withdrawn in others
-            return any([await self._follow_in(project, given, user) for project, given in roles.items()])
-
-    async def _follow_in(self, project: ProjectId, roles: tuple[str, ...], user: UserId) -> bool:
-        try:
-            return await self._registry.bindings.follow(user, {project: roles})
-        except NotFound:
-            return False
+            has_changed = False
+            for project, given in roles.items():
+                with contextlib.suppress(NotFound):
+                    has_changed |= await self._registry.bindings.follow(user, {project: given})
+            return has_changed
 
     async def _roles(self, issuer: Issuer, verified: Verified) -> Roles:
         said: Mapping[str, frozenset[str]] = roles_of(issuer.roles, verified.entitlements)

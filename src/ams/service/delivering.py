@@ -27,7 +27,7 @@ from ams.core.turns import Turns
 from ams.service.counting import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, require_attached, topic_of
 from ams.service.retention import follow
-from ams.storage.cursors.base import NO_DEADLINE, Cursors, Position
+from ams.storage.cursors.base import NO_DEADLINE, Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -280,8 +280,11 @@ class Deliverer:
             if at is not None and not is_next and await self.cursors.position(subscription.id, topic) != position:
                 continue
             if not messages:
-                if await self._is_at_end(subscription, topic, position):
+                end = (await self.log.bounds(topic)).end
+                if end <= position.offset:
                     return ()
+                if not await self.log.read(topic, position.offset, max_messages=1, max_bytes=1):
+                    await follow(self.cursors, subscription, position, end)
                 continue
             if not is_next:
                 # Retention took what was there, or it is damaged: it is passed, never silently (law 3).
@@ -302,15 +305,6 @@ class Deliverer:
         """Wait for a turn to make an answer, if that is a large one."""
         if size > LARGE_ANSWER:
             await self._large()
-
-    async def _is_at_end(self, subscription: Subscription, topic: TopicId, position: Position) -> bool:
-        end = (await self.log.bounds(topic)).end
-        if end <= position.offset:
-            return True
-        late = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
-        if not late:
-            await follow(self.cursors, subscription, position, end)
-        return False
 
 
 def _cancel(waits: "Iterable[asyncio.Task[None]]") -> None:

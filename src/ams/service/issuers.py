@@ -12,7 +12,7 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.issuer import Issuer, checked
 from ams.core.names import BindingName, IssuerName, UserName, checked_name
 from ams.identity.keys import Keys, KeysState
-from ams.service.lookup import find_managed_user, find_user
+from ams.service.lookup import find_managed_user, find_user, required
 from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry
 
@@ -139,10 +139,8 @@ def _require_full(caller: Caller) -> None:
         raise NotAllowed
 
 
-def _found(found: T | None) -> T:
-    if not found:
-        raise NotFound("Issuer doesn't exist")
-    return found
+def _found(result: T | None) -> T:
+    return required(result, NotFound("Issuer doesn't exist"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,5 +171,4 @@ class Bindings:
     async def delete(self, caller: Caller, user: UserName, name: BindingName) -> None:
         """Let an identity log in no more, at once; raise `NotFound` or `NotAllowed`."""
         bound = await find_managed_user(self.registry, caller, user)
-        if not await self.registry.bindings.delete(bound.id, name):
-            raise NotFound("Binding doesn't exist")
+        required(await self.registry.bindings.delete(bound.id, name), NotFound("Binding doesn't exist"))

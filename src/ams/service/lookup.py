@@ -1,6 +1,7 @@
 """Look up what a request names, or raise the error that answers it when it is not there."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,10 +17,19 @@ NO_USER = "User doesn't exist"
 NO_TOPIC = "Subscription's topic doesn't exist"
 NOT_PARALLEL = "Subscription is not of type parallel"
 NO_SNAPSHOT = "Snapshot doesn't exist"
+MAX_NAMES = 100
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
 
 
 R = TypeVar("R", Topic, Subscription)
+T = TypeVar("T")
+
+
+def required(result: T | None, error: Exception | type[Exception]) -> T:
+    """Return a result; raise the error if it is None or False."""
+    if not result:
+        raise error
+    return result
 
 
 def without_access_list(resource: R) -> R:
@@ -34,7 +44,7 @@ def expected_subscription(caller: Caller) -> Precondition:
 
 async def find_user(registry: Registry, name: UserName, caller: Caller | None = None) -> User:
     """Return a user; raise `NotFound` when there is none, or when a `caller` that asks for its own user was renamed."""
-    user = found_user(await registry.users.by_name(name))
+    user = required(await registry.users.by_name(name), NotFound(NO_USER))
     if caller is not None and caller.was_renamed_from(user):
         raise NotFound(NO_USER)
     return user
@@ -52,19 +62,9 @@ async def find_managed_user(registry: Registry, caller: Caller, name: UserName) 
     return user
 
 
-def found_user(user: User | None) -> User:
-    """Return the user; raise `NotFound` when there is none."""
-    if user is None:
-        raise NotFound(NO_USER)
-    return user
-
-
 async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Topic:
     """Return a topic of the caller's project; raise `TopicGone` when there is none."""
-    topic = await registry.topics.find(caller.here.id, name)
-    if topic is None:
-        raise TopicGone
-    return topic
+    return required(await registry.topics.find(caller.here.id, name), TopicGone)
 
 
 async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
@@ -75,19 +75,22 @@ async def find_subscription(registry: Registry, caller: Caller, name: Subscripti
     return subscription
 
 
-def parallel_options(subscription: Subscription) -> ParallelOptions:
-    """Return the options of a parallel subscription; raise `Conflict` for an ordered one."""
-    if subscription.parallel is None:
-        raise Conflict(NOT_PARALLEL)
-    return subscription.parallel
+def parallel_options(options: ParallelOptions | None) -> ParallelOptions:
+    """Return the options of a parallel subscription; raise `Conflict` for an ordered one, which has none."""
+    return required(options, Conflict(NOT_PARALLEL))
 
 
 async def find_snapshot(registry: Registry, caller: Caller, name: SnapshotName) -> Snapshot:
     """Return a snapshot of the caller's project; raise `NotFound` when there is none, or when it has expired."""
-    snapshot = await registry.snapshots.find(caller.here.id, name)
-    if snapshot is None:
-        raise NotFound(NO_SNAPSHOT)
-    return snapshot
+    return required(await registry.snapshots.find(caller.here.id, name), NotFound(NO_SNAPSHOT))
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `InvalidInput` for too many names of resources, and for the first that is none."""
+    if len(names) > MAX_NAMES:
+        raise InvalidInput(f"At most {MAX_NAMES} names")
+    if bad := next((each for each in names if not is_name(each)), None):
+        raise InvalidInput(f"Invalid name: {bad[:255]}")
 
 
 def require_attached(subscription: Subscription) -> None:

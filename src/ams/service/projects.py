@@ -14,7 +14,7 @@ from ams.access.rates import ConnectionSlots, QuotaSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectName, UserName, checked_name
 from ams.core.quotas import QUOTAS, STORED_BYTES
-from ams.service.lookup import NO_USER, find_user, found_user
+from ams.service.lookup import NO_USER, find_user, required
 from ams.service.push.pushing import no_push_server
 from ams.service.stored_bytes import StoredBytes
 from ams.storage.cursors.base import Cursors
@@ -81,11 +81,9 @@ class Projects:
             )
         except AlreadyExists:
             raise InvalidInput("invalid project name change, name already exists") from None
-        if project is None:
-            raise NotFound(NO_PROJECT)
-        if name:
+        if name and project:
             await self._changed()
-        return project
+        return required(project, NotFound(NO_PROJECT))
 
     async def quotas(self, caller: Caller) -> ProjectQuotas:
         """Return the quotas of the project, and what it uses of them."""
@@ -93,9 +91,8 @@ class Projects:
 
     async def change_quotas(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
         """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
-        project = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
-        if project is None:
-            raise NotFound(NO_PROJECT)
+        changed = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
+        project = required(changed, NotFound(NO_PROJECT))
         if self._stored is not None:
             self._stored.follow(project.id, project.quotas)
         return await self._quotas_of(project)
@@ -116,9 +113,8 @@ class Projects:
         leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when it was deleted meanwhile.
         """
         await self._registry.idempotency.lighten(await self._registry.topics.of_project(caller.here.id))
-        owned = await self._registry.projects.delete(caller.here.id, caller.expected)
-        if owned is None:
-            raise NotFound(NO_PROJECT)
+        deleted = await self._registry.projects.delete(caller.here.id, caller.expected)
+        owned = required(deleted, NotFound(NO_PROJECT))
         await _all(self._log.drop, owned.topics)
         await _all(self._cursors.drop, owned.subscriptions)
         await self._changed()
@@ -228,7 +224,7 @@ class Members:
             if not caller.full_view and (now.service_roles or is_elsewhere or not _is_member(now, caller)):
                 raise NotAllowed(MORE_THAN_A_MEMBER)
 
-        return found_user(await self.registry.users.refresh_token(user.id, check=check))
+        return required(await self.registry.users.refresh_token(user.id, check=check), NotFound(NO_USER))
 
     async def find(self, name: UserName) -> User:
         """Return a user, member or not, before the body of `:add` is read (contract 7.1); raise `NotFound`."""

@@ -24,7 +24,7 @@ from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
 from ams.core.rounds import Rounds
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.service.lookup import without_access_list
+from ams.service.lookup import required, without_access_list
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Cursors, Position
 from ams.storage.log.base import Bounds, Log
@@ -56,9 +56,8 @@ class Retention:
         retention = _checked(seconds)
         async with self._one_at_a_time:
             expected = caller.expected.seen_by(without_access_list)
-            topic = await self._registry.topics.set_retention(caller.here.id, name, retention, expected)
-            if topic is None:
-                raise TopicGone
+            changed = await self._registry.topics.set_retention(caller.here.id, name, retention, expected)
+            topic = required(changed, TopicGone)
             await self._follow(topic.id)
         return topic
 
@@ -66,9 +65,8 @@ class Retention:
         """Keep messages of topics without an own time for so long, 0: as the setting says; raise likewise."""
         retention = _checked(seconds)
         async with self._one_at_a_time:
-            project = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
-            if project is None:
-                raise NotFound("project doesn't exist")
+            changed = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
+            project = required(changed, NotFound("project doesn't exist"))
             heirs = await self._registry.topics.without_retention(project.id)
             await self._apply((topic, retention) for topic in heirs)
         return project

@@ -114,7 +114,7 @@ class Seeker:
         `NotFound` for the snapshot, `Conflict` for one of another topic.
         """
         subscription = await self._subscription(caller, name)
-        parallel_options(subscription)
+        parallel_options(subscription.parallel)
         await self._own(subscription)
         there = await find_snapshot(self.registry, caller, snapshot)
         while True:
@@ -213,7 +213,7 @@ class Snapshots:
         would end within an hour.
         """
         found = await find_subscription(self.registry, caller, subscription_reference(caller.here.name, subscription))
-        parallel_options(found)
+        parallel_options(found.parallel)
         require_attached(found)
         if await self.registry.snapshots.find(caller.here.id, name) is not None:
             raise AlreadyExists("Snapshot already exists")

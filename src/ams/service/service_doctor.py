@@ -228,20 +228,17 @@ class ServiceDoctor:
         return _listed(texts, len(counts), "topics with data that is not base64", wrong=False)
 
     async def _of_logs(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
-        gone, orphans = found.topics_without_log, found.logs_without_topic
+        gone, orphans, remedies = found.topics_without_log, found.logs_without_topic, self.remedies
         names = (await asking.topics(gone)).values()
-        remedy = self.remedies.topic_without_log
-        texts = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
-        return [*_listed(texts, len(gone), "topics whose logs are gone"), *await self._of_orphans(asking, orphans)]
-
-    async def _of_orphans(self, asking: "_EngineQueries", orphans: Collection[TopicId]) -> Iterator[Finding]:
+        texts = [f"The log of {name} is gone with all its messages: {remedies.topic_without_log}." for name in names]
+        of_gone = _listed(texts, len(gone), "topics whose logs are gone")
         if orphans and await asking.ask("registry", self.registry.topics.ids()) == frozenset():
-            # Never advise to remove every message there is.
+            # Never advise to remove every message.
             text = f"No topic is registered, but the log holds {len(orphans)}: if the registry was lost, restore it."
-            return iter([Finding(True, text)])
-        remedy = self.remedies.log_without_topic
-        texts = [f"The log {name} belongs to no topic: {remedy(name)}" for name in await asking.logs(orphans)]
-        return _listed(texts, len(orphans), "logs that belong to no topic")
+            return [*of_gone, Finding(True, text)]
+        logs = await asking.logs(orphans)
+        texts = [f"The log {name} belongs to no topic: {remedies.log_without_topic(name)}" for name in logs]
+        return [*of_gone, *_listed(texts, len(orphans), "logs that belong to no topic")]
 
     async def _of_cursors(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end

@@ -15,7 +15,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.ack_deadline import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Clock, Milliseconds, span_text
-from ams.core.errors import AlreadyExists, AmsError, Conflict, InvalidInput, SubscriptionGone, Unavailable
+from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
 from ams.core.names import (
     Offset,
     ProjectName,
@@ -35,12 +35,12 @@ from ams.core.rounds import Rounds
 from ams.core.versions import ANY_VERSION
 from ams.service.counting import Counts
 from ams.service.lookup import (
-    NOT_PARALLEL,
     expected_subscription,
     find_dead_letter_topic,
     find_subscription,
     find_topic,
     parallel_options,
+    required,
 )
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
@@ -158,7 +158,7 @@ class Subscriptions:
         """
         check(ParallelOptions(**changes))
         subscription = await find_subscription(self._registry, caller, name)
-        options = parallel_options(subscription)
+        options = parallel_options(subscription.parallel)
         letters = changes.get("dead_letter_policy")
         if letters is not None:
             found = await self._dead_letters(caller, subscription.topic, letters)
@@ -169,25 +169,22 @@ class Subscriptions:
         await self._registry.subscriptions.change_options(
             caller.here.id,
             name,
-            lambda present: replace(_of_parallel(present), **changes),
+            lambda present: replace(parallel_options(present), **changes),
             expected_subscription(caller),
         )
         return await self.show(caller, name)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
         """Replace the labels; return the subscription as it is then. Raises `NotFound`."""
-        subscription = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
-        if subscription is None:
-            raise SubscriptionGone
+        changed = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
+        subscription = required(changed, SubscriptionGone)
         self._used(subscription.id)
         return caller.view_push(subscription)
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
         """Remove a subscription; return the outcome for its delivery, or "" (contract 9.2). Raises `NotFound`."""
         removed = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
-        if removed is None:
-            raise SubscriptionGone
-        return await self._removed(caller.here.name, removed)
+        return await self._removed(caller.here.name, required(removed, SubscriptionGone))
 
     async def delete_unused(self, project: ProjectName, identity: SubscriptionId, since: Milliseconds) -> bool:
         """Remove a subscription of a project if it was not used since a moment; return whether it was removed."""
@@ -205,7 +202,7 @@ class Subscriptions:
         """Detach a parallel subscription for good: its backlog is dropped, and pushing ends."""
 
         def change(present: ParallelOptions | None) -> ParallelOptions:
-            return replace(_of_parallel(present), detached=True)
+            return replace(parallel_options(present), detached=True)
 
         await self._registry.subscriptions.change_options(caller.here.id, name, change, expected_subscription(caller))
         subscription = await find_subscription(self._registry, caller, name)
@@ -229,8 +226,8 @@ class Subscriptions:
         if subscription.parallel is not None:
             _check_parallel_deadline(seconds)
         expected = expected_subscription(caller)
-        if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected):
-            raise SubscriptionGone
+        changed = await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected)
+        required(changed, SubscriptionGone)
 
     async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
         """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
@@ -270,12 +267,6 @@ class Subscriptions:
         if asked is None:
             return None
         return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
-
-
-def _of_parallel(options: ParallelOptions | None) -> ParallelOptions:
-    if options is None:
-        raise Conflict(NOT_PARALLEL)
-    return options
 
 
 def _check_parallel_deadline(seconds: int) -> None:

@@ -8,7 +8,7 @@ from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, Top
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.core.quotas import TOPICS
 from ams.service.counting import Counting
-from ams.service.lookup import find_topic, without_access_list
+from ams.service.lookup import find_topic, required, without_access_list
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
 from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Topic
@@ -85,8 +85,8 @@ class Topics:
         topic = await self.show(caller, name)
         await self._registry.idempotency.lighten([topic.id])
         async with self._counting.last_days(topic) as days:
-            if not await self._registry.topics.delete(topic, days, caller.expected.seen_by(without_access_list)):
-                raise TopicGone
+            expected = caller.expected.seen_by(without_access_list)
+            required(await self._registry.topics.delete(topic, days, expected), TopicGone)
             # In the block: a publish that waits for its end must not find the log of a topic that is gone.
             await self._log.drop(topic.id)
         await self._tell(caller, name)
@@ -105,10 +105,7 @@ class Topics:
 
     async def set_labels(self, caller: Caller, name: TopicName, labels: Mapping[str, str]) -> Topic:
         """Replace the labels; return the topic as it is then. Raises `NotFound`."""
-        topic = await self._registry.topics.set_labels(caller.here.id, name, labels)
-        if topic is None:
-            raise TopicGone
-        return topic
+        return required(await self._registry.topics.set_labels(caller.here.id, name, labels), TopicGone)
 
     async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
         """Return who is on the topic's access list, in stored order; raise `NotFound`."""
@@ -164,14 +161,12 @@ class Topics:
         name = schema_reference(caller.here.name, reference)
         if encoding and encoding not in ENCODINGS:
             raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
-        schema = await self._registry.schemas.find(caller.here.id, name)
-        if schema is None:
-            raise NotFound(NO_SCHEMA)
+        schema = required(await self._registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
         if encoding == "BINARY" and schema.content.type == "json":
             raise InvalidInput("A schema of type json has the encoding JSON")
         for number in (first, last):
-            if number is not None and await self._registry.schemas.revision(schema.id, number) is None:
-                raise NotFound(NO_REVISION)
+            if number is not None:
+                required(await self._registry.schemas.revision(schema.id, number), NotFound(NO_REVISION))
         if first is not None and last is not None and first > last:
             raise InvalidInput("The first revision of a schema is newer than the last")
         return name

@@ -25,7 +25,7 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.names import ProjectId, RegistrationId, TokenId, TokenName, UserId, UserName, checked_name
 from ams.core.public_keys import PublicKey
 from ams.core.rounds import Rounds
-from ams.service.lookup import NO_USER, find_managed_user, find_user, found_user
+from ams.service.lookup import NO_USER, find_managed_user, find_user, required
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.records import (
@@ -48,6 +48,7 @@ LATEST = Milliseconds(253_402_300_799_000)
 """The last second that can be written as a date."""
 ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
+UNKNOWN_NAME = "Token doesn't exist"
 
 T = TypeVar("T")
 
@@ -81,11 +82,11 @@ class Users:
 
     async def by_token(self, caller: Caller, token: str) -> User:
         """Return the owner of a user's own token, full view; raise `NotFound` when there is none."""
-        return caller.view_whole(found_user(await self.registry.users.by_token(token)), again=False)
+        return caller.view_whole(required(await self.registry.users.by_token(token), NotFound(NO_USER)), again=False)
 
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
         """Return a user by identity, full view, with the token for the certificate service (authn contract 8)."""
-        found = found_user(await self.registry.users.by_id(user))
+        found = required(await self.registry.users.by_id(user), NotFound(NO_USER))
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
 
     async def profile(self, caller: Caller) -> User:
@@ -94,9 +95,7 @@ class Users:
         Other services decide by this answer what a user may do.
         """
         assert caller.user is not None
-        user = await self.registry.users.by_id(caller.user)
-        if user is None:
-            raise UnknownToken
+        user = required(await self.registry.users.by_id(caller.user), UnknownToken)
         if caller.is_reduced:
             places = tuple(replace(each, roles=()) for each in user.memberships)
             return replace(user, token=None, service_roles=(), memberships=places)
@@ -120,19 +119,17 @@ class Users:
         if details.name:
             checked_name("user", details.name)
         try:
-            changed = found_user(
-                await self.registry.users.update(user.id, details, roles, caller.expected.seen_by(caller.view))
-            )
+            changed = await self.registry.users.update(user.id, details, roles, caller.expected.seen_by(caller.view))
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
-        await self._warn_if_last(user, changed.service_roles)
-        return caller.view(changed)
+        found = required(changed, NotFound(NO_USER))
+        await self._warn_if_last(user, found.service_roles)
+        return caller.view(found)
 
     async def delete(self, caller: Caller, name: UserName) -> None:
         """Remove a user from everywhere; raise `NotFound` or `NotAllowed`. Its token is dead at once."""
         user = await find_managed_user(self.registry, caller, name)
-        if not await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)):
-            raise NotFound(NO_USER)
+        required(await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)), NotFound(NO_USER))
         await self._warn_if_last(user)
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
@@ -140,7 +137,7 @@ class Users:
         user = await find_managed_user(self.registry, caller, name)
         if caller.is_weaker_than_own(user):
             raise NotAllowed
-        return found_user(await self.registry.users.refresh_token(user.id))
+        return required(await self.registry.users.refresh_token(user.id), NotFound(NO_USER))
 
     async def _warn_if_last(self, before: User, roles_now: Sequence[str] = ()) -> None:
         """Tell the operator when the last service_admin went: from then on only the service token can make one."""
@@ -164,9 +161,7 @@ class Users:
         roles = {}
         for grant in named:
             project = await self.registry.projects.find(grant.project)
-            if project is None:
-                raise InvalidInput(f"invalid project: {grant.project}")
-            roles[project.id] = grant.roles
+            roles[required(project, InvalidInput(f"invalid project: {grant.project}")).id] = grant.roles
         for grant in named:
             check_project_roles(grant.roles)
         return roles
@@ -231,29 +226,27 @@ class Registrations:
 
     async def show(self, registration: RegistrationId) -> Registration:
         """Return a registration, decided or not; raise `NotFound` when there is none."""
-        return _known(await self.registry.registrations.find(registration))
+        return _registered(await self.registry.registrations.find(registration))
 
     async def require_pending(self, registration: RegistrationId) -> None:
         """Raise `NotFound` unless it is pending, before the body of `:decline` is read (contract 6)."""
-        _known((await self.show(registration)).status == "pending")
+        _registered((await self.show(registration)).status == "pending")
 
     async def accept(self, caller: Caller, registration: RegistrationId) -> User:
         """Make the user of a pending registration, with a token and no role; raise `NotFound`, `AlreadyExists`."""
-        return caller.view_made(_known(await self.registry.registrations.accept(registration, caller.user)))
+        return caller.view_made(_registered(await self.registry.registrations.accept(registration, caller.user)))
 
     async def decline(self, caller: Caller, registration: RegistrationId, comment: str = "") -> None:
         """Refuse a registration; raise `NotFound` when no such registration is pending."""
-        _known(await self.registry.registrations.decline(registration, caller.user, comment))
+        _registered(await self.registry.registrations.decline(registration, caller.user, comment))
 
     async def delete(self, registration: RegistrationId) -> None:
         """Forget a registration, decided or not; raise `NotFound` when there is none."""
-        _known(await self.registry.registrations.delete(registration))
+        _registered(await self.registry.registrations.delete(registration))
 
 
-def _known(found: T | None) -> T:
-    if not found:
-        raise NotFound("User registration doesn't exist")
-    return found
+def _registered(result: T | None) -> T:
+    return required(result, NotFound("User registration doesn't exist"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +264,7 @@ class Tokens:
     async def show(self, caller: Caller, user: UserName, name: TokenName) -> NamedToken:
         """Return a token of a user, without its text."""
         owner = await self._managed(caller, user)
-        token = await self.registry.named_tokens.find(owner.id, name)
-        if token is None:
-            raise NotFound("Token doesn't exist")
-        return token
+        return required(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
 
     async def create(
         self,
@@ -306,8 +296,7 @@ class Tokens:
     async def revoke(self, caller: Caller, user: UserName, name: TokenName) -> None:
         """Remove a token: it is dead when this returns."""
         owner = await self._managed(caller, user)
-        if not await self.registry.named_tokens.revoke(owner.id, name):
-            raise NotFound("Token doesn't exist")
+        required(await self.registry.named_tokens.revoke(owner.id, name), NotFound(UNKNOWN_NAME))
 
     async def _managed(self, caller: Caller, name: UserName) -> User:
         """Return a user whose tokens the caller manages.

@@ -14,6 +14,7 @@ import msgspec
 from ams.core.errors import InvalidInput, NotFound, Unusable
 from ams.core.messages import Batch, Message, batch_of, message
 from ams.core.names import ProjectId, SchemaId, revision_id, schema_path
+from ams.service.lookup import required
 from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
@@ -105,9 +106,7 @@ class Validators:
         encoding: str = "",
     ) -> Sequence[Refusal]:
         """Return the first refused piece, or every one; raise `NotFound`, and as `LongChecks.check`."""
-        stored = await self._registry.schemas.revision(schema, revision)
-        if stored is None:
-            raise NotFound(NO_SCHEMA)
+        stored = required(await self._registry.schemas.revision(schema, revision), NotFound(NO_SCHEMA))
         return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
@@ -128,10 +127,7 @@ class Validators:
             async with self._one_compiles:
                 return await self._compiled.find(key, lambda: self._compile(schema, revision, encoding))
 
-        compiled = await self._compiled.find(key, wait_and_look_again)
-        if compiled is None:
-            raise NotFound(NO_SCHEMA)
-        return compiled
+        return required(await self._compiled.find(key, wait_and_look_again), NotFound(NO_SCHEMA))
 
     async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
         stored = await self._registry.schemas.revision(schema, revision)

@@ -16,7 +16,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import Offset
 from ams.service.parallel import hand_out_ids
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS, Backlog, Settling
-from ams.service.parallel.hand_out_ids import FinalIds, NackIds
+from ams.service.parallel.hand_out_ids import FinalIds
 from ams.service.parallel.message_state import Done, Rules
 from ams.storage.cursors.acks import Progress
 from tests.service.parallel.site import grouped
@@ -578,18 +578,6 @@ def test_only_the_newer_finishers_are_remembered_and_older_ids_are_refused_then(
     assert not is_by(0, 5), "it is not known any more"
     assert is_by(half, 20, attempt=2)
     assert is_by(10 * half, 11), "given and finished once"
-
-
-def test_only_those_that_were_given_back_last_are_remembered() -> None:
-    noted, most = NackIds(), hand_out_ids.MOST_NOTED
-    noted.note(range(most), "a")
-    noted.note([0], "b")
-    noted.note([most], "a")
-
-    assert noted.has(AckId(0, "b"))
-    assert not noted.has(AckId(0, "a"))
-    assert not noted.has(AckId(1, "a"))
-    assert noted.has(AckId(2, "a"))
 
 
 def failed_out() -> Backlog:

@@ -10,7 +10,7 @@ import pytest
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.service.parallel.backlog import MAX_OUT
-from ams.service.parallel.finding import SCAN_MS, SLICE
+from ams.service.parallel.pulling import SCAN_MS, SLICE
 from ams.service.parallel.watching import findings
 from tests.service.interference import interrupted
 from tests.service.parallel.site import LATE, P, Site, offsets, with_options

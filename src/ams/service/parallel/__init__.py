@@ -13,7 +13,7 @@ opening           those used here: taken over, and let go; the timer for lease e
 
 Use cases:
 
-pulling, finding  a pull, and the messages it gets
+pulling           a pull: finds messages, leases them, waits for others
 settling          requests with ack ids: acknowledge, nack, extend, give back
 storing           writing what was settled before the answer, and the horizon of exactly-once delivery
 sweeper           expires leases, sends dead letters, closes idle subscriptions

@@ -274,13 +274,14 @@ class Backlog:
         named = self._ids.leased(ids, now, SOMEBODY)
         settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
         for each in self._ids.late_of(named):
-            if not self._ids.nacks.has(each):
+            if self._ids.nacks.peek(each.offset) != each.hand_out:
                 settling.late.append(each)
             elif each.offset in self.failures.being_stored:  # by the nack that this one repeats: that may fail
                 settling.unsure.setdefault(each.hand_out, []).append(each.offset)
         for lease, offsets in settling.leases:
             if self.failures.rules.exactly_once:
-                self._ids.nacks.note(offsets, lease.text)
+                for offset in offsets:
+                    self._ids.nacks.put(offset, lease.text)
             self.leases.end(lease, offsets)
             self._fail(settling, lease, offsets)
         return settling
@@ -357,7 +358,8 @@ class Backlog:
         """Let leases go on as they were: nothing of it is on disk."""
         self.done.being_stored.difference_update(settling.done)
         self._ids.finishers.forget(settling.done)
-        self._ids.nacks.forget(settling.failures)
+        for offset in settling.failures:
+            self._ids.nacks.discard(offset)
         self.failures.being_stored.difference_update(settling.failures)
         for lease, offsets in settling.leases:
             kept = [each for each in offsets if each not in self.done]

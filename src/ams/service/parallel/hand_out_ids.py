@@ -10,11 +10,11 @@ in this run was settled by that one. Only messages that have failed before, or w
 run, are noted. A nack that was done and comes again is answered as done, as clients repeat calls without an answer.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ams.core.ack_ids import AckId, AckIds, HandOutId, NeverGiven, read_hand_out
+from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable
@@ -118,30 +118,6 @@ class FinalIds:
         return given.run == self._before.run and given.attempt == 1 and given.number > self._unknown_until
 
 
-class NackIds:
-    """Ack id of the last nack of each message in this run: the same nack again is answered as done."""
-
-    def __init__(self) -> None:
-        self._noted: OrderedDict[Offset, str] = OrderedDict()
-
-    def note(self, offsets: Iterable[Offset], text: str) -> None:
-        """Note by which hand-out messages are given back."""
-        for offset in offsets:
-            self._noted[offset] = text
-            self._noted.move_to_end(offset)
-        while len(self._noted) > MOST_NOTED:
-            self._noted.popitem(last=False)
-
-    def forget(self, offsets: Iterable[Offset]) -> None:
-        """Forget messages that are not given back after all."""
-        for offset in offsets:
-            self._noted.pop(offset, None)
-
-    def has(self, ack_id: AckId) -> bool:
-        """Whether the newest nack of a message, as far as is known, was by this id."""
-        return self._noted.get(ack_id.offset) == ack_id.hand_out
-
-
 @dataclass(slots=True)
 class Named:
     """Leases that ids name, and ids that name none."""
@@ -180,7 +156,8 @@ class HandOutIds:
         """Messages whose older ids count no more although no failure says so: they were taken back unused, or an id of
         the previous run has the lease again."""
         self.finishers = FinalIds(progress, before.grace_until)
-        self.nacks = NackIds()
+        self.nacks: LruCache[Offset, str] = LruCache(MOST_NOTED)
+        """Hand-out of the last nack of each message: the same nack again is answered as done."""
 
     def new(self, attempt: int) -> str:
         """Return the text of the next hand-out, for the ids of its messages."""

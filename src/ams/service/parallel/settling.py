@@ -16,11 +16,11 @@ from ams.access.admission import Caller
 from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.ack_ids import AckId, AckIds, NeverGiven, slices_of
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AckTimeout, Conflict, InvalidInput
+from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName
 from ams.push.upstream import Verdict
 from ams.service.delivering import Deliverer
-from ams.service.lookup import NOT_PARALLEL, no_topic_is_a_conflict
+from ams.service.lookup import no_topic_is_a_conflict, parallel_options
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.opening import Open, OpenSubscriptions
 from ams.service.parallel.storing import MAX_TRIES, Coverer, Moved, Storer, failed_of
@@ -274,8 +274,7 @@ class LeaseRequests:
         if not ids:
             raise InvalidInput("Invalid ack id")
         subscription = await self.deliverer.to_acknowledge(caller, name)
-        if subscription.parallel is None:
-            raise Conflict(NOT_PARALLEL)
+        parallel_options(subscription.parallel)
         return subscription
 
 

@@ -174,7 +174,8 @@ class Watched:
         yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
         for name, text, value in _GAUGES:
             yield self._figure(name, text, opened, [value(each.backlog) for each in opened], sum)
-        ages = [self._age(each.subscription.id) for each in opened]
+        now = self._clock.wall()
+        ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
         text = "Age of the oldest message that is not acknowledged."
         yield self._figure("ams_parallel_oldest_seconds", text, opened, ages, max)
 
@@ -196,7 +197,3 @@ class Watched:
         failures, dead_letters = self._working.storer.failures, self._working.sweeper.dead_letters
         yield figure("ams_parallel_failures", "Deliveries that failed: given back, or not in time.", failures)
         yield figure("ams_parallel_dead_letters", "Messages put aside after their last attempt.", dead_letters)
-
-    def _age(self, subscription: SubscriptionId) -> float:
-        published = self._oldest.get(subscription)
-        return 0.0 if published is None else max(self._clock.wall() - published, 0) / 1000

@@ -11,7 +11,6 @@ from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
-from ams.service.parallel.finding import Finder
 from ams.service.parallel.opening import OpenSubscriptions
 from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.pulling import Puller
@@ -37,8 +36,7 @@ class Working:
         self.opened = OpenSubscriptions(registry, log, cursors, clock, ownership or Ownership())
         self.storer = Storer(self.opened, cursors, clock)
         self.coverer = Coverer(registry, self.opened, self.storer, clock)
-        finder = Finder(log, self.opened, clock)
-        self.puller = Puller(deliverer, self.opened, finder, self.storer, self.coverer, clock)
+        self.puller = Puller(deliverer, self.opened, self.storer, self.coverer, clock)
         self.settler = Settler(deliverer, cursors, self.opened, self.storer, self.coverer, clock)
         self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
         self.streams: Counter[SubscriptionId] = Counter()

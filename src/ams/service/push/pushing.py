@@ -5,6 +5,7 @@ Workers follow the stored configurations after any failure (HTTP contract 13, 17
 (`ams.service.push.assignment`), or in a push server that is driven by gRPC (`ams.push.rpc`).
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -29,7 +30,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
-from ams.wire.push import Attempt, Failure, WorkerState
+from ams.wire.push import Failure, WorkerState
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
@@ -337,17 +338,10 @@ class PushWatcher:
         state = INACTIVE if shown_as == UNREACHABLE else UNKNOWN
         if worker is not None:
             state = worker.phase
-        backlog = await self._backlog(caller, subscription)
+        topic, backlog = await self.registry.topics.find(caller.here.id, subscription.topic), None
+        with contextlib.suppress(TopicGone):  # deleted meanwhile
+            backlog = (await lag_of(self.log, self.cursors, subscription, topic.id)).messages if topic else None
         return PushStatus(shown_as, state if is_verified else UNVERIFIED, backlog, shown)
-
-    async def _backlog(self, caller: Caller, subscription: Subscription) -> int | None:
-        topic = await self.registry.topics.find(caller.here.id, subscription.topic)
-        if topic is None:
-            return None
-        try:
-            return (await lag_of(self.log, self.cursors, subscription, topic.id)).messages
-        except TopicGone:  # deleted meanwhile
-            return None
 
 
 def _without_details(worker: WorkerState) -> WorkerState:
@@ -355,15 +349,12 @@ def _without_details(worker: WorkerState) -> WorkerState:
         worker,
         failure=_without_detail(worker.failure),
         last_failure=_without_detail(worker.last_failure),
-        attempts=[_without_answer(each) for each in worker.attempts],
+        # where the endpoint said nothing, the error is our own text
+        attempts=[
+            msgspec.structs.replace(each, error=f"HTTP {each.status}") if each.status and each.error else each
+            for each in worker.attempts
+        ],
     )
-
-
-def _without_answer(attempt: Attempt) -> Attempt:
-    """Return an attempt without what the endpoint said; where it said nothing, its error is our own text."""
-    if not (attempt.status and attempt.error):
-        return attempt
-    return msgspec.structs.replace(attempt, error=f"HTTP {attempt.status}")
 
 
 def _without_detail(failure: Failure | None) -> Failure | None:

@@ -7,7 +7,7 @@ was seen before, nothing here waits for anything.
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import structlog
@@ -87,53 +87,44 @@ class KeyLogins:
         return replace(holder.principal, login=replace(login, expires_on=expires_on))
 
 
+@dataclass(slots=True)
 class Logins:
     """Finds the users of tokens of issuers, and of those that are signed with keys of named tokens."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        issuers: IssuerSource,
-        verifier: Verifier,
-        keys: KeyLogins,
-        trail: Trail,
-        clock: Clock,
-        address: Callable[[], str],
-    ) -> None:
-        """`address` is where the request at hand comes from, for the audit log."""
-        self._registry = registry
-        self._issuers = issuers
-        self._verifier = verifier
-        self._keys = keys
-        self._trail = trail
-        self._clock = clock
-        self._address = address
-        self._seen: dict[int, _CachedLogin] = {}
-        self._first_logins: Shared[tuple[str, str], Principal] = Shared()
+    registry: Registry
+    issuers: IssuerSource
+    verifier: Verifier
+    keys: KeyLogins
+    trail: Trail
+    clock: Clock
+    address: Callable[[], str]
+    """Returns where the request at hand comes from, for the audit log."""
+    _seen: dict[int, _CachedLogin] = field(default_factory=dict)
+    _first_logins: Shared[tuple[str, str], Principal] = field(default_factory=Shared)
 
     def known(self, token: str) -> Principal | None:
         """Return what `principal` would return, if all that it takes is in memory; None says nothing."""
-        verified = self._verifier.known(token)
+        verified = self.verifier.known(token)
         if verified is None:
-            return self._keys.known(token)
+            return self.keys.known(token)
         seen = self._seen.get(id(verified))
         if seen is None or seen.verified is not verified:
             return None
-        bound = self._registry.bindings.known_principal(verified.url, verified.subject)
+        bound = self.registry.bindings.known_principal(verified.url, verified.subject)
         return seen.login if seen.bound is bound else None
 
     async def principal(self, token: str) -> Principal:
         """Return the user of a token; raise `TokenRefused` when it is not valid, or bound to no user."""
-        by_key = await self._keys.principal(token)
+        by_key = await self.keys.principal(token)
         if by_key is not None:
             return by_key
-        verified = await self._verifier.verify(token)
-        found = await self._registry.bindings.principal(verified.url, verified.subject)
+        verified = await self.verifier.verify(token)
+        found = await self.registry.bindings.principal(verified.url, verified.subject)
         # The verifier remembers its results, so the same object is the same token. `_seen` holds the object, so that no
         # other has its id meanwhile.
         seen = self._seen.get(id(verified))
         if found is None:
-            issuer = await self._issuers.by_url(verified.url)
+            issuer = await self.issuers.by_url(verified.url)
             if issuer is None or not issuer.create_users:
                 raise _not_bound(verified)
             identity = verified.url, verified.subject
@@ -175,7 +166,7 @@ class Logins:
             description=f"Made at the first login by issuer {verified.issuer}",
         )
         try:
-            await self._registry.bindings.first_login(name, details, roles, verified.url, verified.subject)
+            await self.registry.bindings.first_login(name, details, roles, verified.url, verified.subject)
         except (AlreadyExists, NotFound) as error:  # another was quicker; or a project went meanwhile
             await logger.ainfo("login.not_made", user=name, issuer=issuer.name, reason=error.message)
         else:
@@ -183,43 +174,43 @@ class Logins:
         return await self._bound(verified)
 
     async def _bound(self, verified: Verified) -> Principal:
-        found = await self._registry.bindings.principal(verified.url, verified.subject)
+        found = await self.registry.bindings.principal(verified.url, verified.subject)
         if found is None:  # the user exists without its binding: an administrator removed it
             raise _not_bound(verified)
         return found[0]
 
     async def _follow(self, verified: Verified, user: UserId) -> bool:
         """Give a user made at the first login the roles of a new token's entitlements; return whether any changed."""
-        issuer = await self._issuers.by_url(verified.url)
+        issuer = await self.issuers.by_url(verified.url)
         roles = await self._roles(issuer, verified) if issuer else {}
         try:
-            return bool(roles) and await self._registry.bindings.follow(user, roles)
+            return bool(roles) and await self.registry.bindings.follow(user, roles)
         except NotFound:  # the user, or a project, went meanwhile: no reason to keep what was withdrawn in others
             has_changed = False
             for project, given in roles.items():
                 with contextlib.suppress(NotFound):
-                    has_changed |= await self._registry.bindings.follow(user, {project: given})
+                    has_changed |= await self.registry.bindings.follow(user, {project: given})
             return has_changed
 
     async def _roles(self, issuer: Issuer, verified: Verified) -> Roles:
         said: Mapping[str, frozenset[str]] = roles_of(issuer.roles, verified.entitlements)
         found: Roles = {}
         for name, roles in said.items():
-            project = await self._registry.projects.find(name)
+            project = await self.registry.projects.find(name)
             if project is not None:
                 found[project.id] = tuple(sorted(roles))
         return found
 
     async def _record(self, action: str, user: UserName, reason: str) -> None:
-        await self._trail.record(
+        await self.trail.record(
             AuditEvent(
                 id=new_uuid(),
-                at=self._clock.wall(),
+                at=self.clock.wall(),
                 service="ams",
                 action=action,
                 resource=f"/users/{user}",
                 actor=user,
-                address=self._address(),
+                address=self.address(),
                 code=200,
                 result=DONE,
                 reason=reason,

@@ -1,9 +1,8 @@
 """Counting: topics, projects, days and subscriptions, in step with the log (contract 12.2 and 14).
 
-About once a second a round moves the stored tallies of topics that grew up to the log's end and gives what they grew
-by to its days; it also stores what subscriptions handed out. Nothing waits for it: an answer is what is stored and
-what came since. After a crash `catch_up` finds what is missing in the log itself, so that the days of a topic
-always sum up to its messages; of what was handed out, the last second may be missing.
+About once a second a round moves the stored tallies of topics up to the log's end, and stores pulls of subscriptions.
+No request waits for it: an answer adds the notes since the last round. After a crash `catch_up` finds missing messages
+in the log itself, so that the days of a topic always sum up to its messages; pulls of the last second may be missing.
 """
 
 import asyncio

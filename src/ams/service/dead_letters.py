@@ -1,9 +1,8 @@
 """Dead letters: messages that endpoints refuse are put aside into a topic, so that the others go on.
 
-Nothing spans log and cursors, so the message is put aside first and acknowledged then. In between everything can
-happen: it is put aside under an idempotency key made of subscription, topic and offset, and a try after a crash finds
-it there. Of a parallel subscription the epoch is part of the key: every process that works on it has the same, until a
-seek.
+No transaction spans log and cursors, so a message is put aside first and acknowledged then. Its idempotency key is made
+of subscription, topic and offset, so that a try after a crash finds it there. Of a parallel subscription the epoch is
+part of the key: it is the same for every process, until a seek.
 """
 
 from collections.abc import Mapping

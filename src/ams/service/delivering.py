@@ -3,8 +3,7 @@
 A subscription is a cursor on a topic. A pull reads from the cursor and notes how far it handed out; an acknowledgement
 moves the cursor. Nothing is leased: a pull repeated without an acknowledgement returns the same messages.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio

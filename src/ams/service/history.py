@@ -1,8 +1,8 @@
 """The last day of topics, subscriptions and projects, measured each minute and kept by the service itself.
 
-A row begins with each hour, and when measuring begins; it has a record of 33 bytes at its first minute, and another one
-for each minute at which the values changed. At which minutes anything was measured at all, the row of the service says.
-So a day of a quiet thing is a kilobyte, and that of a busy one fifty.
+A row begins with each hour, and when measuring begins. It has a record of 33 bytes for its first minute, and one for
+each minute at which the values changed: a day is one to fifty kilobytes. The row of the service has the measured
+minutes.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Live views of a project: counts of some topics and subscriptions, and the tail of a topic.
 
 A view looks when the log says that something was published, and every few seconds besides: acknowledgements and
-deliveries wake nobody. Rights are looked at again when anything changed, and every few seconds, as tokens expire by
-themselves: so a view ends soon after the token that opened it. It keeps nothing that grows: events that its client does
-not read are not made.
+deliveries wake nobody. Rights are checked again when anything changed, and every few seconds, as tokens expire. A view
+keeps nothing that grows: events that its client does not read are not made.
 """
 
 import asyncio

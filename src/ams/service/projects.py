@@ -35,28 +35,22 @@ _DROPS_AT_ONCE = 100
 logger = structlog.get_logger("ams.projects")
 
 
+@dataclass(frozen=True, slots=True)
 class Projects:
     """What can be done with projects."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        log: Log,
-        cursors: Cursors,
-        *,
-        changed: Callable[[], Awaitable[None]] = no_push_server,
-        stored: StoredBytes | None = None,
-        slots: Sequence[QuotaSlots | ConnectionSlots] = (),
-    ) -> None:
-        """`changed` lets the push workers follow at once; `stored` and `slots` know what projects use of quotas."""
-        self._registry, self._log, self._cursors = registry, log, cursors
-        self._changed = changed
-        self._stored = stored
-        self._slots = slots
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    changed: Callable[[], Awaitable[None]] = no_push_server
+    """Lets the push workers follow at once."""
+    stored: StoredBytes | None = None
+    slots: Sequence[QuotaSlots | ConnectionSlots] = ()
+    """Count what projects use of quotas, as `stored` does."""
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
-        return await self._registry.projects.all()
+        return await self.registry.projects.all()
 
     async def show(self, caller: Caller) -> Project:
         """Return the project of the path."""
@@ -64,7 +58,7 @@ class Projects:
 
     async def create(self, caller: Caller, name: ProjectName, description: str = "") -> Project:
         """Make a project; raise `AlreadyExists` when the name is taken."""
-        return await self._registry.projects.create(name, description, caller.user)
+        return await self.registry.projects.create(name, description, caller.user)
 
     async def update(
         self, caller: Caller, *, name: str = "", description: str = "", strict_data: bool | None = None
@@ -76,13 +70,13 @@ class Projects:
         if name:
             checked_name("project", name)
         try:
-            project = await self._registry.projects.update(
+            project = await self.registry.projects.update(
                 caller.here.id, ProjectName(name), description, caller.expected, strict_data=strict_data
             )
         except AlreadyExists:
             raise InvalidInput("invalid project name change, name already exists") from None
         if name and project:
-            await self._changed()
+            await self.changed()
         return required(project, NotFound(NO_PROJECT))
 
     async def quotas(self, caller: Caller) -> ProjectQuotas:
@@ -91,17 +85,17 @@ class Projects:
 
     async def change_quotas(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
         """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
-        changed = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
+        changed = await self.registry.projects.change_quotas(caller.here.id, changes, caller.expected)
         project = required(changed, NotFound(NO_PROJECT))
-        if self._stored is not None:
-            self._stored.follow(project.id, project.quotas)
+        if self.stored is not None:
+            self.stored.follow(project.id, project.quotas)
         return await self._quotas_of(project)
 
     async def _quotas_of(self, project: Project) -> ProjectQuotas:
-        rules, used = self._registry.quotas.rules, dict(await self._registry.quotas.used(project.id))
-        if self._stored is not None:
-            used[STORED_BYTES] = self._stored.used(project.id)
-        used |= {each.name: each.used(project.id) for each in self._slots}
+        rules, used = self.registry.quotas.rules, dict(await self.registry.quotas.used(project.id))
+        if self.stored is not None:
+            used[STORED_BYTES] = self.stored.used(project.id)
+        used |= {each.name: each.used(project.id) for each in self.slots}
         return ProjectQuotas(
             [Quota(name, rules.limit(project.quotas, name), rules.defaults[name], used.get(name)) for name in QUOTAS]
         )
@@ -112,17 +106,17 @@ class Projects:
         The registry forgets first, in one transaction: from then on the rest cannot be reached, and what a crash
         leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when it was deleted meanwhile.
         """
-        await self._registry.idempotency.lighten(await self._registry.topics.of_project(caller.here.id))
-        deleted = await self._registry.projects.delete(caller.here.id, caller.expected)
+        await self.registry.idempotency.lighten(await self.registry.topics.of_project(caller.here.id))
+        deleted = await self.registry.projects.delete(caller.here.id, caller.expected)
         owned = required(deleted, NotFound(NO_PROJECT))
-        await _all(self._log.drop, owned.topics)
-        await _all(self._cursors.drop, owned.subscriptions)
-        await self._changed()
+        await _all(self.log.drop, owned.topics)
+        await _all(self.cursors.drop, owned.subscriptions)
+        await self.changed()
 
     async def require_registry(self) -> None:
         """Raise `Unusable` when the registry was lost, or an import is not finished: it is empty, the log is not."""
-        topics = await self._log.topics()  # first: the user who makes one is in the registry before
-        if topics and await self._registry.is_empty():
+        topics = await self.log.topics()  # first: the user who makes one is in the registry before
+        if topics and await self.registry.is_empty():
             raise Unusable(
                 f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
                 "finish the import, or start with another data folder or kafka_prefix"
@@ -131,10 +125,10 @@ class Projects:
     async def sweep(self) -> None:
         """Drop logs and cursors that the registry does not know, before serving; raise as `require_registry`."""
         await self.require_registry()
-        topics = await self._log.topics() - await self._registry.topics.ids()
-        subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
-        await _all(self._log.drop, topics)
-        await _all(self._cursors.drop, subscriptions)
+        topics = await self.log.topics() - await self.registry.topics.ids()
+        subscriptions = await self.cursors.subscriptions() - await self.registry.subscriptions.ids()
+        await _all(self.log.drop, topics)
+        await _all(self.cursors.drop, subscriptions)
         if topics or subscriptions:
             logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
 

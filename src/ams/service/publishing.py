@@ -1,7 +1,6 @@
 """Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12).
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import contextlib

@@ -1,11 +1,10 @@
 """How long messages are kept: a topic's own time, else its project's, else the setting's.
 
-The registry has what was asked for; the log keeps to what was set there. The registry is changed first, so that what a
-crash in between leaves undone is done by `settle` at the next start.
+The registry is changed before the log, so that `settle` at the next start does what a crash in between left undone.
 
-What retention took from subscriptions before they had acknowledged it is counted and never forgotten (law 3). A cursor
-follows retention when a client pulls or looks at its offsets; until then nothing is stored of a loss. So the answer is
-what is stored and what no cursor has met yet, and before a subscription moves past a loss, or goes, it is stored.
+Messages that retention took before a subscription had acknowledged them are counted and never forgotten (law 3). A
+cursor follows retention when a client pulls or looks at its offsets; until then the loss is not stored, but computed.
+Before a subscription moves past a loss, or goes, it is stored. `Lag` tells how far a subscription is behind.
 """
 
 import asyncio

@@ -3,10 +3,9 @@
 The doctor finds engines that cannot be reached, topics kept less safely than promised, inconsistencies between engines,
 issuers of tokens that are away, and lost messages. It repairs nothing: the operator decides.
 
-Registry, log and cursors keep their parts of a topic or a subscription apart, and no transaction spans them: a log is
-made before its topic is registered and dropped after it is forgotten, and so is a cursor. So an inconsistency may be a
-change that is under way, here or on another node; it counts only when a second look finds it too
-(`Inconsistencies.both`).
+No transaction spans registry, log and cursors: a log is made before its topic is registered and dropped after it is
+forgotten, and so is a cursor. So an inconsistency may be a change that is under way, here or on another node; it counts
+only when a second look finds it too (`Inconsistencies.both`).
 """
 
 import asyncio

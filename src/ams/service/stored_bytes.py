@@ -1,9 +1,8 @@
-"""Stored bytes of each project: what its messages take, and whether it may store more.
+"""Stored bytes of each project, and whether it may store more.
 
-A project may store as much as its quota says. Without one it has a fair share: as much as it leaves free of what all
-messages may take together. So a project that publishes without end is refused while there is room for the others, whose
-unread messages are never taken for it. Publishing asks no database: the numbers are in memory. They are measured anew
-every few seconds, and kept up in between by what this node publishes.
+A project may store as much as its quota says, or has a fair share of the space for all messages. So a project that
+publishes without end is refused while there is room for the others, whose unread messages are never removed for it.
+Publishing asks no database: the numbers are in memory, measured anew every few seconds, and counted in between.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """Validators: the compiled schemas that are in use, and checks of messages that block no other request.
 
-A revision is compiled when it is first needed, and once; revisions never change, so nothing here ever has to be
-forgotten but to save memory: the longest unused first, and a revision when a newer one of its schema is needed.
+A revision never changes, and is compiled once, when it is first needed. To save memory the longest unused ones are
+dropped, and older revisions of a schema when a newer one is needed.
 """
 
 import asyncio

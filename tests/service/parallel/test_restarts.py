@@ -117,7 +117,7 @@ COVERED_LONGER = 10_000
 
 
 async def switch_on(site: Site, *, has_cover: bool = True) -> None:
-    engines, cover = site.engines, site.working.coverer.cover if has_cover else None
+    engines, cover = site.engines, site.working.storer.cover if has_cover else None
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
 
@@ -220,7 +220,7 @@ async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its
 
 async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: Site) -> None:
     await site.publish(0, 1)
-    await site.working.coverer.cover(await site.subscription(), P)
+    await site.working.storer.cover(await site.subscription(), P)
     ids = await site.pull(1)  # before the options are changed
     await switch_on(site, has_cover=False)
     site.begin_again()

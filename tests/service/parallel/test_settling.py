@@ -191,7 +191,7 @@ async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_so
     await site.working.start(Supervisor())
     for _ in range(20):
         await asyncio.sleep(0)
-    site.working.opened.due.look_now()
+    site.working.opened.look_now()
     await site.working.close()
 
 

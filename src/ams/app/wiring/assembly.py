@@ -211,7 +211,7 @@ def assemble(
         publisher,
         retention,
         Subscriptions(
-            registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.coverer.cover
+            registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.storer.cover
         ),
         Snapshots(registry, log, cursors, engines.clock),
         Seeker(registry, log, cursors, moved, working.opened.own, working, engines.clock, expiry.note),

@@ -1,7 +1,6 @@
 """The subscriptions that this process works on: which ones are open, how one is taken over, and when it is let go.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio
@@ -136,42 +135,6 @@ def _rules(options: ParallelOptions) -> Rules:
     )
 
 
-class ExpiryTimer:
-    """Timer for lease expiry: wakes the sweeper when the next lease or retry is due."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._sooner = asyncio.Event()
-        """Something is due sooner than the next look."""
-        self._looks_at = Milliseconds(0)
-
-    def note(self, opened: Open) -> None:
-        """Note that something was given, stored, or passed over."""
-        due = opened.backlog.next_due()
-        if opened.backlog.failures.dead:
-            due = Milliseconds(0)
-        elif due is None and opened.backlog.done.has_passed:
-            due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
-        if due is not None and due < self._looks_at:
-            self.look_now()
-
-    def look_now(self) -> None:
-        """Let the next look be at once."""
-        self._sooner.set()
-
-    async def wait(self, opened: Collection[Open]) -> None:
-        """Wait until something is due of these, or of one that is noted meanwhile."""
-        now = self._clock.monotonic()
-        latest = now + (STORE_PASSED_MS if any(each.backlog.done.has_passed for each in opened) else LOOK_MS)
-        dues = [each.backlog.next_due() for each in opened]
-        self._looks_at = Milliseconds(max(min([latest, *[each for each in dues if each is not None]]), now + SLOT))
-        seconds = (self._looks_at - self._clock.monotonic()) / 1000
-        with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
-            async with asyncio.timeout(max(seconds, 0)):
-                await self._sooner.wait()
-        self._sooner.clear()
-
-
 class OpenSubscriptions:
     """Opens subscriptions when they are used first, and knows which ones are open."""
 
@@ -179,7 +142,9 @@ class OpenSubscriptions:
         self._registry, self._log, self._cursors = registry, log, cursors
         self._clock = clock
         self._ownership = ownership
-        self.due = ExpiryTimer(clock)
+        self._sooner = asyncio.Event()
+        """Something is due sooner than the sweeper looks."""
+        self._looks_at = Milliseconds(0)
         self._open: dict[SubscriptionId, Open] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None
@@ -243,6 +208,35 @@ class OpenSubscriptions:
         lost = opened.backlog.retain(oldest)
         if lost:
             logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
+
+    # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
+
+    def note_due(self, opened: Open) -> None:
+        """Note that something was given, stored, or passed over."""
+        due = opened.backlog.next_due()
+        if opened.backlog.failures.dead:
+            due = Milliseconds(0)
+        elif due is None and opened.backlog.done.has_passed:
+            due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
+        if due is not None and due < self._looks_at:
+            self.look_now()
+
+    def look_now(self) -> None:
+        """Let the sweeper look at once."""
+        self._sooner.set()
+
+    async def wait_until_due(self) -> None:
+        """Wait until something is due of a subscription, also of one that is noted meanwhile."""
+        now = self._clock.monotonic()
+        has_passed = any(each.backlog.done.has_passed for each in self.all())
+        dues = [now + (STORE_PASSED_MS if has_passed else LOOK_MS)]
+        dues += [due for each in self.all() if (due := each.backlog.next_due()) is not None]
+        self._looks_at = Milliseconds(max(min(dues), now + SLOT))
+        seconds = (self._looks_at - self._clock.monotonic()) / 1000
+        with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._sooner.wait()
+        self._sooner.clear()
 
     # Letting go
 

@@ -1,13 +1,12 @@
 """Ownership: which node works on a parallel subscription, where several share the cursors.
 
-What is leased is known to one process alone. So a node claims a subscription before it takes it over, and requests for
-one that another node owns go to that one (`ams.http.forwarding`). The fence is not here: a node that was overtaken can
-store nothing any more (`run` in `ams.storage.cursors.acks`). Ownership keeps nodes from overtaking each other all the
-time, and says where to ask.
+Leases are known to one process alone. So a node claims a subscription before it takes it over, and requests for one
+that another node owns go there (`ams.http.forwarding`). The fence is not here: a node that was overtaken can store
+nothing any more (`run` in `ams.storage.cursors.acks`).
 
-A node renews all that it owns at once, every `RENEW_SECONDS`. Who does not for `OWNED_SECONDS` owns nothing any more;
-it knows this itself, by its own clock from the sending of its last answered renewal. One that owns nothing renews in
-time as well, only less often: so all nodes that live are known (`OwnerRecords.nodes`).
+A node renews all that it owns at once, every `RENEW_SECONDS`. Without a renewal for `OWNED_SECONDS` it owns nothing any
+more, and knows this by its own clock since it sent the last answered one. A node that owns nothing renews less often,
+so that all living nodes are known (`OwnerRecords.nodes`).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Pulling from a parallel subscription: messages are found and leased to a consumer, and one that got none may wait.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.message_state import Window
 from ams.service.parallel.opening import Open, OpenSubscriptions, Waiting
-from ams.service.parallel.storing import Coverer, Moved, Storer
+from ams.service.parallel.storing import Moved, Storer
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 
@@ -181,7 +180,6 @@ class Puller:
         deliverer: Deliverer,
         opened: OpenSubscriptions,
         storer: Storer,
-        coverer: Coverer,
         clock: Clock,
     ) -> None:
         """`deliverer` has the limits that both types share, and the pulls that wait."""
@@ -189,7 +187,6 @@ class Puller:
         self._opened = opened
         self._finder = Finder(deliverer.log, opened, clock)
         self._storer = storer
-        self._coverer = coverer
         self._clock = clock
 
     async def pull(
@@ -237,7 +234,7 @@ class Puller:
             return ()
         messages = await self._finder.find(opened, most, max_bytes, taker.holder)
         if opened.backlog.failures.dead:
-            self._opened.due.note(opened)
+            self._opened.note_due(opened)
         return await self._lease(opened, messages, taker)
 
     async def _lease(self, opened: Open, messages: Sequence[Stored], taker: _Taker) -> Sequence[Lot]:
@@ -245,7 +242,7 @@ class Puller:
             return ()
         backlog = opened.backlog
         try:
-            await self._coverer.reach(opened, backlog.scan, taker.lease_ms)
+            await self._storer.reach(opened, backlog.scan, taker.lease_ms)
             kept = await self._afforded(opened.subscription.id, messages, taker.held_for)
         except BaseException:
             backlog.give_back(offsets_of(messages))
@@ -265,7 +262,7 @@ class Puller:
             for attempt, lot in _by_attempt(backlog, kept)
             if lot
         ]
-        self._opened.due.note(opened)
+        self._opened.note_due(opened)
         return lots
 
     async def _afforded(

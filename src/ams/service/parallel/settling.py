@@ -1,9 +1,8 @@
-"""Settling what consumers have on lease, by its ids: acknowledge, nack, extend, give back.
+"""Settling leased messages by their ack ids: acknowledge, nack, extend, give back.
 
 Each id counts for itself. Those that count no more are named in an error, and the others are settled.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from ams.service.delivering import Deliverer
 from ams.service.lookup import no_topic_is_a_conflict, parallel_options
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.opening import Open, OpenSubscriptions
-from ams.service.parallel.storing import MAX_TRIES, Coverer, Moved, Storer, failed_of
+from ams.service.parallel.storing import MAX_TRIES, Moved, Storer, failed_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
@@ -46,23 +45,15 @@ class LateIds(AckTimeout):
         self.ids = ids
 
 
+@dataclass(frozen=True, slots=True)
 class Settler:
     """Settles messages by their ack ids."""
 
-    def __init__(
-        self,
-        deliverer: Deliverer,
-        cursors: CursorStore,
-        opened: OpenSubscriptions,
-        storer: Storer,
-        coverer: Coverer,
-        clock: Clock,
-    ) -> None:
-        self._log, self._cursors, self._counts = deliverer.log, cursors, deliverer.counts
-        self._opened = opened
-        self._storer = storer
-        self._coverer = coverer
-        self._clock = clock
+    deliverer: Deliverer
+    cursors: CursorStore
+    opened: OpenSubscriptions
+    storer: Storer
+    clock: Clock
 
     async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
         """Acknowledge each of these; durable when it returns.
@@ -71,7 +62,7 @@ class Settler:
         done. Raises `LateIds`, naming them, when some came after their deadline: the others are acknowledged.
         """
         late = await self._settled(subscription, project, ids, Backlog.acknowledge)
-        self._counts.note_acknowledgement(subscription.id)
+        self.deliverer.counts.note_acknowledgement(subscription.id)
         _refuse_late(late)
 
     async def nack(
@@ -89,7 +80,7 @@ class Settler:
 
         def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
             settling = backlog.nack(ids, now, wait)
-            opened = self._opened.get(subscription.id)
+            opened = self.opened.get(subscription.id)
             if verdict is not None and opened is not None:
                 opened.note(verdict, settling)
             return settling
@@ -120,10 +111,10 @@ class Settler:
         async for some in self._in_turns(subscription, project, ids):
             opened, is_leased = await self._looked_up(subscription, project, some, Backlog.check)
             if is_leased:
-                await self._coverer.reach(opened, opened.backlog.scan, length)
+                await self.storer.reach(opened, opened.backlog.scan, length)
             opened, counted_no_more = await self._looked_up(subscription, project, some, extend)
             late += counted_no_more
-            self._opened.due.note(opened)
+            self.opened.note_due(opened)
         _refuse_late(late)
 
     async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
@@ -137,10 +128,10 @@ class Settler:
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""
-        opened = self._opened.get(subscription)
+        opened = self.opened.get(subscription)
         if opened is None:  # the next use finds them
             return ()
-        late = opened.backlog.release(ids, self._clock.monotonic())
+        late = opened.backlog.release(ids, self.clock.monotonic())
         opened.wake_served()
         return late
 
@@ -185,7 +176,7 @@ class Settler:
         for _ in range(MAX_TRIES):
             opened, settling = await self._looked_up(subscription, project, ids, settle)
             with contextlib.suppress(Moved):
-                await self._storer.settle(opened, settling)
+                await self.storer.settle(opened, settling)
                 late += settling.late
                 if not settling.unsure:
                     return late
@@ -201,24 +192,24 @@ class Settler:
         Again when the topic has grown, as the owner before may have given what is new and is late. And anew when
         another process has taken the subscription over, which gave the ids: this one went on believing that it owns it.
         """
-        opened = await self._opened.use(subscription, project)
+        opened = await self.opened.use(subscription, project)
         try:
-            return opened, look(opened.backlog, ids, self._clock.monotonic())
+            return opened, look(opened.backlog, ids, self.clock.monotonic())
         except InvalidInput as error:
             with no_topic_is_a_conflict:
-                bounds = await self._log.bounds(opened.topic)
+                bounds = await self.deliverer.log.bounds(opened.topic)
             if opened.backlog.restart_grace.grow(bounds.end):
                 with contextlib.suppress(InvalidInput):
-                    return opened, look(opened.backlog, ids, self._clock.monotonic())
+                    return opened, look(opened.backlog, ids, self.clock.monotonic())
             if not isinstance(error, NeverGiven):
                 raise
-            stored = await self._cursors.progress(subscription.id)
+            stored = await self.cursors.progress(subscription.id)
             if (stored.epoch, stored.run) == (opened.backlog.epoch, opened.backlog.run):
                 raise
-        if self._opened.has(opened):
-            self._opened.leave(subscription.id)
-        opened = await self._opened.use(subscription, project)  # raises `OwnedElsewhere`, as a rule
-        return opened, look(opened.backlog, ids, self._clock.monotonic())
+        if self.opened.has(opened):
+            self.opened.leave(subscription.id)
+        opened = await self.opened.use(subscription, project)  # raises `OwnedElsewhere`, as a rule
+        return opened, look(opened.backlog, ids, self.clock.monotonic())
 
 
 def _are_few(ids: AckIds) -> bool:

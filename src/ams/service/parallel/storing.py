@@ -1,6 +1,4 @@
-"""Storing what becomes of messages before anybody is told, and until when messages may be out.
-
-What is settled is stored in a task of its own, so that it goes on when the caller leaves.
+"""Storing settled messages before the answer, in tasks of their own that go on when the caller leaves.
 
 With exactly-once delivery a horizon is stored ahead: below which offset, and until when, messages may be out. After a
 restart nothing below it is given before that time (`RestartGrace.withhold`), as a consumer may still work on it.
@@ -36,9 +34,10 @@ class Moved(Overloaded):
 
 
 class Storer:
-    """Stores what becomes of messages."""
+    """Stores settled messages, and horizons ahead of leases for exactly-once delivery."""
 
-    def __init__(self, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
+    def __init__(self, registry: Registry, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
+        self._registry = registry
         self._opened = opened
         self._cursors = cursors
         self._clock = clock
@@ -63,7 +62,7 @@ class Storer:
         except BaseException:
             backlog.not_stored(settling)
             backlog.done.passed_again(passed)
-            self._opened.due.note(opened)  # leases of before a restart go on as well
+            self._opened.note_due(opened)  # leases of before a restart go on as well
             raise
         if not is_stored:
             if self._opened.has(opened):
@@ -73,7 +72,7 @@ class Storer:
         opened.failures += len(settling.failures)
         self.failures += len(settling.failures)
         opened.wake_served()
-        self._opened.due.note(opened)
+        self._opened.note_due(opened)
 
     async def expire(self, opened: Open) -> None:
         """Let leases and waits end whose time is over. Raises likewise."""
@@ -89,35 +88,7 @@ class Storer:
         if storing:
             await asyncio.wait(storing)
 
-
-async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | None:
-    """Wait until all is stored that is on its way; return why some could not be."""
-    if not storing:
-        return None
-    ended, _ = await asyncio.wait(set(storing))
-    return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
-
-
-def _ranges(offsets: Sequence[Offset]) -> list[Range]:
-    """Return offsets, none of them twice, as few ranges."""
-    if not offsets:
-        return []
-    in_order = sorted(offsets)
-    if in_order[-1] - in_order[0] + 1 == len(in_order):
-        return [(in_order[0], Offset(in_order[-1] + 1))]
-    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
-    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
-    return list(zip(begins, ends, strict=True))
-
-
-class Coverer:
-    """Stores horizons ahead of leases, for exactly-once delivery."""
-
-    def __init__(self, registry: Registry, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
-        self._registry = registry
-        self._opened = opened
-        self._storer = storer
-        self._clock = clock
+    # Horizons of exactly-once delivery
 
     async def reach(self, opened: Open, below: Offset, length: Milliseconds) -> None:
         """With exactly-once delivery: store that leases may be out below an offset, which last so long."""
@@ -130,7 +101,7 @@ class Coverer:
         elif known is not None and below <= known.below and until <= known.until:
             return
         horizon = farther(known, Horizon(Offset(below + HORIZON_AHEAD), Milliseconds(until + length // 2)))
-        await self._storer.store(opened, Settling(), horizon)
+        await self.store(opened, Settling(), horizon)
         opened.horizon, opened.is_covered = horizon, True
 
     async def cover(self, subscription: Subscription, project: ProjectName) -> None:
@@ -156,8 +127,28 @@ class Coverer:
         below, until = found
         horizon = Horizon(below, Milliseconds(self._clock.wall() + until - now))
         try:
-            await self._storer.store(opened, Settling(), horizon)
+            await self.store(opened, Settling(), horizon)
         except BaseException:
             opened.is_covered = False
             raise
         opened.horizon = farther(opened.horizon, horizon)
+
+
+async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | None:
+    """Wait until all is stored that is on its way; return why some could not be."""
+    if not storing:
+        return None
+    ended, _ = await asyncio.wait(set(storing))
+    return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
+
+
+def _ranges(offsets: Sequence[Offset]) -> list[Range]:
+    """Return offsets, none of them twice, as few ranges."""
+    if not offsets:
+        return []
+    in_order = sorted(offsets)
+    if in_order[-1] - in_order[0] + 1 == len(in_order):
+        return [(in_order[0], Offset(in_order[-1] + 1))]
+    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
+    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
+    return list(zip(begins, ends, strict=True))

@@ -37,7 +37,7 @@ class Sweeper:
 
         async def sweep() -> None:
             while True:
-                await self._opened.due.wait(self._opened.all())
+                await self._opened.wait_until_due()
                 await self.look(supervisor.survive)
 
         self._task = supervisor.task("leases of messages", sweep())

@@ -1,7 +1,7 @@
-"""What this process does with parallel subscriptions: the parts together, and their life.
+"""Work on parallel subscriptions: the parts together, and their start and end.
 
-A subscription that is used is open: its `Backlog` is in memory, of one process at a time (`ownership`). What consumers
-settle is stored by `Storer` before they are answered; leases are not stored.
+A subscription that is used is open: its `Backlog` is in memory, of one process at a time (`ownership`). `Storer` stores
+settled messages before the answer; leases are not stored.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from ams.service.parallel.opening import OpenSubscriptions
 from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.pulling import Puller
 from ams.service.parallel.settling import Settler
-from ams.service.parallel.storing import Coverer, Storer
+from ams.service.parallel.storing import Storer
 from ams.service.parallel.sweeper import Sweeper
 from ams.storage.cursors.acks import CursorStore
 
@@ -32,12 +32,11 @@ class Working:
         ownership: Ownership | None = None,
     ) -> None:
         """`ownership` absent: no other process works on subscriptions. Else requests may raise `OwnedElsewhere`."""
-        registry, log = deliverer.registry, deliverer.log
-        self.opened = OpenSubscriptions(registry, log, cursors, clock, ownership or Ownership())
-        self.storer = Storer(self.opened, cursors, clock)
-        self.coverer = Coverer(registry, self.opened, self.storer, clock)
-        self.puller = Puller(deliverer, self.opened, self.storer, self.coverer, clock)
-        self.settler = Settler(deliverer, cursors, self.opened, self.storer, self.coverer, clock)
+        ownership = ownership or Ownership()
+        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership)
+        self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
+        self.puller = Puller(deliverer, self.opened, self.storer, clock)
+        self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)
         self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
         self.streams: Counter[SubscriptionId] = Counter()
         """Streams that consumers have open here; `ams.pubsub` counts them."""

@@ -5,6 +5,7 @@ heartbeat of every process that delivers, so no change has to be announced.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ams.core.names import SubscriptionId, subscription_path, topic_path
@@ -31,24 +32,19 @@ class _Targets(NamedTuple):
     ids: frozenset[SubscriptionId] = frozenset()
 
 
+@dataclass(slots=True)
 class Assignment:
     """Shares subscriptions among the processes that deliver. All calls raise `RegistryUnavailable`."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        leases: Leases,
-        live: Callable[[SubscriptionId], WorkerState | None] | None = None,
-        secrets: Callable[[], Awaitable[Secrets]] | None = None,
-        tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None,
-    ) -> None:
-        """Callables give a worker's state in this process, all secrets, and the tokens that configurations ask for."""
-        self._registry = registry
-        self._leases = leases
-        self._live = live
-        self._secrets = secrets
-        self._tokens = tokens
-        self._known = _Targets((), {}, {}, ())
+    registry: Registry
+    leases: Leases
+    live: Callable[[SubscriptionId], WorkerState | None] | None = None
+    """Returns the state of a worker of this process."""
+    secrets: Callable[[], Awaitable[Secrets]] | None = None
+    """Returns the valid ones of all subscriptions."""
+    tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None
+    """Returns those that configurations ask for."""
+    _known: _Targets = _Targets((), {}, {}, ())  # immutable
 
     async def targets(self) -> Sequence[Target]:
         """Return all that shall be delivered, oldest first."""
@@ -57,24 +53,24 @@ class Assignment:
     async def heartbeat(self, heartbeat: Heartbeat) -> Sequence[Target]:
         """Note that a holder lives; return what it shall deliver from now on."""
         if heartbeat.leaving:
-            await self._leases.heartbeat(heartbeat, frozenset())
+            await self.leases.heartbeat(heartbeat, frozenset())
             return []
         wanted = await self._wanted()
-        assigned = await self._leases.heartbeat(heartbeat, wanted.ids)
+        assigned = await self.leases.heartbeat(heartbeat, wanted.ids)
         return [each for each in wanted.targets if each.id in assigned]
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return how a delivery goes: as its worker knows now, or else as its holder reported last; None: unknown."""
-        return (self._live and self._live(subscription)) or await self._leases.state(subscription)
+        return (self.live and self.live(subscription)) or await self.leases.state(subscription)
 
     async def is_held(self) -> bool:
         """Whether any process delivers at all."""
-        return await self._leases.is_held()
+        return await self.leases.is_held()
 
     async def _wanted(self) -> _Targets:
-        pushed = await self._registry.subscriptions.pushed()
-        secrets = await self._secrets() if self._secrets else {}
-        tokens = await self._tokens(each.config for each in pushed) if self._tokens else {}
+        pushed = await self.registry.subscriptions.pushed()
+        secrets = await self.secrets() if self.secrets else {}
+        tokens = await self.tokens(each.config for each in pushed) if self.tokens else {}
         known = self._known
         if pushed is not known.pushed or secrets != known.secrets or tokens != known.tokens:
             targets = [_target(each, secrets.get(each.id, ()), tokens) for each in pushed]

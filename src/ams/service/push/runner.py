@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -107,43 +108,41 @@ class Moves:
         self._known = places
 
 
+@dataclass(slots=True)
 class EnginesUpstream:
     """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
 
-    def __init__(
-        self, registry: Registry, deliverer: Deliverer, dead_letters: DeadLetters, hand_outs: HandOuts | None = None
-    ) -> None:
-        self._registry = registry
-        self._deliverer = deliverer
-        self._dead_letters = dead_letters
-        self.hand_outs = hand_outs
+    registry: Registry
+    deliverer: Deliverer
+    dead_letters: DeadLetters
+    hand_outs: HandOuts | None = None
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         """Return the next messages; waits until there is one."""
         with _as_upstream_errors():
-            subscription = await _subscription_of(self._registry, target)
+            subscription = await _subscription_of(self.registry, target)
             until = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
-            found = await self._deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
-            while not found and await self._deliverer.wait(subscription, until):
-                found = await self._deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
+            found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
+            while not found and await self.deliverer.wait(subscription, until):
+                found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
         return _pulled(found)
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
         """Acknowledge everything up to `last`."""
         with _as_upstream_errors():
-            subscription = await _subscription_of(self._registry, target)
+            subscription = await _subscription_of(self.registry, target)
             try:
-                await self._deliverer.settle(subscription, Offset(last.offset))
+                await self.deliverer.settle(subscription, Offset(last.offset))
             except (InvalidInput, AckTimeout) as error:  # the cursor was moved meanwhile
                 raise NotTaken(error.message) from error
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the dead letter topic, and acknowledge it."""
         with _as_upstream_errors():
-            subscription = await _subscription_of(self._registry, target)
+            subscription = await _subscription_of(self.registry, target)
             project, _ = _names_of(target)
             try:
-                await self._dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
+                await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
             except NotNext as error:
                 raise NotTaken(error.message) from error
 
@@ -185,12 +184,12 @@ def _as_upstream_errors() -> Iterator[None]:
         raise Away(error.message) from error
 
 
+@dataclass(frozen=True, slots=True)
 class EngineHandOuts:
     """Messages of parallel subscriptions for the workers of this process (`ams.push.upstream.HandOuts`)."""
 
-    def __init__(self, registry: Registry, working: Working) -> None:
-        self._registry = registry
-        self._working = working
+    registry: Registry
+    working: Working
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         """Lease messages that are there now."""
@@ -198,14 +197,14 @@ class EngineHandOuts:
             try:
                 lots = await self._pull(target, max_messages, max_bytes)
             except OwnedElsewhere:  # it was delivered there before, or somebody looked at it there
-                await self._working.opened.own(SubscriptionId(target.id), seizes=True)
+                await self.working.opened.own(SubscriptionId(target.id), seizes=True)
                 lots = await self._pull(target, max_messages, max_bytes)
         return [HandOut(each.hand_out, each.attempt, _pulled(each.messages)) for each in lots]
 
     async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[Lot]:
         subscription, project = await self._found(target)
         try:
-            return await self._working.puller.pull(
+            return await self.working.puller.pull(
                 subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes
             )
         except Moved as error:
@@ -215,7 +214,7 @@ class EngineHandOuts:
         """Wait for messages, or for the time of some that failed."""
         with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
             subscription, project = await self._found(target)
-            await self._working.puller.wait(
+            await self.working.puller.wait(
                 subscription, project, HOLDER, asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
             )
 
@@ -223,27 +222,27 @@ class EngineHandOuts:
         """Extend leases."""
         with _settling():
             subscription, project = await self._found(target)
-            await self._working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
+            await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
         """Acknowledge messages."""
         with _settling():
             subscription, project = await self._found(target)
-            await self._working.settler.acknowledge(subscription, project, _ids(hand_out))
+            await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         """Let messages fail."""
         with _settling():
             subscription, project = await self._found(target)
-            await self._working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
+            await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
         """Let messages be leased again."""
         with contextlib.suppress(InvalidInput):  # the topic was made anew
-            self._working.settler.release(SubscriptionId(target.id), _ids(hand_out))
+            self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
 
     async def _found(self, target: Target) -> tuple[Subscription, ProjectName]:
-        return await _subscription_of(self._registry, target), _names_of(target)[0]
+        return await _subscription_of(self.registry, target), _names_of(target)[0]
 
 
 def _ids(hand_out: HandOut) -> AckIds:

@@ -10,7 +10,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.core.clock import Clock
@@ -39,9 +39,6 @@ class Rate:
         """When everything taken so far would be earned at exactly this rate; absent: it is already."""
         self._most = _FEWEST
 
-    def __len__(self) -> int:
-        return len(self._free_at)
-
     def allows(self, key: str, sharers: int = 1) -> bool:
         """Whether there is a request left for `key`, which has one of so many even shares; takes nothing."""
         patience = max((self._per_second - sharers) * _REQUEST_COST, 0)
@@ -68,6 +65,7 @@ class _Users:
     """Users who send requests to one project."""
 
     asking: dict[str, int] = field(default_factory=dict)
+    """When each user last sent a request, the most recent last."""
     line: dict[str, bool] = field(default_factory=dict)
     """Users who need more than a share, and whether they were refused since their last admitted request. The one who
     last had more than a share comes last."""
@@ -100,9 +98,6 @@ class SharedRate:
         self._users: dict[str, _Users] = {}
         self._most = _FEWEST
 
-    def __len__(self) -> int:
-        return len(self._users)
-
     def allows(self, project: str, user: str) -> bool:
         """Whether there is a request left for this user of the project; takes nothing."""
         users = self._asked(project, user)
@@ -117,7 +112,7 @@ class SharedRate:
         """Count a request that was just allowed."""
         users = self._users[project]
         if self._has_share(project, user):
-            self._shares.take(_share(project, user), len(users.asking))
+            self._shares.take(f"{project} {user}", len(users.asking))
             if user in users.line:
                 users.line[user] = False  # it does not hold up those behind it
         else:
@@ -137,7 +132,7 @@ class SharedRate:
         return max(half // 2, min(others, half), 1) if users.is_next(user) else max(half, 1)
 
     def _has_share(self, project: str, user: str) -> bool:
-        return self._shares.allows(_share(project, user), len(self._users[project].asking))
+        return self._shares.allows(f"{project} {user}", len(self._users[project].asking))
 
     def _asked(self, project: str, user: str) -> _Users:
         """Note a request of a user, and return the users who send requests."""
@@ -155,17 +150,13 @@ class SharedRate:
 class Rates:
     """The limits of users and projects together."""
 
-    def __init__(self, users: Rate | None, rules: Quotas, clock: Clock) -> None:
-        self._users = users
+    def __init__(self, *, users: int, clock: Clock, rules: Quotas) -> None:
+        """`users` is so many requests a second of each user, 0 for no limit."""
+        self._users = Rate(users, clock) if users else None
         self._rules = rules
         self._clock = clock
         self._projects: dict[int, SharedRate] = {}
-        self.is_usual = users is not None or bool(rules.defaults[REQUESTS])
-
-    @classmethod
-    def of(cls, *, users: int, clock: Clock, rules: Quotas) -> Self:
-        """Return the limits: so many requests a second of a user, 0 for no limit, and what `rules` say of projects."""
-        return cls(Rate(users, clock) if users else None, rules, clock)
+        self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])
 
     def count(self, caller: Caller) -> None:
         """Count a request; raise `RateLimited`, and count nothing. The service token has no user limit."""
@@ -184,15 +175,10 @@ class Rates:
 
     def count_user(self, user: UserId) -> None:
         """Count a request that is to no project; raise `RateLimited`, and count nothing, when none is left."""
-        if self._users is None:
-            return
-        if not self._users.allows(user):
+        if self._users is not None and not self._users.allows(user):
             raise RateLimited("Too many requests of this user")
-        self._users.take(user)
-
-
-def _share(project: str, user: str) -> str:
-    return f"{project} {user}"
+        if self._users is not None:
+            self._users.take(user)
 
 
 class QuotaSlots:

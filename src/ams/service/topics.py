@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
@@ -17,6 +18,14 @@ from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
 
 ENCODINGS = ("JSON", "BINARY")
+
+
+class SchemaUse(TypedDict, total=False):
+    """How a topic uses a schema: the encoding, and the first and the last revision that messages may keep."""
+
+    encoding: str
+    first_revision: int | None
+    last_revision: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +54,20 @@ class Topics:
         schema: str = "",
         *,
         labels: Mapping[str, str] = NO_LABELS,
-        encoding: str = "",
-        first_revision: int | None = None,
-        last_revision: int | None = None,
+        **use: Unpack[SchemaUse],
     ) -> Topic:
         """Make a topic, its log first, so that a registered topic can always be published to.
 
         `schema` is a reference, empty for none. Raises as `attach_schema`, `AlreadyExists`, `QuotaExceeded`.
         """
-        attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
+        attached = await self._schema(caller, schema, use) if schema else None
         if await self.registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
         await self.registry.quotas.require_room(caller.here.id, TOPICS)
         identity = new_topic_id()
         await self.log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
         try:
-            topic = await self.registry.topics.create(
-                identity, caller.here.id, name, attached,
-                labels=labels, encoding=encoding, first_revision=first_revision, last_revision=last_revision,
-            )  # fmt: skip
+            topic = await self.registry.topics.create(identity, caller.here.id, name, attached, labels=labels, **use)
             await self.retention.of_new_topic(caller, identity)
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its log.
@@ -115,29 +119,17 @@ class Topics:
         """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
         return await self.registry.topics.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
-    async def attach_schema(
-        self,
-        caller: Caller,
-        name: TopicName,
-        schema: str,
-        *,
-        encoding: str = "",
-        first_revision: int | None = None,
-        last_revision: int | None = None,
-    ) -> None:
+    async def attach_schema(self, caller: Caller, name: TopicName, schema: str, **use: Unpack[SchemaUse]) -> None:
         """Check messages by a schema from the next publish on; an empty reference detaches.
 
-        Messages may keep the revisions from the first to the last, None: any. Raises, in this order: `NotFound` for the
+        Raises, in this order: `NotFound` for the
         topic, `InvalidInput` for the reference and the encoding, `NotFound` for the schema and the revisions,
         `InvalidInput` for a first one after the last.
         """
         await self.show(caller, name)
-        attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
-        await self.registry.topics.set_schema(
-            caller.here.id, name, attached,
-            encoding=encoding, first_revision=first_revision, last_revision=last_revision,
-            expected=caller.expected.seen_by(without_access_list),
-        )  # fmt: skip
+        attached = await self._schema(caller, schema, use) if schema else None
+        expected = caller.expected.seen_by(without_access_list)
+        await self.registry.topics.set_schema(caller.here.id, name, attached, expected=expected, **use)
 
     async def detach_schema(self, caller: Caller, name: TopicName) -> None:
         """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
@@ -148,10 +140,9 @@ class Topics:
         if self.changed is not None and await self.registry.subscriptions.of_topic(caller.here.id, name):
             await self.changed()
 
-    async def _schema(
-        self, caller: Caller, reference: str, encoding: str, first: int | None, last: int | None
-    ) -> SchemaName:
+    async def _schema(self, caller: Caller, reference: str, use: SchemaUse) -> SchemaName:
         name = schema_reference(caller.here.name, reference)
+        encoding, first, last = use.get("encoding"), use.get("first_revision"), use.get("last_revision")
         if encoding and encoding not in ENCODINGS:
             raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
         schema = required(await self.registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))

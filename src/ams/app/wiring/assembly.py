@@ -179,7 +179,7 @@ def assemble(
     working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership)
     push = push_of(settings, engines, deliverer, working, dead_letters, reach)
     rules = registry.quotas.rules
-    rates = Rates.of(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
+    rates = Rates(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
     waiting, streams = QuotaSlots(rules, WAITING_PULLS), QuotaSlots(rules, STREAMS)
     connections = ConnectionSlots(rules, settings.max_connections)
     gate = Gate(admission, settings.auth_option, rates, connections)

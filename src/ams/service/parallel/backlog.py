@@ -239,7 +239,8 @@ class Backlog:
     ) -> str:
         """Lease messages of one attempt, `size` bytes together; return the text of the hand-out for their ids."""
         text = self._ids.new(attempt)
-        self.leases.lease(HandOut(text, offsets, deadline, size // len(offsets), holder, window))
+        count = len(offsets)
+        self.leases.lease(HandOut(text, offsets, count, deadline, size // count, holder, window))
         return text
 
     # Settling

@@ -178,7 +178,7 @@ class HandOutIds:
             by_text.setdefault(text, []).append(offset)
         self.overtaken.update(named.from_before)
         for text, offsets in by_text.items():
-            lease = HandOut(text, list(offsets), self._before.grace_until, 0, holder)
+            lease = HandOut(text, list(offsets), len(offsets), self._before.grace_until, 0, holder)
             self._leases.lease(lease)
             named.leases.append((lease, offsets))
         return named

@@ -11,6 +11,7 @@ extended since: that is found out when its time comes.
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -232,18 +233,16 @@ class OrderingKeys:
         return max(found, key=lambda each: each[2], default=None)
 
 
+@dataclass(slots=True, eq=False)
 class Window:
     """Flow control of one stream: how many messages and bytes it may still have on lease."""
 
-    __slots__ = ("bytes", "freed", "messages")
-
-    def __init__(self, messages: int, size: int) -> None:
-        self.messages = messages
-        """Free ones; negative after the extension of leases that were about to end."""
-        self.bytes = size
-        """Free ones; negative when the last message was larger than what was left."""
-        self.freed: Callable[[], None] = lambda: None
-        """Is called when leases have ended."""
+    messages: int
+    """Negative after the extension of leases that were about to end."""
+    bytes: int
+    """Negative when the last message was larger than the rest of the window."""
+    freed: Callable[[], None] = lambda: None
+    """Is called when leases have ended."""
 
     @property
     def is_full(self) -> bool:
@@ -251,31 +250,21 @@ class Window:
         return self.messages <= 0 or self.bytes <= 0
 
 
+@dataclass(slots=True, eq=False)
 class HandOut:
     """Messages that were given by one answer, as long as their leases are the same."""
 
-    __slots__ = ("bytes_each", "deadline", "holder", "live", "offsets", "slot", "text", "window")
-
-    def __init__(
-        self,
-        text: str,
-        offsets: list[Offset],
-        deadline: Milliseconds,
-        bytes_each: int,
-        holder: str,
-        window: Window | None = None,
-    ) -> None:
-        self.text = text
-        """What ids of its messages have behind the dash (`ams.core.ack_ids`)."""
-        self.offsets = offsets
-        """Messages that were leased by it once; `live` of them still are."""
-        self.live = len(offsets)
-        self.deadline = deadline
-        self.bytes_each = bytes_each
-        self.holder = holder
-        self.window = window
-        """Of the stream that has them; None: they are not on a stream."""
-        self.slot = -1
+    text: str
+    """The part of their ids behind the dash (`ams.core.ack_ids`)."""
+    offsets: list[Offset]
+    """Messages that were leased by it once; `live` of them still are."""
+    live: int
+    deadline: Milliseconds
+    bytes_each: int
+    holder: str
+    window: Window | None = None
+    """Of the stream that has them; None: they are not on a stream."""
+    slot: int = -1
 
 
 class LeaseTable:
@@ -328,7 +317,8 @@ class LeaseTable:
 
     def lease_again(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
         """Lease some of a hand-out's messages that are not leased now, until another time."""
-        self.lease(HandOut(hand_out.text, offsets, deadline, hand_out.bytes_each, hand_out.holder, hand_out.window))
+        text, size, holder, window = hand_out.text, hand_out.bytes_each, hand_out.holder, hand_out.window
+        self.lease(HandOut(text, offsets, len(offsets), deadline, size, holder, window))
 
     def end(self, hand_out: HandOut, offsets: Sequence[Offset]) -> None:
         """End the leases of some of a hand-out's messages."""

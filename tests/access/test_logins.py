@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Admission, Bearer, Caller
-from ams.access.key_logins import KeyLogins
-from ams.access.logins import Logins
+from ams.access.logins import KeyLogins, Logins
 from ams.core.clock import ManualClock, Milliseconds, SystemClock
 from ams.core.errors import AlreadyExists, NotAllowed, TokenRefused, UnknownToken
 from ams.core.issuer import RoleRule

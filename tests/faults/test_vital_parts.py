@@ -19,7 +19,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
 from ams.http import tls
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
-from ams.service import counting, expiring, retention, tokens
+from ams.service import counting, retention, subscriptions, users
 from ams.storage.audit import trail
 from ams.storage.audit.records import AuditRecords
 from ams.storage.cursors.sqlite import SqliteCursors
@@ -233,8 +233,8 @@ def test_sigterm_ends_a_service_of_which_something_hangs(tmp_path: Path) -> None
 
 
 WORKS: dict[str, tuple[type, str]] = {
-    "counting": (counting.Counts, "take_published"),
-    "counting of losses": (retention.LossTotal, "_oldest"),
+    "counting": (counting.Counts, "take"),
+    "counting of losses": (retention.LossTotal, "look"),
     "uses of tokens": (NamedTokenRecords, "note_uses"),
     "audit table": (trail.Trail, "bring_in"),
     "pruning of the audit table": (AuditRecords, "prune"),
@@ -247,7 +247,8 @@ WORKS: dict[str, tuple[type, str]] = {
 """Works that come in rounds, and what each round calls."""
 PAUSES = [
     (counting, "ROUND_SECONDS"), (counting, "MAX_PAUSE_SECONDS"), (retention, "LOOK_SECONDS"), (tls, "CHECK_SECONDS"),
-    (tokens, "ROUND_SECONDS"), (expiring, "ROUND_SECONDS"), (trail, "BATCH_SECONDS"), (trail, "PRUNE_SECONDS"),
+    (users, "STORE_USES_SECONDS"), (subscriptions, "EXPIRY_SECONDS"), (trail, "BATCH_SECONDS"),
+    (trail, "PRUNE_SECONDS"),
 ]  # fmt: skip
 SURVIVED = re.compile(r'^ams_background_failures_total\{work="(.*)"\} (?!0)', re.MULTILINE)
 

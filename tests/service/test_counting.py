@@ -56,7 +56,7 @@ async def stored_days(use_cases: UseCases) -> Mapping[str, int]:
 
 def restarted(use_cases: UseCases) -> Counting:
     """Return the counting of a service that was killed: its notes are gone."""
-    use_cases.engines.counts.take_published()
+    use_cases.engines.counts.take()
     use_cases.engines.counts.pulled.clear()
     return use_cases.engines.counting
 

@@ -28,7 +28,7 @@ from ams.service.push.pushing import NoPushServer, Pushing, PushServer, PushWatc
 from ams.service.retention import LossTotal
 from ams.service.service_doctor import (
     ALONE,
-    NAMED,
+    MAX_NAMED,
     Held,
     Inconsistencies,
     Remedies,
@@ -265,14 +265,14 @@ async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases) -> N
 
 async def test_many_of_a_kind_are_counted_and_what_is_wrong_comes_first(use_cases: UseCases) -> None:
     await lose(use_cases, "subscription")
-    for number in range(NAMED + 7):
+    for number in range(MAX_NAMED + 7):
         topic = f"t{number}"
         await use_cases.engines.topics.create(use_cases.caller, topic)
         await use_cases.engines.log.drop((await use_cases.publisher.topic(use_cases.caller, topic)).id)
 
     found = await look_at_service(use_cases)
 
-    assert [each.wrong for each in found] == [True] * (NAMED + 1) + [False]
+    assert [each.wrong for each in found] == [True] * (MAX_NAMED + 1) + [False]
     assert found[-2:] == [Finding(True, "And 7 more topics whose logs are gone."), Finding(False, STRAY)]
 
 

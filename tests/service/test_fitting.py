@@ -9,8 +9,8 @@ import pytest
 from ams.core.errors import InvalidInput
 from ams.core.messages import Message, message, parse
 from ams.core.names import revision_id
-from ams.service.fitting import ENCODING, NO_REVISION_LEFT, REVISION, SCHEMA_NAME
 from ams.service.schemas import Schemas
+from ams.service.validators import ENCODING, NO_REVISION_LEFT, REVISION, SCHEMA_NAME
 from ams.wire.schemas import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases
 

@@ -12,8 +12,8 @@ from ams.core.clock import DAY
 from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, TopicName
 from ams.core.parallel_options import ParallelOptions
-from ams.service.expiring import ACTOR, MARGIN, Expiry
 from ams.service.retention import Losses, LossTotal, Retention
+from ams.service.subscriptions import EXPIRY_ACTOR, EXPIRY_MARGIN, Expiry
 from ams.storage.audit.event import AuditEvent
 from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Snapshot, Subscription
@@ -230,11 +230,15 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Site) -> None:
     made = await site.made(expiration_ttl=TTL)
 
-    assert await site.after(TTL + MARGIN)
+    assert await site.after(TTL + EXPIRY_MARGIN)
     assert not await site.after(MOMENT)
     assert made.id not in await site.engines.cursors.subscriptions()
     [event] = site.events
-    assert (event.actor, event.action, event.resource) == (ACTOR, "subscriptions:delete", "/projects/P/subscriptions/s")
+    assert (event.actor, event.action, event.resource) == (
+        EXPIRY_ACTOR,
+        "subscriptions:delete",
+        "/projects/P/subscriptions/s",
+    )
 
 
 @pytest.mark.parametrize("use", ["pull", "acknowledgement", "request", "on another node"])
@@ -252,7 +256,7 @@ async def test_a_use_lets_it_stay_also_after_a_restart(site: Site, use: str) -> 
     await site.expiry.round()
     site.started_again()
 
-    assert await site.after(TTL + MARGIN)
+    assert await site.after(TTL + EXPIRY_MARGIN)
     assert not await site.after(MOMENT)
 
 
@@ -262,7 +266,7 @@ async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(sit
     site.started_again()
 
     assert await site.after(MOMENT)
-    assert await site.after(MARGIN - 2 * MOMENT)
+    assert await site.after(EXPIRY_MARGIN - 2 * MOMENT)
     site.engines.counts.note_pull(made.id)
     assert await site.after(2 * MOMENT)
 

@@ -10,7 +10,7 @@ from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.messages import message
 from ams.core.offsets import ranges_of
 from ams.core.parallel_options import ParallelOptions
-from ams.service.snapshots import Snapshots
+from ams.service.seeking import Snapshots
 from ams.storage.cursors.acks import Change
 from ams.storage.registry.records import Subscription
 from ams.wire.subscriptions import Offsets

@@ -21,10 +21,9 @@ from ams.core.issuer import Issuer
 from ams.identity.keys import Keys
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
-from ams.service import tokens as tokens_module
+from ams.service import users as users_module
 from ams.service.issuers import Bindings, Issuers
-from ams.service.tokens import LATEST, Tokens, TokenUses
-from ams.service.users import Users, first_admin
+from ams.service.users import LATEST, Tokens, TokenUses, Users, first_admin
 from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.support.administration import administrator, admitted, make_user, service
@@ -179,7 +178,7 @@ async def test_what_cannot_be_is_refused(tokens: Tokens, registry: Registry, wan
 async def test_a_user_has_so_many_tokens(
     tokens: Tokens, registry: Registry, anna: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens_module, "MOST", 2)
+    monkeypatch.setattr(users_module, "MAX_TOKENS", 2)
     caller = await service(registry)
     for name in ("a", "b"):
         await tokens.create(caller, ANNA, name)

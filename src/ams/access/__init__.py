@@ -1,8 +1,7 @@
 """Who may do what: role names, the table of permissions, and the admission of requests.
 
 admission      authenticates the user of a request, and checks that role and rights allow the action
-logins         from a token of an issuer to the user it is bound to
-key_logins     from a token that a program signed itself to the user whose named token has the key
+logins         from a token of an issuer, or signed with the key of a named token, to the user
 permissions    role names, the table of permissions, and that table as `roles_file` has it
-rates          how many requests a second a user may make, and a project may get
+rates          requests a second of users and projects, and what a project may have at a time
 """

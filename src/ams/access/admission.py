@@ -8,8 +8,8 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from ams.access.logins import Logins
 from ams.access.permissions import (
     PERMISSIONS,
     PROJECT_ADMIN,
@@ -31,9 +31,7 @@ _OWN = re.compile(r"[0-9a-f]{64}")
 
 
 class Bearer(str):
-    """A token that may be an issuer's, or signed with a named token's key. Any other text is looked for among AMS's
-    own only.
-    """
+    """A token that may be an issuer's, or signed with a named token's key; other texts can only be AMS's own tokens."""
 
     __slots__ = ()
 
@@ -48,23 +46,8 @@ class Bearer(str):
         return _OWN.fullmatch(self) is not None
 
 
-class Logins(Protocol):
-    """Finds the user of a token that is an issuer's, or is signed with the key of a named one."""
-
-    def known(self, token: str) -> Principal | None:
-        """Return what `principal` would return, if that takes no waiting; None says nothing."""
-        ...
-
-    async def principal(self, token: str) -> Principal:
-        """Return whom a token stands for; raise `TokenRefused`, which says why it does not do."""
-        ...
-
-
 def bearer_of(authorization: bytes) -> Bearer | None:
-    """Return the token of an `Authorization` header; None for another scheme, and for one that cannot be read.
-
-    The scheme's letter case does not matter (RFC 9110, 11.1).
-    """
+    """Return the token of an `Authorization` header (RFC 9110, 11.1); None for another scheme, or a bad header."""
     parts = authorization.split()
     if len(parts) != 2 or parts[0].lower() != b"bearer":
         return None
@@ -78,18 +61,14 @@ REMEMBERED = 10_000
 """Tokens of issuers, without the form of signed ones, that are not looked for in the registry again."""
 
 _SEES_ALL = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
-_NOT_LISTED = _SEES_ALL | {PUSH_WORKER}
+_NEEDS_NO_LIST = _SEES_ALL | {PUSH_WORKER}
 _NO_ROLES: frozenset[str] = frozenset()
 _NO_NAMES: Mapping[str, str] = {}
 
 
-def _unnoted(token: TokenId, now: Milliseconds) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who was admitted, and with which roles."""
+    """An admitted user, or the service token, and its roles."""
 
     user: UserId | None
     """None for the service token."""
@@ -99,15 +78,13 @@ class Caller:
     full_view: bool
     """Whether tokens and memberships elsewhere may be seen: service_admin as a service role, with all rights (3.6)."""
     project: Project | None
-    """The project of the path, on routes that have one."""
     access_lists: bool = True
     """Whether access lists matter (setting `per_resource_auth`)."""
     login: Login | None = None
-    """How they logged in; None: with the user's own token, or the service token."""
+    """None: with the user's own token, or the service token."""
     shows_tokens: bool = True
     """Whether tokens are shown besides where they are made (setting `show_tokens`)."""
     expected: Precondition = ANY_VERSION
-    """Which versions of a resource a change is meant for."""
 
     @property
     def here(self) -> Project:
@@ -117,7 +94,7 @@ class Caller:
 
     def require_listed(self, authorized: frozenset[UserId], role: str) -> None:
         """Raise `NotAllowed` unless the caller is on the access list, or needs not be (contract 3.5)."""
-        if self.access_lists and role in self.roles and self.user not in authorized and not self.roles & _NOT_LISTED:
+        if self.access_lists and role in self.roles and self.user not in authorized and not self.roles & _NEEDS_NO_LIST:
             raise NotAllowed
 
     def filters_by(self, role: str) -> UserId | None:
@@ -130,10 +107,7 @@ class Caller:
         return self.login is not None and self.login.rights is not None
 
     def was_renamed_from(self, user: User) -> bool:
-        """Whether the caller was let in as the one the path names, and `user` has that name by now.
-
-        Names are asked for again after that; on another node one may have been given away meanwhile.
-        """
+        """Whether the caller asks for its own user, and `user` took over its name meanwhile, as on another node."""
         return SELF in self.roles and user.id != self.user
 
     def view(self, user: User) -> User:
@@ -145,16 +119,14 @@ class Caller:
         return replace(user, token=None, created_by=None, service_roles=(), memberships=entries)
 
     def view_made(self, user: User) -> User:
-        """Return a user that the caller just made, with its token: only a login with all rights is shown one."""
+        """Return a user that the caller just made, with its token if the login has all rights."""
         return replace(user, token=None) if self.is_reduced else user
 
     def view_whole(self, user: User, *, again: bool) -> User:
-        """Return all of `user` on routes that show it to every caller they admit; `again`: its token as the setting
-        says.
+        """Return all of `user` on routes that show it to every caller; `again`: its token although it is not new.
 
-        No caller learns a stronger token from a weaker login: one with less than all rights is shown no token and no
-        role elsewhere, and one that was not by the user's own token is not shown that, unless it may see all tokens
-        anyway.
+        No caller learns a stronger token from a weaker login. One with less than all rights sees no token and no role
+        elsewhere. One that is not by the user's own token does not see that, unless it may see all tokens anyway.
         """
         if self.is_reduced:
             return self.view(user)
@@ -168,7 +140,7 @@ class Caller:
     @property
     def sees_push_secrets(self) -> bool:
         """Whether push secrets, and what endpoints say, may be seen: consumers may not (17.2, A14)."""
-        return bool(self.roles & _NOT_LISTED) and not self.is_reduced
+        return bool(self.roles & _NEEDS_NO_LIST) and not self.is_reduced
 
     def view_push(self, subscription: Subscription) -> Subscription:
         """Return what of `subscription` the caller may see: consumers no push secrets (17.2, A14)."""
@@ -188,7 +160,7 @@ class Admission:
         per_resource_auth: bool = True,
         permissions: Mapping[str, frozenset[str]] = PERMISSIONS,
         logins: Logins | None = None,
-        note_use: Callable[[TokenId, Milliseconds], None] = _unnoted,
+        note_use: Callable[[TokenId, Milliseconds], None] = lambda _token, _now: None,
         show_tokens: bool = True,
         clock: Clock | None = None,
     ) -> None:
@@ -202,28 +174,24 @@ class Admission:
         self._show_tokens = show_tokens
         self._clock = clock or SystemClock()
         self._issued: set[Bearer] = set()
-        """Tokens without the form of signed ones that an issuer's were found to be."""
+        """Opaque tokens that an issuer knows."""
 
     async def admit(
-        self,
-        action: str,
-        token: str | None,
-        project: ProjectName | None = None,
-        names: Mapping[str, str] = _NO_NAMES,
+        self, action: str, token: str | None, project: ProjectName | None = None, names: Mapping[str, str] = _NO_NAMES
     ) -> Caller:
-        """Admit a request for `action`.
+        """Admit a request for `action`; `project` and `names` are from the path, `names` by variable.
 
-        `project` is the name in the path; it need not exist for projects:create. `names` are all that the path has, by
-        variable. Raises, in this order: `NotAuthenticated` without a token; `NotFound` "project doesn't exist";
-        `UnknownToken` when no user has the token, `TokenRefused` when the answer may say why;
-        `NotAuthenticated` when its user has no role here; `NotAllowed` when no role allows the action, or when the
-        token is not good for it.
+        Raises, in this order: `NotAuthenticated` without a token; `NotFound` "project doesn't exist", other than for
+        projects:create; `UnknownToken`, or `TokenRefused` when the answer may say why; `NotAuthenticated` when its user
+        has no role here; `NotAllowed` when no role allows the action, or when the token is not good for it.
         """
         if not token:
             raise NotAuthenticated
         place = None
         if project is not None and action != "projects:create":
-            place = self._registry.projects.known(project) or await self._place(project)
+            place = self._registry.projects.known(project) or await self._registry.projects.find(project)
+            if place is None:
+                raise NotFound("project doesn't exist")
         if self._is_service_token(token):
             roles = frozenset({SERVICE_ADMIN})
             return Caller(None, None, roles, True, place, self._access_lists, None, self._show_tokens)
@@ -240,18 +208,14 @@ class Admission:
         return self._caller(principal, roles, place)
 
     def is_still(self, token: str, login: Login) -> bool:
-        """Whether a token that a caller logged in with is known, and is that login still. Notes a use of it.
-
-        Raises `TokenRefused` when it has expired.
-        """
+        """Whether a token is still this login; notes a use of it. Raises `TokenRefused` when it has expired."""
         principal = self._known(token)
         return principal is not None and principal.login is login
 
     async def oneself(self, token: str | None) -> Caller:
-        """Admit the user of a token to the routes that every user may call about itself, with any roles.
+        """Admit the user of a token, with any roles, to the routes that every user may call about itself.
 
-        Raises `NotAuthenticated` without a token and for the service token, which belongs to no user (contract 3.2),
-        and `UnknownToken` as `admit`.
+        Raises `NotAuthenticated` without a user (contract 3.2), and `UnknownToken` as `admit`.
         """
         principal = await self.principal(token)
         if principal is None:
@@ -259,26 +223,20 @@ class Admission:
         return self._caller(principal, principal.service_roles, None)
 
     async def principal(self, token: str | None) -> Principal | None:
-        """Return whom a token stands for, for the open routes; None for no token and for the service token.
-
-        Raises `UnknownToken` as `admit`.
-        """
+        """Return the user of a token, None for none and for the service token; raise `UnknownToken` as `admit`."""
         if not token or self._is_service_token(token):
             return None
         return await self._principal(token)
 
     def known_user(self, token: str) -> str | None:
-        """Return the id of the user whose token it is, if that is in memory; empty for the service token.
-
-        Raises `TokenRefused` when it has expired.
-        """
+        """Return the id of a token's user, if in memory; empty for the service token. Raises `TokenRefused`."""
         if self._is_service_token(token):
             return ""
         principal = self._known(token)
         return principal.id if principal else None
 
     async def user_of(self, token: str | None) -> Principal | None:
-        """Return whose token it is; None for no, an unknown, a refused, or the service token."""
+        """Return the user of a token; None for no, an unknown, a refused, or the service token."""
         try:
             return await self.principal(token)
         except UnknownToken:
@@ -297,7 +255,7 @@ class Admission:
         )
 
     def _known(self, token: str) -> Principal | None:
-        """Return what `_principal` would return, if it is in memory; None says nothing. Raises `TokenRefused` as it."""
+        """Return what `_principal` would return, if it is in memory; None says nothing. Raises likewise."""
         if isinstance(token, Bearer) and self._is_of_issuer(token):
             principal = None if self._logins is None else self._logins.known(token)
         else:
@@ -305,20 +263,13 @@ class Admission:
         return None if principal is None else self._still(principal)
 
     async def _principal(self, token: str) -> Principal:
-        """Return whom a token stands for now; raise `UnknownToken`."""
-        if isinstance(token, Bearer):
-            return await self._of_bearer(token)
-        principal = await self._registry.users.principal(token)
-        if principal is None:
-            raise UnknownToken
-        return self._still(principal)
-
-    async def _of_bearer(self, token: Bearer) -> Principal:
-        if self._is_of_issuer(token):
+        if isinstance(token, Bearer) and self._is_of_issuer(token):
             return await self._of_issuer(token)
         principal = await self._registry.users.principal(token)
         if principal is not None:
             return self._still(principal)
+        if not isinstance(token, Bearer):
+            raise UnknownToken
         if token.looks_own:
             raise TokenRefused(UNKNOWN)
         principal = await self._of_issuer(token)
@@ -336,7 +287,7 @@ class Admission:
         return self._still(await self._logins.principal(token))
 
     def _still(self, principal: Principal) -> Principal:
-        """Return whom a token stands for; of a named one, raise `TokenRefused` when it has expired and note its use."""
+        """Return a principal. Of a named token, raise `TokenRefused` when it has expired, and note its use."""
         login = principal.login
         if login is None or login.token is None:
             return principal
@@ -346,18 +297,12 @@ class Admission:
         self._note_use(login.token, now)
         return principal
 
-    async def _place(self, name: ProjectName) -> Project:
-        project = await self._registry.projects.find(name)
-        if project is None:
-            raise NotFound("project doesn't exist")
-        return project
-
     def _is_service_token(self, token: str) -> bool:
         return bool(self._service_token) and hmac.compare_digest(_bytes(token), self._service_token)
 
 
 def is_good_for(login: Login, action: str, names: Mapping[str, str] = _NO_NAMES) -> bool:
-    """Whether a login is good for an action on what `names` says, by variable of the path; no roles are checked."""
+    """Whether a login's rights allow an action on the path that `names` gives by variable; no roles are checked."""
     if login.rights is None:
         return True
     return not needs_all_rights(action) and rights.allow(login.rights, action, names)

@@ -38,15 +38,11 @@ ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKE
 
 def check_project_roles(roles: Iterable[str]) -> None:
     """Raise `InvalidInput` "invalid role: X" at the first name that is no project role."""
-    _check(roles, PROJECT_ROLES)
+    check_service_roles(roles, PROJECT_ROLES)
 
 
 def check_service_roles(roles: Iterable[str], valid: frozenset[str] = ROLES) -> None:
-    """Raise `InvalidInput` "invalid role: X" at the first name that is none of the `valid` ones."""
-    _check(roles, valid)
-
-
-def _check(roles: Iterable[str], valid: frozenset[str]) -> None:
+    """Raise `InvalidInput` "invalid role: X" at the first name that is not valid."""
     for role in roles:
         if role not in valid:
             raise InvalidInput(f"invalid role: {role}")
@@ -174,28 +170,18 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "issuers:delete": _SERVICE,
 }
 
-_OF_LOGINS = frozenset({"tokens", "bindings", "issuers"})
-
 
 def needs_all_rights(action: str) -> bool:
-    """Whether an action is only for logins with all rights of their users. No right of a named token allows it.
-
-    Those by which a caller could log in as the same user, or as another, with more rights.
-    """
-    return action in ("users:refreshToken", "projects:refreshUserToken") or action.partition(":")[0] in _OF_LOGINS
-
-
-NOT_SUPPORTED = "_admin_"
-"""A role that passed every check of the reference (17.3, U9)."""
-
-Rows = Mapping[str, frozenset[str]]
+    """Whether an action needs all rights of a user, as one could log in with more rights by it."""
+    is_of_logins = action.partition(":")[0] in ("tokens", "bindings", "issuers")
+    return is_of_logins or action in ("users:refreshToken", "projects:refreshUserToken")
 
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """Which roles may do what, and which roles there are."""
+    """The roles, and what they may do."""
 
-    permissions: Rows = field(default_factory=lambda: PERMISSIONS)
+    permissions: Mapping[str, frozenset[str]] = field(default_factory=lambda: PERMISSIONS)
 
     @property
     def roles(self) -> frozenset[str]:
@@ -204,22 +190,15 @@ class RoleTable:
 
 
 def role_table(path: str) -> RoleTable:
-    """Return the table with the rows of the role file at `path`, the default one when that is empty.
-
-    Raises `BadSettings` with one line for a file that cannot be read, another shape, an action that does not exist or
-    is open to everybody, one named twice, and a name that can be no role.
-    """
+    """Return the table with the rows of the role file at `path`, if any; raise `BadSettings` for a bad one."""
     if not path:
         return RoleTable()
     try:
-        return RoleTable({**PERMISSIONS, **_rows(_content(path))})
+        with open(path, "rb") as file:
+            content = tomllib.load(file) if path.endswith(".toml") else json.load(file, object_pairs_hook=_object)
+        return RoleTable({**PERMISSIONS, **_rows(content)})
     except (OSError, ValueError, RecursionError) as error:
         raise BadSettings(f"roles file {path}: {error}") from error
-
-
-def _content(path: str) -> Any:
-    with open(path, "rb") as file:
-        return tomllib.load(file) if path.endswith(".toml") else json.load(file, object_pairs_hook=_object)
 
 
 def _object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -232,34 +211,24 @@ def _object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _rows(content: Any) -> dict[str, frozenset[str]]:
-    pairs = content.items() if isinstance(content, dict) else _collection(content)
+    if isinstance(content, list) and all(isinstance(row, dict) for row in content):
+        content = [(row.get("resource"), row.get("roles")) for row in content]
+    elif isinstance(content, dict):
+        content = content.items()
+    else:
+        raise ValueError('must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}')
     rows: dict[str, frozenset[str]] = {}
-    for named, roles in pairs:
-        action = _action(named)
+    for action, roles in content:
+        if not isinstance(action, str) or action not in PERMISSIONS:
+            raise ValueError(f"there is no action {action!r}")
+        if PERMISSIONS[action] == OPEN:
+            raise ValueError(f"action {action!r} is open and has no roles")
         if action in rows:
             raise ValueError(f"action {action!r} is there twice")
-        rows[action] = _roles(action, roles)
+        if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+            raise ValueError(f"the roles of {action!r} must be a list of names")
+        for role in roles:
+            if role != SELF and (role == "_admin_" or not is_name(role)):  # "_admin_": 17.3, U9
+                raise ValueError(f"{role!r} cannot be a role of {action!r}")
+        rows[action] = frozenset(roles)
     return rows
-
-
-def _collection(content: Any) -> list[tuple[Any, Any]]:
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise ValueError('must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}')
-    return [(row.get("resource"), row.get("roles")) for row in content]
-
-
-def _action(action: Any) -> str:
-    if not isinstance(action, str) or action not in PERMISSIONS:
-        raise ValueError(f"there is no action {action!r}")
-    if PERMISSIONS[action] == OPEN:
-        raise ValueError(f"action {action!r} is open and has no roles")
-    return action
-
-
-def _roles(action: str, roles: Any) -> frozenset[str]:
-    if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
-        raise ValueError(f"the roles of {action!r} must be a list of names")
-    for role in roles:
-        if role != SELF and (role == NOT_SUPPORTED or not is_name(role)):
-            raise ValueError(f"{role!r} cannot be a role of {action!r}")
-    return frozenset(roles)

@@ -1,24 +1,29 @@
-"""How many requests a second a user may make, and a project may get. Off by default.
+"""Quotas of use: requests a second of users and projects, and what a project may have at a time.
 
-A rate lets a second's worth of requests come at once and then as many as it says. A refused request takes nothing, but
-that alone is not enough: a user who sends requests without pause would get every request that a project earns. So each
-of the users who ask a project at the same time has an even share of its rate for certain. What some leave of theirs
-goes to those who want more, in turn, while enough is left for those who come for their shares.
+Rates are off by default. A rate lets a second's worth of requests come at once and then as many as it says. A refused
+request takes nothing, but that alone is not enough: a user who sends requests without pause would get every request
+that a project earns. So each of the users who ask a project at the same time has an even share of its rate for certain.
+Unused parts of shares go to those who want more, in turn, while enough is left for those who come for their shares.
 """
 
+import contextlib
+from collections import Counter
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
-from ams.core.names import UserId
-from ams.core.quotas import REQUESTS, Quotas, exceeded
+from ams.core.fair_share import FairShare
+from ams.core.names import ProjectId, UserId
+from ams.core.quotas import CONNECTIONS, REQUESTS, Quotas, exceeded
+from ams.storage.registry.records import Project
 
-AT_THE_SAME_TIME = 2000
-"""Milliseconds. Longer than the second after which refused clients are asked to retry, or they would not count."""
-_REQUEST = 1000
-"""What one request costs. A rate earns as much in a millisecond as it allows in a second, so all numbers are whole."""
+SHARE_MS = 2000
+"""Users who ask a project within so long share its rate. Longer than the second after which refused clients retry."""
+_REQUEST_COST = 1000
+"""A rate earns as much in a millisecond as it allows in a second, so all numbers are whole."""
 _FEWEST = 1024
 """Keys that are kept without looking for those that can be forgotten."""
 
@@ -34,23 +39,19 @@ class Rate:
         """When everything taken so far would be earned at exactly this rate; absent: it is already."""
         self._most = _FEWEST
 
-    def __len__(self) -> int:
-        """Return how many keys are kept: those that did not earn again what they took, and not many more."""
-        return len(self._free_at)
-
     def allows(self, key: str, sharers: int = 1) -> bool:
         """Whether there is a request left for `key`, which has one of so many even shares; takes nothing."""
-        patience = max((self._per_second - sharers) * _REQUEST, 0)
+        patience = max((self._per_second - sharers) * _REQUEST_COST, 0)
         return self._free_at.get(key, 0) - self._now() <= patience
 
     def leaves(self, key: str, reserve: int) -> bool:
         """Whether so many requests are left for `key` beside one; takes nothing."""
-        return self._free_at.get(key, 0) - self._now() <= (self._per_second - 1 - reserve) * _REQUEST
+        return self._free_at.get(key, 0) - self._now() <= (self._per_second - 1 - reserve) * _REQUEST_COST
 
     def take(self, key: str, sharers: int = 1) -> None:
         """Count a request of `key`, which must be allowed."""
         now = self._now()
-        self._free_at[key] = max(self._free_at.get(key, 0), now) + sharers * _REQUEST
+        self._free_at[key] = max(self._free_at.get(key, 0), now) + sharers * _REQUEST_COST
         if len(self._free_at) > self._most:
             self._free_at = {each: free for each, free in self._free_at.items() if free > now}
             self._most = max(2 * len(self._free_at), _FEWEST)
@@ -61,39 +62,23 @@ class Rate:
 
 @dataclass(slots=True)
 class _Users:
-    """The users who send requests to a project."""
+    """Users who send requests to one project."""
 
     asking: dict[str, int] = field(default_factory=dict)
-    """By user: when they last sent a request. The most recent comes last."""
+    """When each user last sent a request, the most recent last."""
     line: dict[str, bool] = field(default_factory=dict)
     """Users who need more than a share, and whether they were refused since their last admitted request. The one who
     last had more than a share comes last."""
 
     def note(self, user: str, now: int) -> None:
-        """Note a request of a user."""
         self.asking.pop(user, None)
         self.asking[user] = now
-        self.forget_before(now - AT_THE_SAME_TIME)
+        self.forget_before(now - SHARE_MS)
 
     def forget_before(self, moment: int) -> None:
-        """Drop those who asked before a moment."""
         while self.asking and self.asking[first := next(iter(self.asking))] < moment:
             del self.asking[first]
             self.line.pop(first, None)
-
-    def refuse(self, user: str) -> None:
-        """Let a user wait for more in its place in the line."""
-        self.line[user] = True
-
-    def had_share(self, user: str) -> None:
-        """Let a user who had something not hold up those behind it."""
-        if user in self.line:
-            self.line[user] = False
-
-    def had_turn(self, user: str) -> None:
-        """Put a user who had more than a share last in the line."""
-        self.line.pop(user, None)
-        self.line[user] = False
 
     def is_next(self, user: str) -> bool:
         """Whether no other user waits before this one."""
@@ -111,12 +96,7 @@ class SharedRate:
         self._clock = clock
         self._per_second = per_second
         self._users: dict[str, _Users] = {}
-        """By project."""
         self._most = _FEWEST
-
-    def __len__(self) -> int:
-        """Return how many projects are kept: those that were asked just now, and not many more."""
-        return len(self._users)
 
     def allows(self, project: str, user: str) -> bool:
         """Whether there is a request left for this user of the project; takes nothing."""
@@ -125,24 +105,26 @@ class SharedRate:
             return self._whole.allows(project)
         if self._whole.leaves(project, self._reserve(users, user)):
             return True
-        users.refuse(user)
+        users.line[user] = True
         return False
 
     def take(self, project: str, user: str) -> None:
         """Count a request that was just allowed."""
         users = self._users[project]
         if self._has_share(project, user):
-            self._shares.take(_share(project, user), len(users.asking))
-            users.had_share(user)
+            self._shares.take(f"{project} {user}", len(users.asking))
+            if user in users.line:
+                users.line[user] = False  # it does not hold up those behind it
         else:
-            users.had_turn(user)
+            users.line.pop(user, None)
+            users.line[user] = False  # last in the line
         self._whole.take(project)
 
     def _reserve(self, users: _Users, user: str) -> int:
         """Return how many requests a user who needs more than a share leaves to others.
 
         The user with the next turn leaves one for each of those who come for their shares, if there are not too many of
-        them, and some more as they may come with several; who does not, leaves more.
+        them, and some more as they may come with several. Others leave more.
         """
         others, half = len(users.asking) - 1, self._per_second // 2
         if not others:
@@ -150,8 +132,7 @@ class SharedRate:
         return max(half // 2, min(others, half), 1) if users.is_next(user) else max(half, 1)
 
     def _has_share(self, project: str, user: str) -> bool:
-        """Whether something is left of a user's even share; what was taken beyond it is not held against it."""
-        return self._shares.allows(_share(project, user), len(self._users[project].asking))
+        return self._shares.allows(f"{project} {user}", len(self._users[project].asking))
 
     def _asked(self, project: str, user: str) -> _Users:
         """Note a request of a user, and return the users who send requests."""
@@ -159,38 +140,26 @@ class SharedRate:
         users = self._users.setdefault(project, _Users())
         users.note(user, now)
         if len(self._users) > self._most:
-            self._forget_quiet_projects(now - AT_THE_SAME_TIME)
+            for each in self._users.values():
+                each.forget_before(now - SHARE_MS)
+            self._users = {project: each for project, each in self._users.items() if each.asking}
+            self._most = max(2 * len(self._users), _FEWEST)
         return users
-
-    def _forget_quiet_projects(self, moment: int) -> None:
-        for users in self._users.values():
-            users.forget_before(moment)
-        self._users = {project: users for project, users in self._users.items() if users.asking}
-        self._most = max(2 * len(self._users), _FEWEST)
 
 
 class Rates:
     """The limits of users and projects together."""
 
-    def __init__(self, users: Rate | None, rules: Quotas, clock: Clock) -> None:
-        self._users = users
+    def __init__(self, *, users: int, clock: Clock, rules: Quotas) -> None:
+        """`users` is so many requests a second of each user, 0 for no limit."""
+        self._users = Rate(users, clock) if users else None
         self._rules = rules
         self._clock = clock
         self._projects: dict[int, SharedRate] = {}
-        """By requests a second."""
-        self.is_usual = users is not None or bool(rules.defaults[REQUESTS])
-        """True if requests to a project without quotas of its own are counted."""
-
-    @classmethod
-    def of(cls, *, users: int, clock: Clock, rules: Quotas) -> Self:
-        """Return the limits: so many requests a second of a user, 0 for no limit, and what `rules` say of projects."""
-        return cls(Rate(users, clock) if users else None, rules, clock)
+        self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])
 
     def count(self, caller: Caller) -> None:
-        """Count a request; raise `RateLimited`, and count nothing, when its user or its project has none left.
-
-        The service token is no user: only the limit of the project holds for it.
-        """
+        """Count a request; raise `RateLimited`, and count nothing. The service token has no user limit."""
         user = caller.user or ""
         users = self._users if user else None
         limit = self._rules.limit(caller.project.quotas, REQUESTS) if caller.project is not None else 0
@@ -206,12 +175,74 @@ class Rates:
 
     def count_user(self, user: UserId) -> None:
         """Count a request that is to no project; raise `RateLimited`, and count nothing, when none is left."""
-        if self._users is None:
-            return
-        if not self._users.allows(user):
+        if self._users is not None and not self._users.allows(user):
             raise RateLimited("Too many requests of this user")
-        self._users.take(user)
+        if self._users is not None:
+            self._users.take(user)
 
 
-def _share(project: str, user: str) -> str:
-    return f"{project} {user}"
+class QuotaSlots:
+    """Counts waiting pulls or streams of each project, on this node. Used from one event loop."""
+
+    def __init__(self, rules: Quotas, name: str) -> None:
+        self._rules = rules
+        self.name = name
+        self._taken: Counter[ProjectId] = Counter()
+
+    def used(self, project: ProjectId) -> int:
+        """Return how many a project has."""
+        return self._taken.get(project, 0)
+
+    @contextlib.contextmanager
+    def taken(self, project: Project) -> Generator[None]:
+        """Count one while the block runs; raise `QuotaExceeded` when the project has as many as it may."""
+        self._rules.check(project.quotas, self.name, self.used(project.id) + 1)
+        self._taken[project.id] += 1
+        try:
+            yield
+        finally:
+            self._taken[project.id] -= 1
+            if not self._taken[project.id]:
+                del self._taken[project.id]
+
+
+class ConnectionSlot(NamedTuple):
+    """The place of one connection among those of its project."""
+
+    project: ProjectId
+    share: FairShare[ProjectId]
+
+    def give_back(self) -> None:
+        """Count the connection no more."""
+        self.share.give_back(self.project)
+
+
+class ConnectionSlots:
+    """Counts the HTTP connections of each project, on this node. Used from one event loop.
+
+    A connection counts for the project whose request was last let in, until it is lost. A project without a quota has
+    a fair share of all connections that the port takes.
+    """
+
+    name = CONNECTIONS
+
+    def __init__(self, rules: Quotas, capacity: int) -> None:
+        self._rules = rules
+        self._share = FairShare[ProjectId](capacity)
+
+    def used(self, project: ProjectId) -> int:
+        """Return how many a project has."""
+        return self._share.held_by(project)
+
+    def take(self, slot: ConnectionSlot | None, project: Project) -> ConnectionSlot:
+        """Count a connection, which has `slot` by now, for a project; raise `QuotaExceeded`, and count nothing."""
+        if slot is not None and slot.project == project.id:
+            return slot
+        if self._rules.limit(project.quotas, self.name):
+            self._rules.check(project.quotas, self.name, self.used(project.id) + 1)
+        elif not self._share.room(project.id):
+            raise exceeded(self.name, f"it has {self.used(project.id)}, and leaves fewer free")
+        if slot is not None:
+            slot.give_back()
+        self._share.add(1, project.id)
+        return ConnectionSlot(project.id, self._share)

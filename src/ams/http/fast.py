@@ -17,8 +17,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from ams.access.admission import Admission, Caller, bearer_of
-from ams.access.quota_slots import ConnectionSlot, ConnectionSlots, QuotaSlots
-from ams.access.rates import Rates
+from ams.access.rates import ConnectionSlot, ConnectionSlots, QuotaSlots, Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack_prefix, checked_name

@@ -27,7 +27,7 @@ from ams.pubsub.errors import NotSupported
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
-from ams.service.snapshots import Snapshots
+from ams.service.seeking import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 

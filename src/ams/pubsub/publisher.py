@@ -13,7 +13,7 @@ from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
 from ams.service.retention import Retention
 from ams.service.schemas import Schemas
-from ams.service.snapshots import Snapshots
+from ams.service.seeking import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 

@@ -18,8 +18,8 @@ from ams.pubsub.leasing import PART
 from ams.pubsub.messages import in_answers
 from ams.pubsub.names import SCHEMAS, Name
 from ams.pubsub.protos import Message
-from ams.service.fitting import MOST_REVISIONS
 from ams.service.schemas import Schemas
+from ams.service.validators import MOST_REVISIONS
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.validation.compiled import MAX_BYTES
 from ams.wire.schemas import SchemaBody

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import grpc
 import structlog
 
-from ams.access.quota_slots import QuotaSlots
+from ams.access.rates import QuotaSlots
 from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
@@ -31,10 +31,10 @@ from ams.pubsub.metadata import Context, Scope
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
 from ams.pubsub.subscriber import NAME
-from ams.service.parallel.lease_table import Window
+from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
+from ams.service.parallel.message_state import Window
 from ams.service.parallel.pulling import Lot
 from ams.service.parallel.settling import holder_of
-from ams.service.parallel.shares import MAX_OUT, MAX_OUT_BYTES
 from ams.storage.registry.records import Subscription
 
 RPC = "StreamingPull"

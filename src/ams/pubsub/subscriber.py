@@ -16,8 +16,7 @@ from ams.pubsub.names import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.pubsub.push import ORDERED, asked_push, require_account
 from ams.service.push.pushing import Pushing
-from ams.service.seeking import Seeker
-from ams.service.snapshots import Snapshots
+from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry

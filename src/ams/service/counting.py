@@ -1,16 +1,15 @@
 """Counting: topics, projects, days and subscriptions, in step with the log (contract 12.2 and 14).
 
-About once a second a round moves the stored tallies of topics that grew up to the log's end and gives what they grew
-by to its days; it also stores what subscriptions handed out. Nothing waits for it: an answer is what is stored and
-what came since. After a crash `catch_up` finds what is missing in the log itself, so that the days of a topic
-always sum up to its messages; of what was handed out, the last second may be missing.
+About once a second a round moves the stored tallies of topics up to the log's end, and stores pulls of subscriptions.
+No request waits for it: an answer adds the notes since the last round. After a crash `catch_up` finds missing messages
+in the log itself, so that the days of a topic always sum up to its messages; pulls of the last second may be missing.
 """
 
 import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -27,23 +26,36 @@ from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
 PublishNote = tuple[ProjectId, Appended | None, Appended | None]
-"""The project of a topic that may have grown, and its last two publishes; a plain tuple, as it is made by each."""
+"""The project of a topic that may have grown, and its last two publishes; a plain tuple, as each publish makes one."""
+ByDay = dict[str, int]
+
+ROUND_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 10.0
+REST = 50
+"""Between rounds that take long, as very many topics grew, is this many times their time: a fiftieth of the work."""
+BREATH = 64
+"""Topics worked on between two breaths of the event loop."""
+NEWEST_DAYS = 30
+"""Days in the answer for a topic or a project (contract 14.1)."""
+FEWEST = 1024
+"""Names that are kept without looking for those that are gone."""
+
+logger = structlog.get_logger("ams.counting")
 
 
 @dataclass(slots=True)
 class Pulls:
-    """What was pulled from a subscription since this was last stored."""
+    """Pulls from a subscription since they were last stored."""
 
     messages: int = 0
     bytes: int = 0
     last_messages: int = 0
-    """Of the last pull."""
     last: Milliseconds | None = None
     before: Milliseconds | None = None
     """When the pull before the last one was; None: not since this was last stored."""
 
     def follow(self, earlier: "Pulls") -> None:
-        """Take in what was noted before this."""
+        """Add earlier pulls."""
         self.messages += earlier.messages
         self.bytes += earlier.bytes
         if self.before is None:
@@ -60,10 +72,8 @@ class Counts:
     published: dict[TopicId, PublishNote] = field(default_factory=dict)
     pulled: dict[SubscriptionId, Pulls] = field(default_factory=dict)
     not_base64: int = 0
-    """Messages since the start whose data is other text than base64; by topic, as long as it is there, the next."""
     not_base64_of: Counter[TopicId] = field(default_factory=Counter)
     acknowledgements: int = 0
-    """Since the start."""
     acknowledged: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
     """When each subscription's last acknowledgement since the start was."""
 
@@ -98,20 +108,16 @@ class Counts:
         self.acknowledgements += 1
         self.acknowledged[subscription] = self.clock.wall()
 
-    def take_published(self) -> dict[TopicId, PublishNote]:
-        """Return the notes about topics and begin anew."""
-        taken, self.published = self.published, {}
-        return taken
-
-    def take_pulled(self) -> dict[SubscriptionId, Pulls]:
-        """Return what subscriptions handed out and begin anew; mere looks, which gave nothing, wait for more."""
-        taken = {subscription: pulls for subscription, pulls in self.pulled.items() if pulls.messages}
-        for subscription in taken:
+    def take(self) -> tuple[dict[TopicId, PublishNote], dict[SubscriptionId, Pulls]]:
+        """Return the notes and begin anew; pulls that gave nothing wait for more."""
+        published, self.published = self.published, {}
+        pulled = {subscription: pulls for subscription, pulls in self.pulled.items() if pulls.messages}
+        for subscription in pulled:
             del self.pulled[subscription]
-        return taken
+        return published, pulled
 
     def forget_gone(self, existing: Set[SubscriptionId], topics: Set[TopicId]) -> None:
-        """Forget topics and subscriptions that are gone, but for what these handed out and is not stored yet."""
+        """Forget topics and subscriptions that are gone, but for pulls that are not stored yet."""
         self.not_base64_of = Counter({each: count for each, count in self.not_base64_of.items() if each in topics})
         self.pulled = {each: pulls for each, pulls in self.pulled.items() if pulls.messages or each in existing}
         self.acknowledged = {each: when for each, when in self.acknowledged.items() if each in existing}
@@ -128,27 +134,9 @@ class Counts:
             self.pulled.setdefault(subscription, Pulls()).follow(earlier)
 
 
-logger = structlog.get_logger("ams.counting")
-
-ROUND_SECONDS = 1.0
-MAX_PAUSE_SECONDS = 10.0
-REST = 50
-"""Between rounds that take long, as very many topics grew, is this many times their time: a fiftieth of the work."""
-BREATH = 64
-"""Topics worked on between two breaths of the event loop."""
-NEWEST_DAYS = 30
-"""Days in the answer for a topic or a project (contract 14.1)."""
-
-FEWEST = 1024
-"""Names that are kept without looking for those that are gone."""
-
-ByDay = dict[str, int]
-"""Messages by day, `YYYY-MM-DD`, newest first."""
-
-
 @dataclass(slots=True)
 class Figures:
-    """What rounds counted since the start, for the operations port."""
+    """Figures since the start, for the operations port."""
 
     messages: int = 0
     bytes: int = 0
@@ -173,7 +161,7 @@ class Counting:
         self.figures = Figures()
 
     async def catch_up(self) -> None:
-        """Count what no round saw before the service ended. To be called before anything is published."""
+        """Count what no round saw before the service ended. Call it before anything is published."""
         async with self._turn:
             known = await self._registry.tallies.all()
             ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
@@ -189,7 +177,7 @@ class Counting:
     async def round(self) -> None:
         """Store what was noted. Raises what the registry or the log raises; the next round then finds it all again."""
         async with self._turn:
-            published, pulled = self._counts.take_published(), self._counts.take_pulled()
+            published, pulled = self._counts.take()
             try:
                 known = await self._registry.tallies.of(published) if published else []
                 advances, missed = await self._store(known, published, pulled)
@@ -202,10 +190,7 @@ class Counting:
 
     @contextlib.asynccontextmanager
     async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[Advance]]:
-        """Give the days of a topic's messages that are not counted yet, to be stored as the topic goes in the block.
-
-        Nothing is published to the topic in the block, so that these are its very last messages.
-        """
+        """Yield the last, uncounted days of a topic that is deleted; nothing is published in the block."""
         async with self._log.held(topic.id), self._turn:
             known = await self._registry.tallies.of([topic.id])
             advances = await self._advances(known, {})
@@ -270,10 +255,7 @@ class Counting:
         published: Mapping[TopicId, PublishNote],
         pulled: Mapping[SubscriptionId, Pulls],
     ) -> tuple[list[Advance], set[TopicId]]:
-        """Store how tallies move on; return what was stored, and the topics another node counted at the same time.
-
-        What it did not see of those is found by looking again.
-        """
+        """Store how tallies move on; return what was stored, and the topics another node counted meanwhile."""
         advances = await self._advances(known, published)
         if not (advances or pulled):
             return [], set()
@@ -293,7 +275,6 @@ class Counting:
         return found
 
     async def _advance(self, known: TopicTally, note: PublishNote | None) -> Advance | None:
-        """Return how a topic's tally moves on; None when nothing came, or the topic is gone."""
         tally = known.tally
         floor = tally.rate.last if tally.messages else known.created_on
         counted = Totals(tally.messages, tally.bytes, floor)
@@ -308,7 +289,6 @@ class Counting:
         return Advance(known.id, tally.messages, moved, days)
 
     async def _late(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[DayCount]]]:
-        """Return what was published since the last round to topics of projects."""
         published = {topic: note for topic, note in self._counts.published.items() if wanted(note[0])}
         if not published:
             return []
@@ -319,7 +299,6 @@ class Counting:
     def _figure(
         self, known: Sequence[TopicTally], advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Pulls]
     ) -> None:
-        """Add what a round stored to the figures since the start."""
         before = {each.id: each for each in known}
         for advance in advances:
             topic = before[advance.topic]
@@ -343,7 +322,6 @@ class Counting:
 
 
 def _rate(stored: Rate, note: PublishNote | None) -> Rate:
-    """Return a topic's rate after its last publishes; one older than what is stored was answered again, not made."""
     _, last, before = note or (None, None, None)
     if last is None or (stored.last is not None and last.time < stored.last):
         return stored
@@ -364,11 +342,10 @@ def _newest(stored: Mapping[str, int], late: Iterable[DayCount]) -> ByDay:
 
 
 async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list[DayCount]:
-    """Return by day what was published between two totals of a topic, oldest day first; the sum is their difference.
+    """Return by day what was published between two totals of a topic, oldest day first; raise `NotFound`.
 
     `counted.time` is any moment not after the first message to count; None: not known. Messages that retention has
-    taken meanwhile are counted to the earliest day they can be of. Bytes of several days are shared out by messages.
-    Raises `NotFound` when the topic is gone.
+    taken count for the earliest day they can be of. Bytes of several days are shared out by messages.
     """
     messages = now.messages - counted.messages
     if messages <= 0 or now.time is None:
@@ -378,11 +355,17 @@ async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list
     if first == last:
         return [DayCount(day_text(last), messages, now.bytes - counted.bytes)]
     ends = await _ends(log, topic, Offset(counted.messages), Offset(now.messages), range(first, last))
-    return list(_shared([*ends, (last, Offset(now.messages))], counted, now))
+    found, counted_messages, counted_bytes = list[DayCount](), 0, 0
+    for day, end in [*ends, (last, Offset(now.messages))]:
+        until = end - counted.messages
+        if until > counted_messages:
+            until_bytes = (now.bytes - counted.bytes) * until // messages
+            found.append(DayCount(day_text(day), until - counted_messages, until_bytes - counted_bytes))
+            counted_messages, counted_bytes = until, until_bytes
+    return found
 
 
 async def _ends(log: Log, topic: TopicId, start: Offset, end: Offset, days: range) -> list[tuple[int, Offset]]:
-    """Return days with messages from `start` on, each with the offset its messages end at."""
     found: list[tuple[int, Offset]] = []
     day = days.start
     while day in days:
@@ -392,22 +375,6 @@ async def _ends(log: Log, topic: TopicId, start: Offset, end: Offset, days: rang
         if stop > start:
             found.append((day, min(stop, end)))
             start = stop
-        day = max(day + 1, await _day_at(log, topic, start, days.stop))
+        read = await log.read(topic, start, max_messages=1, max_bytes=1)
+        day = max(day + 1, day_of(read[0].time) if read else days.stop)
     return found
-
-
-async def _day_at(log: Log, topic: TopicId, offset: Offset, last: int) -> int:
-    """Return the day of a message; `last` when it cannot be read."""
-    found = await log.read(topic, offset, max_messages=1, max_bytes=1)
-    return day_of(found[0].time) if found else last
-
-
-def _shared(ends: Iterable[tuple[int, Offset]], counted: Totals, now: Totals) -> Iterator[DayCount]:
-    messages, size = now.messages - counted.messages, now.bytes - counted.bytes
-    counted_messages, counted_bytes = 0, 0
-    for day, end in ends:
-        until = end - counted.messages
-        if until > counted_messages:
-            until_bytes = size * until // messages
-            yield DayCount(day_text(day), until - counted_messages, until_bytes - counted_bytes)
-            counted_messages, counted_bytes = until, until_bytes

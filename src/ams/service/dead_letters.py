@@ -1,9 +1,8 @@
 """Dead letters: messages that endpoints refuse are put aside into a topic, so that the others go on.
 
-Nothing spans log and cursors, so the message is put aside first and acknowledged then. In between everything can
-happen: it is put aside under an idempotency key made of subscription, topic and offset, and a try after a crash finds
-it there. Of a parallel subscription the epoch is part of the key: every process that works on it has the same, until a
-seek.
+No transaction spans log and cursors, so a message is put aside first and acknowledged then. Its idempotency key is made
+of subscription, topic and offset, so that a try after a crash finds it there. Of a parallel subscription the epoch is
+part of the key: it is the same for every process, until a seek.
 """
 
 from collections.abc import Mapping
@@ -27,18 +26,14 @@ from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 PREFIX = "deadLetter"
-"""What the names of the attributes begin with that a message is given here."""
+"""Of the names of attributes that a message is given here."""
 GOOGLES_PREFIX = "CloudPubSubDeadLetterSource"
-"""Likewise of those that Google gives, which its clients look for."""
+"""Of those that Google's clients look for."""
 REASON = PREFIX + "Reason"
 MAX_REASON = 1024
 """Characters of a reason that are kept."""
-
-NO_DEAD_LETTERS = "Subscription has no dead letter topic"
 NO_TOPIC = "Dead letter topic doesn't exist"
-NOT_NEXT = "Message is not the next one of the subscription"
 NOT_ACKNOWLEDGED = "not acknowledged"
-TOO_LARGE = "Message is too large for the dead letter topic"
 
 logger = structlog.get_logger("ams.dead_letters")
 
@@ -47,7 +42,7 @@ class NotNext(Conflict):
     """The message is not the next one: the subscription was moved, and must be pulled again."""
 
     def __init__(self) -> None:
-        super().__init__(NOT_NEXT)
+        super().__init__("Message is not the next one of the subscription")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +55,7 @@ class DeadLetters:
     counts: Counts
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
-        """Put aside what a worker elsewhere could not deliver; the access list binds as for a pull.
-
-        Raises, in this order: `NotFound`, `NotAllowed`, what `dead_letter` does.
-        """
+        """Do what `dead_letter` does for a worker elsewhere; first raise `NotFound`, or `NotAllowed` as for a pull."""
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         await self.dead_letter(subscription, caller.here.name, offset, verdict)
@@ -71,9 +63,9 @@ class DeadLetters:
     async def dead_letter(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:
         """Put the next message of a subscription of `project` aside, once however often asked, and acknowledge it.
 
-        One that is acknowledged already is left alone. Raises `Conflict` when there is nowhere to put it;
-        `NotNext` when it is not the next one, or the subscription is moved meanwhile; `TooLarge` when it does not fit
-        with what has to be said of it; `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
+        One that is acknowledged already is left alone. Raises `Conflict` without a dead letter topic; `NotNext` when it
+        is not the next one, or the subscription is moved meanwhile; `TooLarge` when it does not fit with the attributes
+        that are added; `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
         """
         target = await self._target(subscription)
         source = await topic_of(self.registry, subscription)
@@ -94,10 +86,10 @@ class DeadLetters:
     async def put(
         self, subscription: Subscription, project: str, source: TopicId, offset: Offset, verdict: Verdict, *, epoch: int
     ) -> None:
-        """Put a message of a parallel subscription aside that has failed too often, once however often asked.
+        """Put a message of a parallel subscription aside that has failed too often, once in an `epoch`.
 
-        That is once in an `epoch`: after a seek it may fail, and be put aside, again. Nothing is acknowledged. One that
-        retention took is left alone. Raises as `dead_letter`.
+        After a seek it may fail, and be put aside, again. Nothing is acknowledged. One that retention took is left
+        alone. Raises as `dead_letter`.
         """
         target = await self._target(subscription)
         found = await self.log.read(source, offset, max_messages=1, max_bytes=1)
@@ -109,21 +101,22 @@ class DeadLetters:
         logger.info("message.put_aside", subscription=name, offset=offset, attempts=verdict.attempts)
 
     async def _target(self, subscription: Subscription) -> Topic:
-        name = _dead_letter_topic(subscription)
+        if subscription.parallel is not None:
+            policy = subscription.parallel.dead_letter_policy
+            name = policy.topic if policy else ""
+        else:
+            name = subscription.push.dead_letter_topic if subscription.push else ""
         if not name:
-            raise Conflict(NO_DEAD_LETTERS)
+            raise Conflict("Subscription has no dead letter topic")
         if name == subscription.topic:
             raise Conflict(OWN_TOPIC)
-        topic = await self.registry.topics.find(subscription.project_id, name)
+        topic = await self.registry.topics.find(subscription.project_id, TopicName(name))
         if topic is None:
             raise Conflict(NO_TOPIC)
         return topic
 
     async def _hand_out(self, subscription: Subscription, topic: TopicId, offset: Offset) -> Stored | None:
-        """Return the message, handed out so that it can be acknowledged; None when it is acknowledged already.
-
-        It may have been pulled from another process, or before a restart.
-        """
+        """Hand the message out, so that it can be acknowledged; return None when it is acknowledged already."""
         position = await self.cursors.position(subscription.id, topic)
         if offset < position.offset:
             return None
@@ -146,7 +139,7 @@ class DeadLetters:
             # It was put there before, with another verdict: a crash came before the acknowledgement, or a seek after.
             return
         except TooLarge:
-            raise TooLarge(TOO_LARGE) from None
+            raise TooLarge("Message is too large for the dead letter topic") from None
         except TopicGone:
             raise Conflict(NO_TOPIC) from None
 
@@ -159,20 +152,15 @@ class DeadLetters:
         self.counts.note_publish(topic, appended)
 
 
-def _dead_letter_topic(subscription: Subscription) -> TopicName:
-    if subscription.parallel is not None:
-        policy = subscription.parallel.dead_letter_policy
-        return TopicName(policy.topic if policy else "")
-    return TopicName(subscription.push.dead_letter_topic if subscription.push else "")
-
-
 def _attributes(project: str, subscription: Subscription, stored: Stored, verdict: Verdict) -> Mapping[str, str]:
+    # one line of text that can be stored: some reasons are an endpoint's own words
+    reason = " ".join(verdict.reason[: 4 * MAX_REASON].split())[:MAX_REASON].encode("utf-8", "replace").decode()
     said = {
         "Subscription": f"projects/{project}/subscriptions/{subscription.name}",
         "SourceTopic": f"projects/{project}/topics/{subscription.topic}",
         "MessageId": str(stored.offset),
         "PublishTime": publish_time(stored.time),
-        "Reason": _one_line(verdict.reason),
+        "Reason": reason,
         "Attempts": str(verdict.attempts),
         "Status": str(verdict.status),
     }
@@ -185,11 +173,6 @@ def _attributes(project: str, subscription: Subscription, stored: Stored, verdic
     return {PREFIX + name: value for name, value in said.items()} | {
         GOOGLES_PREFIX + name: value for name, value in googles.items()
     }
-
-
-def _one_line(reason: str) -> str:
-    """Return what can be stored of a reason: some of them are an endpoint's own words."""
-    return " ".join(reason[: 4 * MAX_REASON].split())[:MAX_REASON].encode("utf-8", "replace").decode()
 
 
 def _with(letter: Message, added: Mapping[str, str]) -> Message:

@@ -3,8 +3,7 @@
 A subscription is a cursor on a topic. A pull reads from the cursor and notes how far it handed out; an acknowledgement
 moves the cursor. Nothing is leased: a pull repeated without an acknowledgement returns the same messages.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio
@@ -27,30 +26,23 @@ from ams.core.turns import Turns
 from ams.service.counting import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, require_attached, topic_of
 from ams.service.retention import follow
-from ams.storage.cursors.base import NO_DEADLINE, Cursors, Position
+from ams.storage.cursors.base import NO_DEADLINE, Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
-Coming = Callable[[SubscriptionId, float], Coroutine[Any, Any, None] | None]
-"""What returns when a subscription may have something, and raises `TimeoutError` after so many seconds; None where that
-is not known."""
-
 
 LARGE_ANSWER = 2**19
-"""Larger answers, a millisecond's work each and often due together, are made one at a time."""
-TURNS_OF_A_PUBLISH = 3
-"""Turns of the event loop in which a large answer is made once. A publish takes three: it is handed to the thread that
-stores, that reports, and it is answered. So it waits for one large answer, and not for three."""
+"""Bytes. Larger answers, a millisecond's work each and often due together, are made one at a time."""
+LOOP_ITERATIONS_PER_ANSWER = 3
+"""One large answer is made in so many iterations of the event loop. A publish takes three: it is handed to the thread
+that stores, that reports, and it is answered. So it waits for one large answer, and not for three."""
 
 
 class UnreadAnswers:
-    """The memory of answers that are not read by their clients yet, the small ones aside.
-
-    Each project has a fair share of it.
-    """
+    """Memory of answers that are not read by their clients yet, small ones aside; each project has a fair share."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -67,10 +59,7 @@ class UnreadAnswers:
             raise _too_many_unread()
 
     def within(self, project: str, messages: Sequence[Stored]) -> Sequence[Stored]:
-        """Return as many of the first messages as there is memory for.
-
-        Raises `Overloaded` when there is too little for the first.
-        """
+        """Return as many of the first messages as there is memory for; raise `Overloaded` if not for the first."""
         left = self.left(project)
         for count, message in enumerate(messages):
             left -= len(message.fragment)
@@ -102,14 +91,13 @@ class Deliverer:
     max_messages: int
     max_bytes: int
     wait_seconds: float
-    """How long a pull that waits does so (contract 17.1, M9)."""
     push_enabled: bool = False
     """Whether workers may pull what is to be pushed (contract 10.3)."""
     counts: Counts = field(default_factory=Counts)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
     _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)
     _stopping: bool = False
-    _large: Turns = field(default_factory=lambda: Turns(every=TURNS_OF_A_PUBLISH))
+    _large: Turns = field(default_factory=lambda: Turns(every=LOOP_ITERATIONS_PER_ANSWER))
 
     async def to_pull(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription that the caller may pull from now, checked in the order of contract 10.3."""
@@ -143,12 +131,11 @@ class Deliverer:
         max_bytes: int | None = None,
         project: str | None = None,
     ) -> Sequence[Stored]:
-        """Return up to `max_messages` that are there now, from the cursor on, and record the hand-out.
+        """Return up to `max_messages` from the cursor on, and record the hand-out.
 
         With `wait` an empty pull is not over: call the method `wait` then. `max_bytes` takes the place of the
-        service's own limit. The answer is counted to `project` in the memory of unread answers, None: it is not sent
-        to any client. The messages are fewer when that is short of memory, and `Overloaded` is raised when it is too
-        little for the first.
+        service's own limit. The answer counts as unread by `project`, None: it is not sent to any client. With little
+        memory for unread answers the messages are fewer; raises `Overloaded` if there is none for the first.
         """
         topic = await topic_of(self.registry, subscription)
         with no_topic_is_a_conflict:
@@ -160,10 +147,9 @@ class Deliverer:
         return messages
 
     async def wait(self, subscription: Subscription, until: float, left: Gone | None = None) -> bool:
-        """Wait after an empty pull for something to pull; return whether to pull again.
+        """Wait after an empty pull for something to pull; return whether to pull again. Rights may have changed then.
 
-        The wait is over, and the pull ends with nothing, at the time `until` of the event loop, at a stop, and when the
-        client has `left`. Rights may have changed while this waited.
+        The pull ends with nothing at the time `until` of the event loop, at a stop, and when the client has `left`.
         """
 
         async def grown(seconds: float) -> None:
@@ -180,15 +166,22 @@ class Deliverer:
         until: float,
         left: Gone | None,
     ) -> bool:
-        """Wait for a `change`, which is told for how many seconds at most; return as `wait`.
-
-        A client that leaves, a stop, and `wake` end it.
-        """
+        """Wait for a `change`, which gets the seconds that are left; return as `wait`."""
         loop = asyncio.get_running_loop()
         seconds = until - loop.time()
         if seconds > 0 and not self._stopping:
-            with no_topic_is_a_conflict:
-                await self._wait(subscription, change(seconds), left)
+            waiting = asyncio.ensure_future(change(seconds))
+            self._waiting[waiting] = subscription
+            if left is not None:
+                left.add_done_callback(lambda _: waiting.cancel())
+            try:
+                await asyncio.wait({waiting})
+            finally:
+                del self._waiting[waiting]
+                waiting.cancel()
+            if not waiting.cancelled():
+                with no_topic_is_a_conflict:
+                    waiting.result()
             if not (self._stopping or (left is not None and left.done()) or loop.time() >= until):
                 return True
         self.counts.note_pull(subscription)
@@ -208,14 +201,15 @@ class Deliverer:
         subscriptions: Collection[SubscriptionId],
         seconds: float,
         left: Gone | None = None,
-        coming: Coming | None = None,
+        coming: Callable[[SubscriptionId, float], Coroutine[Any, Any, None] | None] | None = None,
     ) -> frozenset[SubscriptionId]:
         """Return which of these have something to pull, as soon as one has; none after so many seconds.
 
-        For workers that deliver many subscriptions: a pull moves nothing and says nothing of the others. What is
-        unknown, or whose topic is, counts as ready: a pull says why. It ends when the client has `left`.
+        For workers that deliver many subscriptions. An unknown subscription, or one without a topic, counts as ready: a
+        pull says why. It ends when the client has `left`.
 
-        `coming` knows better of some subscriptions: a parallel one may have messages, and all of them are given.
+        `coming` knows better of some subscriptions, as parallel ones: its result returns when one may have something,
+        and raises `TimeoutError` after so many seconds.
         """
         places = await self.cursors.places()
         unknown = frozenset(each for each in subscriptions if each not in places)
@@ -232,7 +226,9 @@ class Deliverer:
             left.add_done_callback(lambda _: _cancel(waits))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return frozenset(each for wait, each in waits.items() if wait.done() and _is_ready(wait))
+            # One is cancelled when it is woken, as its subscription is deleted.
+            ready = [wait for wait in waits if wait.done() and (wait.cancelled() or wait.exception() is None)]
+            return frozenset(waits[wait] for wait in ready)
         finally:
             for wait in waits:
                 del self._waiting[wait]
@@ -240,22 +236,17 @@ class Deliverer:
 
     async def _ready(self, topic: TopicId, offset: Offset, seconds: float) -> None:
         """Return when there is something at or after an offset, or when the topic is gone; raise after a while."""
-        try:
+        with contextlib.suppress(TopicGone):
             if not await self.log.wait(topic, offset, seconds):
                 raise TimeoutError
-        except TopicGone:
-            return
 
     async def settle(self, subscription: Subscription, last: Offset) -> None:
-        """Acknowledge up to `last` for a worker inside the service.
-
-        There is no deadline to keep: no other process delivers it meanwhile (`ams.push.leases`).
-        """
+        """Acknowledge up to `last` for a worker of this process, without a deadline: no other one delivers it."""
         await self.cursors.acknowledge(subscription.id, last, NO_DEADLINE)
         self.counts.note_acknowledgement(subscription.id)
 
     def stop_waiting(self) -> None:
-        """End every waiting pull with what it has: nothing; from now on none waits. For an orderly stop."""
+        """End every waiting pull, and let none wait from now on. For an orderly stop."""
         self._stopping = True
         for task in tuple(self._waiting):
             task.cancel()
@@ -277,10 +268,7 @@ class Deliverer:
     async def _take(
         self, subscription: Subscription, topic: TopicId, max_messages: int, max_bytes: int, project: str | None
     ) -> Sequence[Stored]:
-        """Read from the cursor and record the hand-out; again when the cursor was moved in between.
-
-        Where the cursor is expected to stand, recording the hand-out is what finds out whether it does.
-        """
+        """Read from the cursor and record the hand-out; again where the cursor was moved in between."""
         expected = self.cursors.expected(subscription.id, topic)
         while True:
             position = expected or await self.cursors.position(subscription.id, topic)
@@ -291,8 +279,11 @@ class Deliverer:
             if at is not None and not is_next and await self.cursors.position(subscription.id, topic) != position:
                 continue
             if not messages:
-                if await self._is_at_end(subscription, topic, position):
+                end = (await self.log.bounds(topic)).end
+                if end <= position.offset:
                     return ()
+                if not await self.log.read(topic, position.offset, max_messages=1, max_bytes=1):
+                    await follow(self.cursors, subscription, position, end)
                 continue
             if not is_next:
                 # Retention took what was there, or it is damaged: it is passed, never silently (law 3).
@@ -314,36 +305,7 @@ class Deliverer:
         if size > LARGE_ANSWER:
             await self._large()
 
-    async def _is_at_end(self, subscription: Subscription, topic: TopicId, position: Position) -> bool:
-        """Whether the cursor is at the end of its topic; False when there is more to read after all."""
-        end = (await self.log.bounds(topic)).end
-        if end <= position.offset:
-            return True
-        late = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
-        if not late:
-            await follow(self.cursors, subscription, position, end)
-        return False
-
-    async def _wait(self, subscription: SubscriptionId, change: Coroutine[Any, Any, object], left: Gone | None) -> None:
-        """Wait for a change, or until time, the client, the service, or a deletion ends the wait."""
-        waiting = asyncio.ensure_future(change)
-        self._waiting[waiting] = subscription
-        if left is not None:
-            left.add_done_callback(lambda _: waiting.cancel())
-        try:
-            await asyncio.wait({waiting})
-        finally:
-            del self._waiting[waiting]
-            waiting.cancel()
-        if not waiting.cancelled():
-            waiting.result()
-
 
 def _cancel(waits: "Iterable[asyncio.Task[None]]") -> None:
     for wait in waits:
         wait.cancel()
-
-
-def _is_ready(wait: "asyncio.Task[None]") -> bool:
-    """Whether a wait that is over found something, or was woken as its subscription is deleted."""
-    return wait.cancelled() or wait.exception() is None

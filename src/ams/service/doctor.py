@@ -1,7 +1,7 @@
-"""Why nothing arrives: what is known of a subscription, and what it means, in plain English.
+"""Why nothing arrives: facts of a subscription, and findings in plain English.
 
-Read from state alone: nothing is handed out. Times are spans in milliseconds; what is not known, because it never
-happened, or before the service started and was not stored, is None.
+Read from state alone: nothing is handed out. Times are spans in milliseconds; a time is None if it never happened, or
+happened before the service started and was not stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +11,14 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
-from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, TopicName
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, STOPPED
 from ams.service.counting import Counting
 from ams.service.lookup import find_subscription
 from ams.service.parallel.watching import Underway, findings, underway
 from ams.service.parallel.working import Working
 from ams.service.push.pushing import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
-from ams.service.retention import oldest_for
+from ams.service.retention import age_of, oldest_for
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Outstanding, Position
 from ams.storage.log.base import Bounds, Log
@@ -29,7 +29,6 @@ from ams.wire.service import Finding
 IDLE = Milliseconds(60_000)
 """After so long without a pull a subscription counts as not consumed."""
 NEARLY = 0.8
-"""Part of the retention after which a waiting message is nearly lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,11 @@ class Standing:
     hand_out: Outstanding | None
     """The newest one that is not acknowledged."""
     pulled_ago: Milliseconds | None
-    """Since the last pull; one that got nothing is known to have been only since the service started."""
+    """Pulls that got nothing are known only since the service started."""
     acknowledged_ago: Milliseconds | None
     retention: Milliseconds
-    """How long messages of the topic are kept."""
     published_ago: Milliseconds | None
-    """Since the newest kept message was published."""
     waiting_since: Milliseconds | None
-    """Since the oldest message that is not acknowledged was published."""
     above: int = 0
     """Messages after the oldest that are acknowledged, of a parallel subscription."""
     underway: Underway | None = None
@@ -84,7 +80,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Facts of a subscription, and findings, what is wrong first; `standing` is None without a topic."""
+    """Facts of a subscription, and findings, wrong ones first; `standing` is None without a topic."""
 
     subscription: Subscription
     standing: Standing | None
@@ -108,9 +104,7 @@ class Doctor:
     clock: Clock
     watcher: PushWatcher
     working: Working | None = None
-    """What is under way of parallel subscriptions; None: nothing is, here."""
     used: Callable[[SubscriptionId], None] = lambda _: None
-    """Is called for each subscription that somebody asks for."""
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
         """Return what is known of a subscription; raise `NotFound`, or `NotAllowed` outside its access list."""
@@ -122,18 +116,21 @@ class Doctor:
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
         standing = await self._standing(caller, subscription, topic) if topic else None
         pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
-        said = [
-            *(_of_push(pushed) if pushed else ()),
-            *_findings(subscription, standing),
-            *(_of_texts(self.counting.not_base64.get(topic.id, 0)) if topic else ()),
-            *await self._of_parallel(caller, subscription),
-        ]
+        texts = self.counting.not_base64.get(topic.id, 0) if topic else 0
+        said = [*(_of_push(pushed) if pushed else ()), *_findings(subscription, standing)]
+        if texts:
+            is_one = texts == 1
+            text = (
+                f"{_messages(texts)} published to its topic since the service started {'is' if is_one else 'are'} not"
+                " base64: consumers get that text as it is, and data that happens to be base64 is decoded."
+            )
+            said.append(Finding(False, text))
+        said += await self._of_parallel(caller, subscription)
         if caller.access_lists and not subscription.authorized and subscription.push is None:
             said.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
         return Diagnosis(subscription, standing, sorted(said, key=lambda finding: not finding.wrong))
 
     async def _of_parallel(self, caller: Caller, subscription: Subscription) -> Sequence[Finding]:
-        """Return what is to be said of a parallel subscription; consumers learn nothing of each other."""
         if subscription.parallel is None:
             return ()
         letters, found = subscription.parallel.dead_letter_policy, []
@@ -159,6 +156,7 @@ class Doctor:
                 above = len((await self.cursors.progress(subscription.id)).done)
                 opened = await self.working.opened.here(subscription.id) if self.working else None
             pulls = await self.counting.subscription(subscription.id)
+            oldest, end = max(position.offset, bounds.oldest), bounds.end
             return Standing(
                 bounds,
                 position,
@@ -166,20 +164,13 @@ class Doctor:
                 self._ago(pulls.rate.last),
                 self._ago(self.counting.acknowledged(subscription.id)),
                 retention,
-                await self._age(topic.id, Offset(max(bounds.end - 1, 0)), bounds.end),
-                await self._age(topic.id, max(position.offset, bounds.oldest), bounds.end),
+                await age_of(self.log, topic.id, Offset(end - 1), self.clock) if end else None,
+                await age_of(self.log, topic.id, oldest, self.clock) if oldest < end else None,
                 above,
                 underway(opened) if opened else None,
             )
         except TopicGone:  # deleted meanwhile
             return None
-
-    async def _age(self, topic: TopicId, offset: Offset, end: Offset) -> Milliseconds | None:
-        """Return how long ago the message at an offset, or the first one after it, was published."""
-        if offset >= end:
-            return None
-        found = await self.log.read(topic, offset, max_messages=1, max_bytes=1)
-        return self._ago(found[0].time) if found else None
 
     def _ago(self, moment: Milliseconds | None) -> Milliseconds | None:
         return None if moment is None else Milliseconds(max(self.clock.wall() - moment, 0))
@@ -189,9 +180,15 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
     if standing is None:
         yield Finding(True, f"Its topic {subscription.topic} is gone: make it again, or delete the subscription.")
         return
-    yield from _of_topic(standing)
-    if standing.backlog:
+    if not standing.bounds.end:
+        yield Finding(False, "Nothing was ever published to its topic.")
+    elif standing.backlog:
         yield from _of_backlog(subscription, standing)
+    elif standing.published_ago is None:
+        yield Finding(False, "Nothing is waiting, and all messages of its topic are gone by retention.")
+    else:
+        ago = span_text(standing.published_ago)
+        yield Finding(False, f"Nothing is waiting; the last message was published {ago} ago.")
     if standing.ahead:
         count = _messages(standing.ahead)
         yield Finding(True, f"It stands past the end of its topic and will miss the next {count}: move it to the end.")
@@ -200,7 +197,6 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
 
 
 def _of_push(status: PushStatus) -> Iterator[Finding]:
-    """Yield what keeps messages from an endpoint; the answers of the endpoint are hidden from consumers."""
     text = status.text.rstrip(", ")
     if status.state == UNVERIFIED:
         yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
@@ -213,28 +209,6 @@ def _of_push(status: PushStatus) -> Iterator[Finding]:
     elif status.state == UNKNOWN:
         yield Finding(False, f"Of how its messages are pushed this is known: {text}.")
     yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
-
-
-def _of_topic(standing: Standing) -> Iterator[Finding]:
-    if not standing.bounds.end:
-        yield Finding(False, "Nothing was ever published to its topic.")
-    elif standing.backlog:
-        return
-    elif standing.published_ago is None:
-        yield Finding(False, "Nothing is waiting, and all messages of its topic are gone by retention.")
-    else:
-        ago = span_text(standing.published_ago)
-        yield Finding(False, f"Nothing is waiting; the last message was published {ago} ago.")
-
-
-def _of_texts(messages: int) -> Iterator[Finding]:
-    """Yield that publishers send other text than base64, which consumers get as it is."""
-    if messages:
-        yield Finding(
-            False,
-            f"{_messages(messages)} published to its topic since the service started {'is' if messages == 1 else 'are'}"
-            " not base64: consumers get that text as it is, and data that happens to be base64 is decoded.",
-        )
 
 
 def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
@@ -252,16 +226,13 @@ def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Find
 
 
 def _of_hand_out(deadline: int, ago: Milliseconds, handed: int) -> Finding:
-    """Return whether a consumer is at work, or came too late."""
-    count = _messages(handed)
+    handed_out = f"{_messages(handed)} handed out {span_text(ago)} ago, not acknowledged"
     if ago <= deadline * 1000:
-        return Finding(
-            False, f"{count} handed out {span_text(ago)} ago, not acknowledged yet; the deadline is {deadline}s."
-        )
+        return Finding(False, f"{handed_out} yet; the deadline is {deadline}s.")
     return Finding(
         True,
-        f"{count} handed out {span_text(ago)} ago, not acknowledged within the deadline of {deadline}s: the next pull"
-        " gets them again. Acknowledge sooner, pull fewer, or make the deadline longer.",
+        f"{handed_out} within the deadline of {deadline}s: the next pull gets them again. Acknowledge sooner, pull"
+        " fewer, or make the deadline longer.",
     )
 
 

@@ -1,8 +1,8 @@
 """The last day of topics, subscriptions and projects, measured each minute and kept by the service itself.
 
-A row begins with each hour, and when measuring begins; it has a record of 33 bytes at its first minute, and another one
-for each minute at which the values changed. At which minutes anything was measured at all, the row of the service says.
-So a day of a quiet thing is a kilobyte, and that of a busy one fifty.
+A row begins with each hour, and when measuring begins. It has a record of 33 bytes for its first minute, and one for
+each minute at which the values changed: a day is one to fifty kilobytes. The row of the service has the measured
+minutes.
 """
 
 import asyncio
@@ -20,24 +20,20 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
-from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, is_name, topic_id_text
+from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
-from ams.service.lag import lag_of
-from ams.service.lookup import find_subscription, find_topic
-from ams.service.parallel.watching import oldest_time
+from ams.service.lookup import check_names, find_subscription, find_topic
+from ams.service.retention import lag_of, oldest_time
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.history import HistoryStore, Row
 from ams.storage.registry.registry import Registry
 
 SERVICE = "service"
-"""Stands for the service among the identities."""
 MINUTE = 60_000
-"""Milliseconds."""
 KEPT = 25 * 60
 """Minutes: a day, and the hour that its first minute is of."""
-MOST_NAMES = 100
 BREATH = 64
 """Subscriptions looked at between two breaths of the event loop."""
 SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}
@@ -53,7 +49,7 @@ logger = structlog.get_logger("ams.history")
 
 
 class Asked(NamedTuple):
-    """What of the history is asked for."""
+    """Names and the span of a request."""
 
     topics: Sequence[str]
     subscriptions: Sequence[str]
@@ -79,10 +75,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was found; `ends` are the ends of intervals in milliseconds since the epoch."""
+    """A history: intervals in seconds, and their ends in milliseconds since the epoch."""
 
     interval: int
-    """Seconds."""
     ends: Sequence[int]
     project: Series | None
     topics: Mapping[str, Series]
@@ -99,12 +94,10 @@ class History:
     clock: Clock
     store: HistoryStore
     _rows: dict[tuple[str, int], bytearray] = field(default_factory=dict)
-    """By thing and the minute they began; those of earlier hours go once they are written."""
+    """By identity and the minute they began; those of earlier hours go once they are written."""
     _unwritten: set[tuple[str, int]] = field(default_factory=set)
     _last: Mapping[str, Values] = field(default_factory=dict)
-    """What was measured at the last minute of the rows at work."""
     _began: int = -1
-    """When the rows at work began."""
     _minute: int = -1
     """The last one this process measured at, in minutes since 1970."""
     _written: int = -1
@@ -131,18 +124,15 @@ class History:
         minute = self.clock.wall() // MINUTE
         if minute == self._minute:
             return
-        if not await self.store.turn():
-            self._forget()
+        if not await self.store.turn():  # another node measures: what it does not know of was written
+            self._rows, self._unwritten, self._minute = {}, set(), -1
             return
         self._note(minute, await self._measured())
         if minute - self._written >= self.store.write_minutes:
             await self._write()
 
     async def read(self, caller: Caller, asked: Asked) -> Past:
-        """Return the history of a project, for its administrators, and of some of its topics and subscriptions.
-
-        Raises `InvalidInput`, `NotFound`, `NotAllowed` for what the caller may not see the metrics of.
-        """
+        """Return the history of a project, for its administrators, and of some topics and subscriptions."""
         of = await self._identities(caller, asked)
         count, minutes = SPANS[asked.span]
         newest = self.clock.wall() // MINUTE
@@ -163,7 +153,9 @@ class History:
         )
 
     async def _identities(self, caller: Caller, asked: Asked) -> dict[tuple[str, str], str]:
-        _check(asked)
+        if asked.span not in SPANS:
+            raise InvalidInput(f"span is one of {', '.join(SPANS)}")
+        check_names([*asked.topics, *asked.subscriptions])
         of: dict[tuple[str, str], str] = {}
         if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
             of["project", caller.here.name] = caller.here.id
@@ -180,7 +172,7 @@ class History:
         return of
 
     async def _records(self, of: Collection[str], first: int) -> defaultdict[str, dict[int, Values]]:
-        """Return what was noted of things at which minutes, from the beginning of the hour of `first` on."""
+        """Return values by identity and minute, from the beginning of the hour of `first` on."""
         rows = {(row.of, row.began): row.data for row in await self.store.read(of, first // 60 * 60)}
         rows |= {key: bytes(data) for key, data in self._rows.items() if key[0] in of}
         found: defaultdict[str, dict[int, Values]] = defaultdict(dict)
@@ -190,23 +182,18 @@ class History:
         return found
 
     def _note(self, minute: int, found: Mapping[str, Values]) -> None:
-        """Note what changed since the minute before; all of it at the first minute of an hour or of this process."""
+        """Note changes since the minute before; everything at the first minute of an hour or of this process."""
         if minute % 60 == 0 or minute != self._minute + 1:
             self._began, self._last = minute, {}
             self._rows = {key: row for key, row in self._rows.items() if key in self._unwritten}
-        for name, values in found.items():
-            if values != self._last.get(name):
-                self._add(name, minute, values)
-        self._add(SERVICE, minute, (0, 0, 0, 0))
+        changed = {name: values for name, values in found.items() if values != self._last.get(name)}
+        for name, values in {**changed, SERVICE: (0, 0, 0, 0)}.items():
+            key = name, self._began
+            self._rows.setdefault(key, bytearray()).extend(_RECORD.pack(minute % 60, *values))
+            self._unwritten.add(key)
         self._last, self._minute = found, minute
 
-    def _add(self, name: str, minute: int, values: Values) -> None:
-        key = name, self._began
-        self._rows.setdefault(key, bytearray()).extend(_RECORD.pack(minute % 60, *values))
-        self._unwritten.add(key)
-
     async def _measured(self) -> dict[str, Values]:
-        """Return what there is now of everything."""
         found: dict[str, Values] = {}
         projects: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         topics: dict[tuple[ProjectId, TopicName], TopicId] = {}
@@ -246,17 +233,11 @@ class History:
             raise
         self._written = self._minute
 
-    def _forget(self) -> None:
-        """Let another node measure: what it does not know of was written."""
-        self._rows, self._unwritten, self._minute = {}, set(), -1
-
     def _pause(self) -> float:
-        """Return the seconds to the next minute."""
         return (MINUTE - self.clock.wall() % MINUTE) / 1000
 
 
 def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Series:
-    """Return what a thing was at some minutes, in order; None: nothing was measured."""
     noted, found, values = sorted(records), list[Values | None](), (0, 0, 0, 0)
     at = 0
     for look in looks:
@@ -268,20 +249,6 @@ def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Serie
             at += 1
         found.append(values)
     return Series(found)
-
-
-def _newest(minutes: range, sampled: Collection[int]) -> int | None:
-    return next((each for each in reversed(minutes) if each in sampled), None)
-
-
-def _check(asked: Asked) -> None:
-    if asked.span not in SPANS:
-        raise InvalidInput(f"span is one of {', '.join(SPANS)}")
-    names = [*asked.topics, *asked.subscriptions]
-    if len(names) > MOST_NAMES:
-        raise InvalidInput(f"At most {MOST_NAMES} names")
-    if bad := next((each for each in names if not is_name(each)), None):
-        raise InvalidInput(f"Invalid name: {bad[:255]}")
 
 
 def _require(caller: Caller, role: str) -> None:

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -12,14 +12,16 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.issuer import Issuer, checked
 from ams.core.names import BindingName, IssuerName, UserName, checked_name
 from ams.identity.keys import Keys, KeysState
-from ams.service.lookup import find_managed_user, find_user
+from ams.service.lookup import find_managed_user, find_user, required
 from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry
 
-SETTINGS, REGISTRY = "settings", "registry"
-"""Where an issuer is from."""
 KEPT = "***"
 """Stands for a secret in answers; in a body it means the one that is there."""
+LONGEST_SUBJECT = 255
+_ISSUER = re.compile(r"https?://[!-~]{1,2000}")
+
+T = TypeVar("T")
 
 logger = structlog.get_logger("ams.issuers")
 
@@ -29,12 +31,11 @@ class ListedIssuer(NamedTuple):
 
     issuer: Issuer
     source: str
-    """`settings` or `registry`."""
     keys: KeysState
 
 
 class Issuers:
-    """The issuers whose tokens are accepted. Of two with one name or URL the one of the settings counts."""
+    """Accepted token issuers. An issuer from the settings overrides one with the same name or URL."""
 
     def __init__(self, registry: Registry, given: Sequence[Issuer], keys: Keys) -> None:
         """`given` are those of the settings."""
@@ -66,13 +67,13 @@ class Issuers:
 
     async def show(self, name: IssuerName) -> ListedIssuer:
         """Return an issuer; raise `NotFound` when there is none of this name."""
-        return self._listed(await self._named(name))
+        return self._listed(_found(next((each for each in await self.all() if each.name == name), None)))
 
     async def create(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
         """Accept the tokens of another issuer from now on.
 
-        Raises `NotAllowed`, `InvalidInput`, or `AlreadyExists` for a name or URL that is taken; `Conflict` when
-        another one is asked about tokens already.
+        Raises `NotAllowed`, `InvalidInput`, `AlreadyExists` for its name or URL, `Conflict` for a second one of opaque
+        tokens.
         """
         _require_full(caller)
         checked_name("issuer", issuer.name)
@@ -84,18 +85,14 @@ class Issuers:
         return self._listed(issuer)
 
     async def update(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
-        """Replace what was set of an issuer; a client_secret of `***` stays what it is. Its tokens are looked at anew.
-
-        Raises as `create` does, `NotFound`, and `Conflict` for one of the settings.
-        """
+        """Replace an issuer, its secret unless that is `***`. Raises as `create`, `NotFound`, and `Conflict`."""
         _require_full(caller)
         before = await self._own(issuer.name)
         if issuer.client_secret == KEPT:
             issuer = replace(issuer, client_secret=before.client_secret)
         issuer = checked(issuer)
         _check_taken(issuer, others=[each for each in await self.all() if each.name != issuer.name])
-        if not await self._registry.issuers.update(issuer.name, issuer, caller.expected.seen_by(without_secret)):
-            raise _unknown()
+        _found(await self._registry.issuers.update(issuer.name, issuer, caller.expected.seen_by(without_secret)))
         self._keys.forget(before)
         return self._listed(issuer)
 
@@ -103,39 +100,28 @@ class Issuers:
         """Refuse the tokens of an issuer from now on; bindings stay. Raises `NotFound`; `Conflict` as `update`."""
         _require_full(caller)
         before = await self._own(name)
-        if not await self._registry.issuers.delete(name, caller.expected.seen_by(without_secret)):
-            raise _unknown()
+        _found(await self._registry.issuers.delete(name, caller.expected.seen_by(without_secret)))
         self._keys.forget(before)
 
     async def warn_of_shadowed(self) -> None:
-        """Say in the log which issuers do not count, because one of the settings has their name or URL."""
+        """Log the issuers that do not count, because one of the settings has their name or URL."""
         counting = {each.name for each in await self.all()} - {each.name for each in self._given}
         for each in await self._registry.issuers.all():
             if each.name not in counting:
                 await logger.awarning("issuer.shadowed", issuer=each.name, by="issuers_file")
 
     def _listed(self, issuer: Issuer) -> ListedIssuer:
-        source = SETTINGS if any(each.name == issuer.name for each in self._given) else REGISTRY
+        source = "settings" if any(each.name == issuer.name for each in self._given) else "registry"
         return ListedIssuer(issuer, source, self._keys.state(issuer))
 
-    async def _named(self, name: IssuerName) -> Issuer:
-        found = next((each for each in await self.all() if each.name == name), None)
-        if found is None:
-            raise _unknown()
-        return found
-
     async def _own(self, name: IssuerName) -> Issuer:
-        """Return one that was set, also one that does not count for now."""
         if any(each.name == name for each in self._given):
             raise Conflict(f"Issuer {name} is one of the service's settings (issuers_file), and is changed there")
-        found = next((each for each in await self._registry.issuers.all() if each.name == name), None)
-        if found is None:
-            raise _unknown()
-        return found
+        return _found(next((each for each in await self._registry.issuers.all() if each.name == name), None))
 
 
 def without_secret(issuer: Issuer) -> Issuer:
-    """Return what the version of an issuer is of: nobody can guess at its secret by that."""
+    """Return the part of an issuer that its version is made of: so nobody can guess at its secret."""
     return replace(issuer, client_secret="")
 
 
@@ -153,42 +139,36 @@ def _require_full(caller: Caller) -> None:
         raise NotAllowed
 
 
-def _unknown() -> NotFound:
-    return NotFound("Issuer doesn't exist")
+def _found(result: T | None) -> T:
+    return required(result, NotFound("Issuer doesn't exist"))
 
 
-LONGEST_SUBJECT = 255
-"""Characters (OpenID Connect Core 1.0, 2)."""
-_ISSUER = re.compile(r"https?://[!-~]{1,2000}")
-
-
+@dataclass(frozen=True, slots=True)
 class Bindings:
     """What can be done with bindings."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    registry: Registry
 
     async def list(self, caller: Caller, user: UserName) -> Sequence[Binding]:
         """Return the bindings of a user, oldest first; raise `NotFound` when there is no such user."""
-        bound = await find_user(self._registry, user, caller)
-        return await self._registry.bindings.of(bound.id)
+        bound = await find_user(self.registry, user, caller)
+        return await self.registry.bindings.of(bound.id)
 
     async def create(self, caller: Caller, user: UserName, name: BindingName, issuer: str, subject: str) -> Binding:
         """Let an identity log in as a user. The issuer is named by its URL, and need not be known yet.
 
-        Raises `NotFound` for the user, `NotAllowed` for one who is above the caller, `InvalidInput`, or
-        `AlreadyExists` for a name of this user, or an identity of any, that is taken.
+        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput`, `AlreadyExists` for the name or
+        identity.
         """
-        bound = await find_managed_user(self._registry, caller, user)
+        bound = await find_managed_user(self.registry, caller, user)
         checked_name("binding", name)
         if not _ISSUER.fullmatch(issuer):
             raise InvalidInput("issuer must be the URL of an issuer, as its tokens say it")
         if not subject or len(subject) > LONGEST_SUBJECT or not subject.isprintable():
             raise InvalidInput(f"subject must have 1 to {LONGEST_SUBJECT} printable characters")
-        return await self._registry.bindings.create(bound.id, name, issuer, subject, created_by=caller.user)
+        return await self.registry.bindings.create(bound.id, name, issuer, subject, created_by=caller.user)
 
     async def delete(self, caller: Caller, user: UserName, name: BindingName) -> None:
         """Let an identity log in no more, at once; raise `NotFound` or `NotAllowed`."""
-        bound = await find_managed_user(self._registry, caller, user)
-        if not await self._registry.bindings.delete(bound.id, name):
-            raise NotFound("Binding doesn't exist")
+        bound = await find_managed_user(self.registry, caller, user)
+        required(await self.registry.bindings.delete(bound.id, name), NotFound("Binding doesn't exist"))

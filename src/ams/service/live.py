@@ -1,15 +1,14 @@
-"""What a page shows of a project while it is looked at: counts of some topics and subscriptions, and a topic's tail.
+"""Live views of a project: counts of some topics and subscriptions, and the tail of a topic.
 
 A view looks when the log says that something was published, and every few seconds besides: acknowledgements and
-deliveries wake nobody. Rights are looked at again when anything changed, and every few seconds, as tokens expire by
-themselves: so a view ends soon after the token that opened it. It keeps nothing that grows: what its client does not
-read is not made.
+deliveries wake nobody. Rights are checked again when anything changed, and every few seconds, as tokens expire. A view
+keeps nothing that grows: events that its client does not read are not made.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,27 +18,24 @@ from ams.core.clock import Clock, publish_time
 from ams.core.errors import Conflict, InvalidInput, Overloaded, OwnedElsewhere, RateLimited
 from ams.core.filters import Filter, parse
 from ams.core.messages import Stored, attributes_of
-from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, UserId, is_name
-from ams.service.lag import lag_of, waiting_for
-from ams.service.lookup import find_subscription, find_topic
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, UserId
+from ams.service.lookup import check_names, find_subscription, find_topic
 from ams.service.parallel.working import Working
 from ams.service.push.pushing import PushWatcher
 from ams.service.reading import RangeReader
+from ams.service.retention import age_of, lag_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.wire.service import Counts, SubscriptionCounts, TopicCounts
 
-MOST_NAMES = 100
 MOST_VIEWS = 100
 """Of one user at a time."""
 LOOK_SECONDS = 2.0
-"""Between two looks at what wakes nobody."""
 PERIOD, TAIL_PERIOD = 1.0, 0.25
-"""Seconds; no view is told counts more often, nor messages of a tail."""
+"""Seconds between two events with counts, and with messages of a tail."""
 RIGHTS_SECONDS = 5.0
-"""After so long a view asks again whether its user may see all of it, also when nothing changed."""
 TAIL_MESSAGES, TAIL_BYTES = 200, 2**20
 """Messages that a tail looks at in a second, and bytes that it shows at a time; older ones are skipped for newer."""
 
@@ -48,14 +44,12 @@ Admit = Callable[[str, Mapping[str, str]], Awaitable[Caller]]
 
 
 class Wanted(NamedTuple):
-    """What a view shows."""
+    """Names that a view shows; the tail of a topic, unless empty, and a filter of its messages."""
 
     topics: Sequence[str]
     subscriptions: Sequence[str]
     tail: str = ""
-    """A topic; empty: none."""
     filter: str = ""
-    """Which messages of the tail; empty: all."""
 
 
 class Tail(NamedTuple):
@@ -67,7 +61,7 @@ class Tail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a view was found to be of, a moment ago."""
+    """The resources that a view shows, as they were looked up."""
 
     topics: Mapping[str, Topic]
     subscriptions: Mapping[str, tuple[Subscription, Topic | None]]
@@ -87,15 +81,12 @@ class TailReader:
     log: Log
     topic: TopicId
     offset: Offset
-    """The next message to look at."""
     filter: Filter | None
     at: float
-    """When it last looked, as a moment of the event loop."""
     allowed: float = TAIL_MESSAGES
-    """How many messages it may look at now."""
 
     async def next(self, end: Offset, now: float) -> Tail | None:
-        """Return what came up to `end`, as far as that may be shown now; None: nothing."""
+        """Return the messages up to `end` that may be shown now; None: nothing."""
         self.allowed = min(self.allowed + (now - self.at) * TAIL_MESSAGES, TAIL_MESSAGES)
         self.at = now
         most = int(self.allowed)
@@ -108,11 +99,9 @@ class TailReader:
             return Tail((), skipped)
         self.allowed -= len(found)
         skipped, self.offset = found[0].offset - self.offset, Offset(found[-1].offset + 1)
-        shown = found if self.filter is None else [each for each in found if self._matches(each)]
+        chosen = self.filter
+        shown = found if chosen is None else [each for each in found if chosen.matches(attributes_of(each.fragment))]
         return Tail(shown, skipped) if shown or skipped else None
-
-    def _matches(self, message: Stored) -> bool:
-        return self.filter is None or self.filter.matches(attributes_of(message.fragment))
 
 
 @dataclass(slots=True)
@@ -143,8 +132,8 @@ class Live:
     ) -> AsyncGenerator[Counts | Tail | None]:
         """Yield counts at once and when they changed, and messages of the tail as they come; None when it rests.
 
-        `names` are those of the path. Raises before the first: `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`;
-        and later whatever ends the view: that the user may no more, that something is gone, `Overloaded` at a stop.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`; later whatever ends the view, `Overloaded` at a
+        stop.
         """
         chosen = _check(wanted)
         generation = self.registry.invalidations.generation
@@ -154,13 +143,7 @@ class Live:
                 yield each
 
     async def _changes(
-        self,
-        wanted: Wanted,
-        names: Mapping[str, str],
-        admit: Admit,
-        seen: Seen,
-        chosen: Filter | None,
-        generation: int,
+        self, wanted: Wanted, names: Mapping[str, str], admit: Admit, seen: Seen, chosen: Filter | None, generation: int
     ) -> AsyncGenerator[Counts | Tail | None]:
         now, invalidations = asyncio.get_running_loop().time, self.registry.invalidations
         ends = await self._ends(seen)
@@ -183,16 +166,17 @@ class Live:
             is_counted = now() - counted >= PERIOD
             if is_counted:
                 counts, counted = await self._counts(seen), now()
-                if not _same(counts, told):
+                if (counts.topics, counts.subscriptions) != (told.topics, told.subscriptions):
                     told = counts
                     yield told
             yield None
-            await self._pause(TAIL_PERIOD if tail else PERIOD)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TAIL_PERIOD if tail else PERIOD):
+                    await self._stopping.wait()
 
     def _tail_of(
         self, seen: Seen, ends: Mapping[TopicId, Offset], chosen: Filter | None, before: TailReader | None
     ) -> TailReader | None:
-        """Return the reader of the tail: the one of before, unless the topic was made again."""
         if seen.tail is None:
             return None
         if before is not None and before.topic == seen.tail.id:
@@ -201,10 +185,7 @@ class Live:
         return TailReader(self.log, seen.tail.id, ends[seen.tail.id], chosen, now)
 
     async def _look_up(self, wanted: Wanted, names: Mapping[str, str], admit: Admit) -> Seen:
-        """Return what a view is of; each name must be there, and be one that the user may look at.
-
-        A consumer sees the tail of a topic through a subscription that is watched too, as in reading a range.
-        """
+        """Find what a view shows, as far as its user may see it; a tail as in reading a range."""
         caller = await admit("projects:watch", names)
         subscriptions = {}
         for name in wanted.subscriptions:
@@ -240,24 +221,14 @@ class Live:
         if self._stopping.is_set():
             raise Overloaded("The service is stopping")
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
-
     async def _counts(self, seen: Seen) -> Counts:
-        topics = {name: await self._of_topic(topic) for name, topic in seen.topics.items()}
+        totals = {name: await self.log.totals(topic.id) for name, topic in seen.topics.items()}
+        topics = {name: TopicCounts(each.messages, each.bytes) for name, each in totals.items()}
         subscriptions = {
             name: await self._of_subscription(seen.caller, subscription, topic)
             for name, (subscription, topic) in seen.subscriptions.items()
         }
         return Counts(publish_time(self.clock.wall()), topics, subscriptions)
-
-    async def _of_topic(self, topic: Topic) -> TopicCounts:
-        totals = await self.log.totals(topic.id)
-        return TopicCounts(totals.messages, totals.bytes)
 
     async def _of_subscription(
         self, caller: Caller, subscription: Subscription, topic: Topic | None
@@ -265,22 +236,18 @@ class Live:
         if topic is None:
             return SubscriptionCounts(0, 0, 0)
         lag = await lag_of(self.log, self.cursors, subscription, topic.id)
-        waited = await waiting_for(self.log, topic.id, lag, self.clock)
+        waited = await age_of(self.log, topic.id, lag.current, self.clock) if lag.messages else None
         opened = await self.working.opened.here(subscription.id) if subscription.parallel else None
+        push = None
+        if subscription.push:
+            with contextlib.suppress(Conflict, OwnedElsewhere):  # a pull subscription by now; known to another node
+                push = (await self.watcher.look(caller, subscription.name)).state
         return SubscriptionCounts(
             lag.current, lag.end, lag.messages,
-            None if waited is None else waited // 1000,
-            len(opened.backlog.leases) if opened else None,
-            await self._push(caller, subscription) if subscription.push else None,
+            None if waited is None else waited // 1000, len(opened.backlog.leases) if opened else None, push,
         )  # fmt: skip
 
-    async def _push(self, caller: Caller, subscription: Subscription) -> str | None:
-        try:
-            return (await self.watcher.look(caller, subscription.name)).state
-        except (Conflict, OwnedElsewhere):  # a pull subscription by now; what only another node knows
-            return None
-
-    @contextmanager
+    @contextlib.contextmanager
     def _counted(self, user: UserId | None) -> Iterator[None]:
         if self._by_user[user] >= MOST_VIEWS:
             raise RateLimited(f"A user may have {MOST_VIEWS} event streams at a time")
@@ -294,18 +261,10 @@ class Live:
 
 
 def _check(wanted: Wanted) -> Filter | None:
-    """Return the filter; raise `InvalidInput` for what cannot be watched."""
     names = [*wanted.topics, *wanted.subscriptions, *([wanted.tail] if wanted.tail else [])]
     if not names:
         raise InvalidInput("Name what to watch: topics, subscriptions or tail")
-    if len(names) > MOST_NAMES:
-        raise InvalidInput(f"At most {MOST_NAMES} names")
-    if bad := next((each for each in names if not is_name(each)), None):
-        raise InvalidInput(f"Invalid name: {bad[:255]}")
+    check_names(names)
     if wanted.filter and not wanted.tail:
         raise InvalidInput("A filter is of a tail: name its topic")
     return parse(wanted.filter) if wanted.filter else None
-
-
-def _same(counts: Counts, told: Counts) -> bool:
-    return counts.topics == told.topics and counts.subscriptions == told.subscriptions

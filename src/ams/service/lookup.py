@@ -1,6 +1,7 @@
 """Look up what a request names, or raise the error that answers it when it is not there."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,36 +17,44 @@ NO_USER = "User doesn't exist"
 NO_TOPIC = "Subscription's topic doesn't exist"
 NOT_PARALLEL = "Subscription is not of type parallel"
 NO_SNAPSHOT = "Snapshot doesn't exist"
-DETACHED = "Subscription is detached"
+MAX_NAMES = 100
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
 
 
 R = TypeVar("R", Topic, Subscription)
+T = TypeVar("T")
+
+
+def required(result: T | None, error: Exception | type[Exception]) -> T:
+    """Return a result; raise the error if it is None or False."""
+    if not result:
+        raise error
+    return result
 
 
 def without_access_list(resource: R) -> R:
-    """Return what the version of a topic or subscription is of: its access list has a version of its own."""
+    """Return the part of a topic or subscription that its version is made of: its access list has one of its own."""
     return replace(resource, authorized=NO_USERS)
 
 
 def expected_subscription(caller: Caller) -> Precondition:
-    """Return which versions of a subscription a change is meant for: of what its caller sees."""
+    """Return the versions of a subscription, as its caller sees it, that a change is meant for."""
     return caller.expected.seen_by(lambda found: without_access_list(caller.view_push(found)))
 
 
 async def find_user(registry: Registry, name: UserName, caller: Caller | None = None) -> User:
     """Return a user; raise `NotFound` when there is none, or when a `caller` that asks for its own user was renamed."""
-    user = found_user(await registry.users.by_name(name))
+    user = required(await registry.users.by_name(name), NotFound(NO_USER))
     if caller is not None and caller.was_renamed_from(user):
         raise NotFound(NO_USER)
     return user
 
 
 async def find_managed_user(registry: Registry, caller: Caller, name: UserName) -> User:
-    """Return a user to be changed, or to be bound to an identity; one with service roles by a service_admin only.
+    """Return a user to be changed, or to be bound to an identity; raise `NotAllowed` for a user above the caller.
 
-    A roles file may let others manage users, but no user may so become what it is not (17.3, U3): a login by a binding
-    is a login as its user.
+    A roles file may let others than service_admins manage users, but nobody may so gain service roles (17.3, U3): a
+    login by a binding is a login as its user.
     """
     user = await find_user(registry, name, caller)
     if user.service_roles and not caller.full_view:
@@ -53,19 +62,9 @@ async def find_managed_user(registry: Registry, caller: Caller, name: UserName) 
     return user
 
 
-def found_user(user: User | None) -> User:
-    """Return the user; raise `NotFound` when there is none."""
-    if user is None:
-        raise NotFound(NO_USER)
-    return user
-
-
 async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Topic:
     """Return a topic of the caller's project; raise `TopicGone` when there is none."""
-    topic = await registry.topics.find(caller.here.id, name)
-    if topic is None:
-        raise TopicGone
-    return topic
+    return required(await registry.topics.find(caller.here.id, name), TopicGone)
 
 
 async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
@@ -76,31 +75,34 @@ async def find_subscription(registry: Registry, caller: Caller, name: Subscripti
     return subscription
 
 
-def parallel_options(subscription: Subscription) -> ParallelOptions:
-    """Return the options of a parallel subscription; raise `Conflict` for an ordered one."""
-    if subscription.parallel is None:
-        raise Conflict(NOT_PARALLEL)
-    return subscription.parallel
+def parallel_options(options: ParallelOptions | None) -> ParallelOptions:
+    """Return the options of a parallel subscription; raise `Conflict` for an ordered one, which has none."""
+    return required(options, Conflict(NOT_PARALLEL))
 
 
 async def find_snapshot(registry: Registry, caller: Caller, name: SnapshotName) -> Snapshot:
     """Return a snapshot of the caller's project; raise `NotFound` when there is none, or when it has expired."""
-    snapshot = await registry.snapshots.find(caller.here.id, name)
-    if snapshot is None:
-        raise NotFound(NO_SNAPSHOT)
-    return snapshot
+    return required(await registry.snapshots.find(caller.here.id, name), NotFound(NO_SNAPSHOT))
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `InvalidInput` for too many names of resources, and for the first that is none."""
+    if len(names) > MAX_NAMES:
+        raise InvalidInput(f"At most {MAX_NAMES} names")
+    if bad := next((each for each in names if not is_name(each)), None):
+        raise InvalidInput(f"Invalid name: {bad[:255]}")
 
 
 def require_attached(subscription: Subscription) -> None:
     """Raise `Conflict` for a subscription that is detached."""
     if subscription.is_detached:
-        raise Conflict(DETACHED)
+        raise Conflict("Subscription is detached")
 
 
 async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
     """Return the topic a subscription is on now; raise `Conflict` when it is gone.
 
-    To be asked right before a cursor is: a topic created again under its name has another identity, and a cursor must
+    Call it right before a cursor is read: a topic created again under its name has another identity, and a cursor must
     never meet the old one after the new (contract 17.2, A9).
     """
     topic = await registry.topics.find(subscription.project_id, subscription.topic)
@@ -110,10 +112,10 @@ async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
 
 
 async def find_dead_letter_topic(registry: Registry, caller: Caller, topic: TopicName, asked: str) -> TopicName:
-    """Return the name of the topic that takes what cannot be delivered of a subscription to `topic`.
+    """Return the name of the dead letter topic of a subscription to `topic`.
 
     `asked` is a name, or a reference `projects/P/topics/T` with or without a leading slash, of the caller's project.
-    Raises `InvalidInput` for what is neither, and for the subscription's own topic; `TopicGone` when there is none.
+    Raises `InvalidInput` for anything else, and for the subscription's own topic; `TopicGone` when there is none.
     """
     name = TopicName(asked) if is_name(asked) else topic_reference(caller.here.name, asked.removeprefix("/"))
     if name == topic:
@@ -128,4 +130,4 @@ class _NoTopicIsAConflict(contextlib.AbstractContextManager[None]):
 
 
 no_topic_is_a_conflict = _NoTopicIsAConflict()
-"""Tells a topic that went while it was read as contract 10.3 does; one for all, as every pull needs it."""
+"""Raises `Conflict` for a topic deleted meanwhile (contract 10.3); one instance, as every pull needs it."""

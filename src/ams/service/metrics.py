@@ -11,19 +11,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import NamedTuple
+from functools import partial
 
 from ams.access.admission import Admission, Caller, is_good_for
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER
-from ams.core.clock import Clock, Milliseconds, day_of, day_text, resource_date
+from ams.core.clock import Clock, day_of, day_text, resource_date
 from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.counting import Counting
-from ams.service.parallel.watching import oldest_time, underway
+from ams.service.parallel.watching import underway
 from ams.service.parallel.working import Working
-from ams.service.retention import Losses
+from ams.service.retention import Losses, age_of
 from ams.storage.registry.counts import Activity, Listed, Rate
-from ams.storage.registry.records import NO_USERS, Principal, Project, Subscription
+from ams.storage.registry.records import NO_USERS, Project, Subscription
 from ams.storage.registry.registry import Registry
 from ams.wire import service as wire
 from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageReport, VaMetrics
@@ -37,15 +37,16 @@ LEAST_INTERVAL = 0.001
 """Seconds; publish times are whole milliseconds, and a clock that stepped back must not make a rate negative (O5)."""
 
 
-def _metric(resource_type: str, resource: str, name: str, kind: str, points: Sequence[Point], text: str) -> Metric:
-    """Return a metric; `name` is what it is called below its type of resource."""
+def _metric(
+    resource_type: str, resource: str, name: str, points: Point | Sequence[Point], text: str, kind: str = COUNTER
+) -> Metric:
     return Metric(
         metric=f"{resource_type}.{name}",
         metric_type=kind,
         value_type="int64" if kind in (COUNTER, GAUGE) else "float64",
         resource_type=resource_type,
         resource_name=resource,
-        timeseries=points,
+        timeseries=[points] if isinstance(points, Point) else points,
         description=text,
     )
 
@@ -59,7 +60,6 @@ class Metrics:
     losses: Losses
     clock: Clock
     working: Working | None = None
-    """What is under way of parallel subscriptions; None: nothing is, here."""
 
     async def node(self) -> list[Metric]:
         """Return what this node takes of its machine."""
@@ -70,19 +70,14 @@ class Metrics:
         name, now = caller.here.name, self._now()
         figures = await self.registry.figures.of_project(caller.here.id)
         days = await self.counting.project_days(caller.here.id)
-
-        def of_project(what: str, points: Sequence[Point], text: str) -> Metric:
-            return _metric("project", name, what, COUNTER, points, text)
+        of_project = partial(_metric, "project", name)
 
         def of_users(what: str, listed: Listed, text: str) -> list[Metric]:
-            return [
-                _metric("project.user", f"{name}.{user}", what, COUNTER, [Point(now, count)], text)
-                for user, count in listed
-            ]
+            return [_metric("project.user", f"{name}.{user}", what, Point(now, count), text) for user, count in listed]
 
         return [
-            of_project("number_of_topics", [Point(now, figures.topics)], "Topics of the project."),
-            of_project("number_of_subscriptions", [Point(now, figures.subscriptions)], "Subscriptions of the project."),
+            of_project("number_of_topics", Point(now, figures.topics), "Topics of the project."),
+            of_project("number_of_subscriptions", Point(now, figures.subscriptions), "Subscriptions of the project."),
             *of_users("number_of_topics", figures.on_topics, "Topics whose access list holds the user."),
             *of_users(
                 "number_of_subscriptions", figures.on_subscriptions, "Subscriptions whose access list holds the user."
@@ -91,47 +86,31 @@ class Metrics:
         ]
 
     async def topic(self, caller: Caller, name: TopicName) -> list[Metric]:
-        """Return the metrics of a topic.
-
-        Raises `NotAllowed` for a publisher who is not on the access list, also of a topic that does not exist, then
-        `NotFound`.
-        """
+        """Return the metrics of a topic; raise `NotAllowed` outside its access list, then `NotFound`."""
         topic = await self.registry.topics.find(caller.here.id, name)
         caller.require_listed(topic.authorized if topic else NO_USERS, PUBLISHER)
         if topic is None:
             raise TopicGone
         subscriptions = await self.registry.figures.subscriptions_of(topic.project_id, name)
         tally, days = await self.counting.topic(topic)
-        now = self._now()
-
-        def of_topic(what: str, points: Sequence[Point], text: str, kind: str = COUNTER) -> Metric:
-            return _metric("topic", name, what, kind, points, text)
-
+        now, of_topic = self._now(), partial(_metric, "topic", name)
         return [
-            of_topic("number_of_subscriptions", [Point(now, subscriptions)], "Subscriptions of the topic."),
-            of_topic("number_of_messages", [Point(now, tally.messages)], "Messages ever published to the topic."),
-            of_topic("number_of_bytes", [Point(now, tally.bytes)], "Bytes of data ever published to the topic."),
+            of_topic("number_of_subscriptions", Point(now, subscriptions), "Subscriptions of the topic."),
+            of_topic("number_of_messages", Point(now, tally.messages), "Messages ever published to the topic."),
+            of_topic("number_of_bytes", Point(now, tally.bytes), "Bytes of data ever published to the topic."),
             of_topic("number_of_daily_messages", _daily(days), "Messages published per day to the topic."),
-            of_topic("publishing_rate", [rate(tally.rate)], "Messages per second of the last publish.", RATE),
+            of_topic("publishing_rate", rate(tally.rate), "Messages per second of the last publish.", RATE),
         ]
 
     async def subscription(self, caller: Caller, name: SubscriptionName) -> list[Metric]:
-        """Return the metrics of a subscription.
-
-        Raises `NotAllowed` for a consumer who is not on the access list, also of a subscription that does not exist,
-        then `NotFound`.
-        """
+        """Return the metrics of a subscription; raise `NotAllowed` outside its access list, then `NotFound`."""
         subscription = await self.registry.subscriptions.find(caller.here.id, name)
         caller.require_listed(subscription.authorized if subscription else NO_USERS, CONSUMER)
         if subscription is None:
             raise SubscriptionGone
         tally = await self.counting.subscription(subscription.id)
         lost = 0 if subscription.is_detached else await self.losses.of(subscription)
-        now = self._now()
-
-        def of_subscription(what: str, point: Point, text: str, kind: str = COUNTER) -> Metric:
-            return _metric("subscription", name, what, kind, [point], text)
-
+        now, of_subscription = self._now(), partial(_metric, "subscription", name)
         return [
             of_subscription("number_of_messages", Point(now, tally.messages), "Messages handed out, with repeats."),
             of_subscription("number_of_bytes", Point(now, tally.bytes), "Bytes of data handed out, with repeats."),
@@ -147,14 +126,12 @@ class Metrics:
         ]
 
     async def _of_parallel(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
-        """Return what is under way of a parallel subscription, as far as this node works on it."""
         if subscription.parallel is None or subscription.is_detached or self.working is None:
             return ()
         opened = await self.working.opened.here(subscription.id)
         if opened is None:
             return ()
-        published = await oldest_time(self.losses.log, opened.topic, opened.backlog.floor)
-        age = 0 if published is None else max(self.clock.wall() - published, 0) // 1000
+        age = (await age_of(self.losses.log, opened.topic, opened.backlog.floor, self.clock) or 0) // 1000
         found = underway(opened)
         return [
             ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),
@@ -170,15 +147,14 @@ class Metrics:
 
 
 def node_metrics(clock: Clock) -> list[Metric]:
-    """Return what this node takes of its machine (contract 14.4)."""
-    now, host = resource_date(clock.wall()), host_name()
-
-    def of_node(what: str, value: float, text: str) -> Metric:
-        return _metric("ams_node", host, what, PERCENTAGE, [Point(now, value)], text)
-
+    """Return the metrics of this node (contract 14.4)."""
+    now, of_node = resource_date(clock.wall()), partial(_metric, "ams_node", socket.gethostname(), kind=PERCENTAGE)
+    cpu = _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED)
+    cpu_text = "Share of a core the service had since it started, in percent."
+    memory_text = "Share of the machine's memory the service holds, in percent."
     return [
-        of_node("cpu_usage", cpu_percent(), "Share of a core the service had since it started, in percent."),
-        of_node("memory_usage", memory_percent(), "Share of the machine's memory the service holds, in percent."),
+        of_node("cpu_usage", Point(now, cpu), cpu_text),
+        of_node("memory_usage", Point(now, memory_percent()), memory_text),
     ]
 
 
@@ -186,32 +162,12 @@ def rate(made_of: Rate) -> Point:
     """Return messages of the last request by the seconds since the one before; by 1 for the first (contract 14.2)."""
     if made_of.last is None:
         return Point(NEVER, 0.0)
-    exact = made_of.messages / _seconds(made_of.last, made_of.before)
-    return Point(resource_date(made_of.last), float(f"{exact:.{DIGITS}g}"))
-
-
-def _seconds(last: Milliseconds, before: Milliseconds | None) -> float:
-    return 1.0 if before is None else max((last - before) / 1000, LEAST_INTERVAL)
+    seconds = 1.0 if made_of.before is None else max((made_of.last - made_of.before) / 1000, LEAST_INTERVAL)
+    return Point(resource_date(made_of.last), float(f"{made_of.messages / seconds:.{DIGITS}g}"))
 
 
 def _daily(days: Mapping[str, int]) -> list[Point]:
     return [Point(day, messages) for day, messages in days.items()]
-
-
-EPOCH = date(1970, 1, 1)
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-class Window(NamedTuple):
-    """Days, both included."""
-
-    first: date
-    last: date
-
-    @property
-    def days(self) -> int:
-        """How many."""
-        return (self.last - self.first).days + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,44 +180,48 @@ class Usage:
     clock: Clock
 
     async def va_metrics(self, start: str, end: str, projects: str) -> VaMetrics:
-        """Return the usage of the projects named, separated by commas; of all when none is named.
-
-        Raises `InvalidInput` for a bad date or window, then `NotFound` "Project X doesn't exist".
-        """
-        window = self._window(start, end)
+        """Return the usage of projects, named with commas between, or of all; raise `InvalidInput`, then `NotFound`."""
+        first, last = self._window(start, end)
         known = await self.registry.projects.all()
-        return await self._usage(window, _named(known, projects) if projects else known)
+        if projects:
+            by_name = {str(each.name): each for each in known}
+            names = list(dict.fromkeys(projects.split(",")))
+            for name in names:
+                if name not in by_name:
+                    raise NotFound(f"Project {name} doesn't exist")
+            known = [by_name[name] for name in names]
+        return await self._usage(first, last, known)
 
     async def report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
-        """Return the usage of those projects that the token's user administers, of those named when some are.
-
-        Raises `NotAuthenticated` for a missing or unknown token, then `InvalidInput` for a bad date or window.
-        """
+        """Return the usage of projects that the token's user administers; raise `NotAuthenticated`, `InvalidInput`."""
         user = await self.admission.principal(token)
         if user is None:
             raise NotAuthenticated
-        window = self._window(start, end)
+        first, last = self._window(start, end)
         names = set(projects.split(",")) if projects else None
         administered = [
             each
             for each in await self.registry.projects.all()
-            if _administers(user, each) and (names is None or each.name in names)
+            if (names is None or each.name in names)
+            and (user.login is None or is_good_for(user.login, "users:usageReport", {"project": each.name}))
+            and PROJECT_ADMIN in user.project_roles.get(each.id, ())
         ]
         if not administered:
             return UsageReport(_va_metrics([]), wire.Metrics([]))
-        return UsageReport(await self._usage(window, administered), wire.Metrics(node_metrics(self.clock)))
+        return UsageReport(await self._usage(first, last, administered), wire.Metrics(node_metrics(self.clock)))
 
-    async def _usage(self, window: Window, projects: Sequence[Project]) -> VaMetrics:
-        found = await self.counting.activity(window.first, window.last)
-        return _va_metrics([_used(each.name, found.get(each.id, Activity()), window.days) for each in projects])
+    async def _usage(self, first: date, last: date, projects: Sequence[Project]) -> VaMetrics:
+        found, days = await self.counting.activity(first, last), (last - first).days + 1
+        return _va_metrics([_used(each.name, found.get(each.id, Activity()), days) for each in projects])
 
-    def _window(self, start: str, end: str) -> Window:
+    def _window(self, start: str, end: str) -> tuple[date, date]:
+        """Return the first and the last day."""
         today = date.fromisoformat(day_text(day_of(self.clock.wall())))
-        first = _date(start, EPOCH, "Start date is not in valid format")
+        first = _date(start, date(1970, 1, 1), "Start date is not in valid format")
         last = _date(end, today, "End date is not in valid format")
         if first > last:
             raise InvalidInput("Start date cannot be after the end date")
-        return Window(first, last)
+        return first, last
 
 
 def average(messages: int, days: int) -> float:
@@ -273,27 +233,15 @@ def average(messages: int, days: int) -> float:
     return -(-messages * 100 // days) / 100
 
 
-def total_average(projects: Sequence[ProjectUsage]) -> float:
-    """Return the sum of the rounded averages, itself without the errors of adding fractions."""
-    return sum(round(each.average_daily_messages * 100) for each in projects) / 100
-
-
-def _administers(user: Principal, project: Project) -> bool:
-    """Whether a user administers a project, by a login that may ask for its usage."""
-    is_good = user.login is None or is_good_for(user.login, "users:usageReport", {"project": project.name})
-    return is_good and PROJECT_ADMIN in user.project_roles.get(project.id, ())
-
-
 def _date(text: str, absent: date, refusal: str) -> date:
-    """Read `YYYY-MM-DD` and nothing else; raise `InvalidInput`."""
     if not text:
         return absent
-    if not _DATE.fullmatch(text):
-        raise InvalidInput(refusal)
     try:
-        return date.fromisoformat(text)
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            return date.fromisoformat(text)
     except ValueError:
-        raise InvalidInput(refusal) from None
+        pass
+    raise InvalidInput(refusal)
 
 
 def _used(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
@@ -308,58 +256,30 @@ def _used(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
 
 
 def _va_metrics(projects: Sequence[ProjectUsage]) -> VaMetrics:
+    # without the errors of adding fractions
+    average_daily_messages = sum(round(each.average_daily_messages * 100) for each in projects) / 100
     return VaMetrics(
-        ProjectsUsage(projects, sum(each.message_count for each in projects), total_average(projects)),
+        ProjectsUsage(projects, sum(each.message_count for each in projects), average_daily_messages),
         total_users_count=sum(each.users_count for each in projects),
         total_topics_count=sum(each.topics_count for each in projects),
         total_subscriptions_count=sum(each.subscriptions_count for each in projects),
     )
 
 
-def _named(known: Sequence[Project], names: str) -> list[Project]:
-    by_name: dict[str, Project] = {each.name: each for each in known}
-    found = []
-    for name in dict.fromkeys(names.split(",")):
-        if name not in by_name:
-            raise NotFound(f"Project {name} doesn't exist")
-        found.append(by_name[name])
-    return found
-
-
 _STARTED, _WORKED = time.monotonic(), time.process_time()
-"""When this was loaded, and the processor time used until then."""
-_KIB = 1024
-
-
-def host_name() -> str:
-    """Return the name of this machine."""
-    return socket.gethostname()
-
-
-def cpu_percent() -> float:
-    """Return the share of one core this process had since it started, in percent; more than 100 with several."""
-    return _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED)
 
 
 def memory_percent() -> float:
-    """Return the share of the machine's memory this process holds, in percent."""
-    return _percent(_resident(), _memory())
-
-
-def _resident() -> int:
-    """Return resident bytes; where the kernel does not tell them, the most there ever were."""
+    """Return the share of the machine's memory this process holds, in percent; 0 if the kernel does not say."""
     try:
         with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
-
-
-def _memory() -> int:
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # the most there ever were
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return _percent(resident, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (OSError, ValueError):
-        return 0
+        return 0.0
 
 
 def _percent(part: float, whole: float) -> float:

@@ -1,60 +1,56 @@
-"""Administration of projects (HTTP contract 7), and the sweep of what a crash left of deleted ones."""
+"""Administration of projects and their members (HTTP contract 7), and the sweep of what a crash left of projects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.quota_slots import ConnectionSlots, QuotaSlots
-from ams.core.errors import AlreadyExists, InvalidInput, NotFound, Unusable
-from ams.core.names import ProjectName, checked_name
+from ams.access.permissions import check_project_roles
+from ams.access.rates import ConnectionSlots, QuotaSlots
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
+from ams.core.names import ProjectName, UserName, checked_name
 from ams.core.quotas import QUOTAS, STORED_BYTES
+from ams.service.lookup import NO_USER, find_user, required
 from ams.service.push.pushing import no_push_server
 from ams.service.stored_bytes import StoredBytes
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
-from ams.storage.registry.records import Project
+from ams.storage.registry.records import Grant, Page, PageRequest, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from ams.wire.projects import ProjectQuotas, Quota
 
 K = TypeVar("K")
 
-_AT_ONCE = 100
+NO_PROJECT = "project doesn't exist"
+ALREADY_A_MEMBER = "User is already a member of the project"
+NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
+MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
+_DROPS_AT_ONCE = 100
 """Logs, and cursors, dropped at the same time: one after the other, those of a large project take minutes."""
 
 logger = structlog.get_logger("ams.projects")
 
 
+@dataclass(frozen=True, slots=True)
 class Projects:
     """What can be done with projects."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        log: Log,
-        cursors: Cursors,
-        *,
-        changed: Callable[[], Awaitable[None]] = no_push_server,
-        stored: StoredBytes | None = None,
-        slots: Sequence[QuotaSlots | ConnectionSlots] = (),
-    ) -> None:
-        """`changed` lets the push workers follow at once.
-
-        `stored` knows how many bytes projects have, `slots` what lasts of theirs.
-        """
-        self._slots = slots
-        self._stored = stored
-        self._registry = registry
-        self._log = log
-        self._cursors = cursors
-        self._changed = changed
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    changed: Callable[[], Awaitable[None]] = no_push_server
+    """Lets the push workers follow at once."""
+    stored: StoredBytes | None = None
+    slots: Sequence[QuotaSlots | ConnectionSlots] = ()
+    """Count what projects use of quotas, as `stored` does."""
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
-        return await self._registry.projects.all()
+        return await self.registry.projects.all()
 
     async def show(self, caller: Caller) -> Project:
         """Return the project of the path."""
@@ -62,52 +58,44 @@ class Projects:
 
     async def create(self, caller: Caller, name: ProjectName, description: str = "") -> Project:
         """Make a project; raise `AlreadyExists` when the name is taken."""
-        return await self._registry.projects.create(name, description, caller.user)
+        return await self.registry.projects.create(name, description, caller.user)
 
     async def update(
         self, caller: Caller, *, name: str = "", description: str = "", strict_data: bool | None = None
     ) -> Project:
-        """Rename or describe the project, or say whether it refuses data that is not base64.
+        """Rename or describe the project, or let it refuse data that is not base64; empty and None change nothing.
 
-        What is empty or None stays as it is. Raises `InvalidInput` for a bad or taken name.
-
-        All resource names and ack ids carry the new name from then on.
+        Resource names and ack ids carry the new name. Raises `InvalidInput` for a bad or taken name.
         """
         if name:
             checked_name("project", name)
         try:
-            project = await self._registry.projects.update(
+            project = await self.registry.projects.update(
                 caller.here.id, ProjectName(name), description, caller.expected, strict_data=strict_data
             )
         except AlreadyExists:
             raise InvalidInput("invalid project name change, name already exists") from None
-        if project is None:
-            raise NotFound("project doesn't exist")
-        if name:
-            await self._changed()
-        return project
+        if name and project:
+            await self.changed()
+        return required(project, NotFound(NO_PROJECT))
 
     async def quotas(self, caller: Caller) -> ProjectQuotas:
         """Return the quotas of the project, and what it uses of them."""
         return await self._quotas_of(caller.here)
 
     async def change_quotas(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
-        """Change quotas of the project, None: the default again. In force for every request that begins after this.
-
-        Raises `InvalidInput` for a quota that does not exist and a limit that cannot be, `NotFound`.
-        """
-        project = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
-        if project is None:
-            raise NotFound("project doesn't exist")
-        if self._stored is not None:
-            self._stored.follow(project.id, project.quotas)
+        """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
+        changed = await self.registry.projects.change_quotas(caller.here.id, changes, caller.expected)
+        project = required(changed, NotFound(NO_PROJECT))
+        if self.stored is not None:
+            self.stored.follow(project.id, project.quotas)
         return await self._quotas_of(project)
 
     async def _quotas_of(self, project: Project) -> ProjectQuotas:
-        rules, used = self._registry.quotas.rules, dict(await self._registry.quotas.used(project.id))
-        if self._stored is not None:
-            used[STORED_BYTES] = self._stored.used(project.id)
-        used |= {each.name: each.used(project.id) for each in self._slots}
+        rules, used = self.registry.quotas.rules, dict(await self.registry.quotas.used(project.id))
+        if self.stored is not None:
+            used[STORED_BYTES] = self.stored.used(project.id)
+        used |= {each.name: each.used(project.id) for each in self.slots}
         return ProjectQuotas(
             [Quota(name, rules.limit(project.quotas, name), rules.defaults[name], used.get(name)) for name in QUOTAS]
         )
@@ -118,45 +106,134 @@ class Projects:
         The registry forgets first, in one transaction: from then on the rest cannot be reached, and what a crash
         leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when it was deleted meanwhile.
         """
-        await self._registry.idempotency.lighten(await self._registry.topics.of_project(caller.here.id))
-        owned = await self._registry.projects.delete(caller.here.id, caller.expected)
-        if owned is None:
-            raise NotFound("project doesn't exist")
-        await _all(self._log.drop, owned.topics)
-        await _all(self._cursors.drop, owned.subscriptions)
-        await self._changed()
+        await self.registry.idempotency.lighten(await self.registry.topics.of_project(caller.here.id))
+        deleted = await self.registry.projects.delete(caller.here.id, caller.expected)
+        owned = required(deleted, NotFound(NO_PROJECT))
+        await _all(self.log.drop, owned.topics)
+        await _all(self.cursors.drop, owned.subscriptions)
+        await self.changed()
 
     async def require_registry(self) -> None:
-        """Raise `Unusable` when the registry is empty while there are messages. For the start.
-
-        Then the registry was lost, or an import is not finished: it must find the registry empty when it is.
-        """
-        topics = await self._log.topics()  # first: the user who makes one is in the registry before
-        if topics and await self._registry.is_empty():
+        """Raise `Unusable` when the registry was lost, or an import is not finished: it is empty, the log is not."""
+        topics = await self.log.topics()  # first: the user who makes one is in the registry before
+        if topics and await self.registry.is_empty():
             raise Unusable(
                 f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
                 "finish the import, or start with another data folder or kafka_prefix"
             )
 
     async def sweep(self) -> None:
-        """Drop logs and cursors whose owners the registry does not know. To be called at the start, before serving.
-
-        Raises as `require_registry`: sweeping would lose the messages too.
-        """
+        """Drop logs and cursors that the registry does not know, before serving; raise as `require_registry`."""
         await self.require_registry()
-        topics = await self._log.topics() - await self._registry.topics.ids()
-        subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
-        await _all(self._log.drop, topics)
-        await _all(self._cursors.drop, subscriptions)
+        topics = await self.log.topics() - await self.registry.topics.ids()
+        subscriptions = await self.cursors.subscriptions() - await self.registry.subscriptions.ids()
+        await _all(self.log.drop, topics)
+        await _all(self.cursors.drop, subscriptions)
         if topics or subscriptions:
             logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
 
 
 async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
-    """Drop all, many at the same time; raise what one of them raised when all were tried."""
     remaining, failed = iter(identities), []
-    while part := list(islice(remaining, _AT_ONCE)):
+    while part := list(islice(remaining, _DROPS_AT_ONCE)):
         outcomes = await asyncio.gather(*map(drop, part), return_exceptions=True)
         failed += [each for each in outcomes if isinstance(each, BaseException)]
     if failed:
         raise failed[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What can be done with the users of the caller's project (HTTP contract 7.1)."""
+
+    registry: Registry
+
+    async def list(self, caller: Caller, page: PageRequest, *, details: bool = False) -> Page[User]:
+        """Return a page of the members, newest users first; raise `InvalidInput` "Invalid page token"."""
+        users = await self.registry.users.page(page, project=caller.here.id, details=details)
+        return users.map(caller.view)
+
+    async def show(self, caller: Caller, name: UserName) -> User:
+        """Return a member; raise `NotFound` when there is no such user or it is no member."""
+        return caller.view(await self._member(caller, name))
+
+    async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
+        """Make a user who is a member here alone, with this project's entry in `grants`; return it with its token.
+
+        Raises `AlreadyExists`, `InvalidInput` "invalid role: X".
+        """
+        if await self.registry.users.by_name(name) is not None:
+            raise AlreadyExists("User already exists")
+        roles = _roles_here(caller, grants) or ()
+        check_project_roles(roles)
+        details, places = UserDetails(email=email), {caller.here.id: roles}
+        made = await self.registry.users.create(name, details, places, caller.user, made_in=caller.here.id)
+        return caller.view_made(made)
+
+    async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
+        """Replace a member's roles by those of this project's entry in `grants`.
+
+        Raises `NotFound`; `NotAllowed` for no member or no entry; `InvalidInput` "invalid role: X".
+        """
+        user = await find_user(self.registry, name)
+        roles = _roles_here(caller, grants)
+        if roles is None or not _is_member(user, caller):
+            raise NotAllowed(NOT_A_MEMBER)
+        check_project_roles(roles)
+        expected = caller.expected.seen_by(caller.view)
+        if not await self.registry.users.set_roles(user.id, caller.here.id, roles, expected):
+            raise NotAllowed(NOT_A_MEMBER)
+        return caller.view(await find_user(self.registry, name))
+
+    async def add(self, caller: Caller, name: UserName, roles: Sequence[str] = ()) -> User:
+        """Make an existing user a member; raise `NotFound`, `Conflict`, or `InvalidInput` "invalid role: X"."""
+        user = await find_user(self.registry, name)
+        if _is_member(user, caller):
+            raise Conflict(ALREADY_A_MEMBER)
+        check_project_roles(roles)
+        try:
+            await self.registry.users.add_member(user.id, caller.here.id, roles)
+        except AlreadyExists:
+            raise Conflict(ALREADY_A_MEMBER) from None
+        return caller.view(await find_user(self.registry, name))
+
+    async def remove(self, caller: Caller, name: UserName) -> None:
+        """End a membership; raise `NotFound`, or `NotAllowed` when there is none. Access lists stay as they are."""
+        user = await find_user(self.registry, name)
+        if not await self.registry.users.remove_member(user.id, caller.here.id, caller.expected.seen_by(caller.view)):
+            raise NotAllowed(NOT_A_MEMBER)
+
+    async def refresh_token(self, caller: Caller, name: UserName) -> User:
+        """Give a member a new token, and show it; the old one is dead at once. Raises `NotFound`, `NotAllowed`.
+
+        A token is good for everything its user may do. So only a caller with the view of everything may renew that of a
+        user who has roles elsewhere.
+        """
+        user = await self._member(caller, name)
+        if caller.is_weaker_than_own(user):
+            raise NotAllowed
+
+        def check(now: User) -> None:
+            is_elsewhere = any(entry.project != caller.here.name for entry in now.memberships)
+            if not caller.full_view and (now.service_roles or is_elsewhere or not _is_member(now, caller)):
+                raise NotAllowed(MORE_THAN_A_MEMBER)
+
+        return required(await self.registry.users.refresh_token(user.id, check=check), NotFound(NO_USER))
+
+    async def find(self, name: UserName) -> User:
+        """Return a user, member or not, before the body of `:add` is read (contract 7.1); raise `NotFound`."""
+        return await find_user(self.registry, name)
+
+    async def _member(self, caller: Caller, name: UserName) -> User:
+        user = await find_user(self.registry, name)
+        if not _is_member(user, caller):
+            raise NotFound(NO_USER)
+        return user
+
+
+def _is_member(user: User, caller: Caller) -> bool:
+    return any(entry.project == caller.here.name for entry in user.memberships)
+
+
+def _roles_here(caller: Caller, grants: Sequence[Grant]) -> tuple[str, ...] | None:
+    return next((grant.roles for grant in grants if grant.project == caller.here.name), None)

@@ -1,7 +1,6 @@
 """Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12).
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import contextlib
@@ -14,24 +13,22 @@ from ams.core.errors import InvalidInput, KeyReused, QuotaExceeded, TooLarge
 from ams.core.messages import Batch, Message, batch_of
 from ams.core.names import Offset, TopicName
 from ams.service.counting import Counts
-from ams.service.fitting import Fitting
 from ams.service.lookup import find_topic
 from ams.service.stored_bytes import StoredBytes
-from ams.service.validators import Validators
+from ams.service.validators import Fitting, Validators
 from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic
 from ams.storage.registry.registry import Registry
 
-SCHEMA_DELETED = "The schema of the topic was deleted: attach another one, or none"
-RECORD_BYTES = 64
-"""What a stored request costs beside its messages, about."""
-RECORD_OVERHEAD = 100
-"""What a stored message costs beside its attributes and data: id, time and framing (contract 12.2)."""
+REQUEST_BYTES = 64
+"""Bytes of a stored request beside its messages, about."""
+MESSAGE_BYTES = 100
+"""Bytes of a stored message beside its attributes and data: id, time and framing (contract 12.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Stores what publishers send."""
+    """Stores published messages."""
 
     registry: Registry
     log: Log
@@ -39,13 +36,10 @@ class Publisher:
     validators: Validators
     counts: Counts = field(default_factory=Counts)
     stored: StoredBytes | None = None
-    """Whether a project may store more; None: nothing is asked."""
+    """Limits the bytes of projects; None: there is no limit."""
 
     async def topic(self, caller: Caller, name: TopicName) -> Topic:
-        """Return the topic if the caller may publish to it.
-
-        Raises `NotFound` for an unknown topic and `NotAllowed` for a publisher outside its access list, in this order.
-        """
+        """Return a topic; raise `NotFound`, then `NotAllowed` for a publisher outside its access list."""
         topic = self.registry.topics.known((caller.here.id, name)) or await find_topic(self.registry, caller, name)
         caller.require_listed(topic.authorized, PUBLISHER)
         return topic
@@ -61,28 +55,29 @@ class Publisher:
     ) -> Appended:
         """Store the messages; when it returns they are durable.
 
-        `is_allowed` says that the topic's schema is known to allow them (`Validators.allow_now`). `project` is the name
-        of the topic's: messages of which it was said how they are written tell by it what schema they keep.
+        `is_allowed`: the topic's schema is known to allow them (`Validators.allow_now`). `project` is the name of the
+        topic's, for the labels of `Fitting`. No messages are no error: they store nothing, and take no key.
 
-        Raises `InvalidInput` for the first that the topic's schema does not allow, and for all when that was deleted of
-        which it was said how messages are written; `Unusable` when that schema cannot be used, `TooLarge` when a
-        message is over the limit, `KeyReused` for a key known with other messages, `QuotaExceeded` and `RateLimited`
-        when the project may not store so much, or so much now, `LogUnavailable` when the log cannot store now; nothing
-        is stored then, but for its `OutcomeUnknown`: that leaves it open, and the same under the same key settles it.
-        No messages are no error: they store nothing, and take no key.
+        Raises `InvalidInput` for the first that the topic's schema does not allow, and for all when a schema with an
+        encoding was deleted; `Unusable` when the schema cannot be used, `TooLarge` when a message is over the limit,
+        `KeyReused` for a key known with other messages, `QuotaExceeded` and `RateLimited` when the project may not
+        store so much, or so much now, `LogUnavailable` when the log cannot store now. Nothing is stored then. After
+        `OutcomeUnknown` it may be stored: the same request under the same key settles it.
         """
         if not messages:
-            return await self._nothing(topic, key)
+            if key is not None:  # known, it is of another request
+                await self.log.answered(topic.id, (), key)
+            return Appended(Offset(0), 0, topic.created_on)
         sent = batch_of(messages)
         if topic.deleted_schema:
-            raise InvalidInput(SCHEMA_DELETED)
+            raise InvalidInput("The schema of the topic was deleted: attach another one, or none")
         if topic.schema is not None and topic.schema.encoding:
             sent = await self._fitted(topic, topic.schema, project, sent, key)
         elif topic.schema is not None and not is_allowed:
             await self._check(topic, topic.schema, sent, key)
-        if sent.largest + RECORD_OVERHEAD > self.max_message_bytes:
+        if sent.largest + MESSAGE_BYTES > self.max_message_bytes:
             raise TooLarge
-        size = sent.size + RECORD_BYTES
+        size = sent.size + REQUEST_BYTES
         if self.stored is not None:
             try:
                 self.stored.take(topic, size)
@@ -103,14 +98,8 @@ class Publisher:
             self.counts.note_not_base64(topic, sent.not_base64)
         return appended
 
-    async def _nothing(self, topic: Topic, key: str | None) -> Appended:
-        """Answer a request without messages; under a known key it is another request than the first one."""
-        if key is not None:
-            await self.log.answered(topic.id, (), key)
-        return Appended(Offset(0), 0, topic.created_on)
-
     async def _fitted(self, topic: Topic, schema: AttachedSchema, project: str, sent: Batch, key: str | None) -> Batch:
-        """Return messages as they are stored that tell what schema they keep; see `_check` for those of a known key."""
+        """Return messages with labels of their revisions; see `_check` for those of a known key."""
         fitting = Fitting(self.registry, self.validators, topic.project_id, project, schema)
         try:
             fitted = await fitting.fitted(sent)

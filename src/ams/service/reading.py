@@ -1,6 +1,6 @@
 """Reading ranges of a topic, for tools that keep their own position; nothing is handed out and no cursor moves.
 
-This is no part of the HTTP contract: `docs/reference/reading.md` says what is promised.
+This is no part of the HTTP contract: its promises are in `docs/reference/reading.md`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -20,31 +20,25 @@ from ams.storage.registry.registry import Registry
 
 PIECE_MESSAGES = 1_000
 PIECE_BYTES = 384 * 1024
-"""What is read of the log at once: with the record that is too much, no more than it gives without a thread."""
-
-_ADMINS = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
+"""Of one read: with the record that is too much, no more than the log gives without a thread."""
 
 
 class RangeRequest(NamedTuple):
-    """Which range is asked for."""
+    """A wanted range of offsets."""
 
     start: int | None
     """None: from the oldest kept message on."""
     stop: int | None
-    """The first offset not wanted; None: up to the end as it is now."""
     most: int
-    """At most so many offsets."""
 
 
 class Range(NamedTuple):
-    """What is read: the offsets `first` up to, and without, `next`."""
+    """A range that exists: the offsets `first` up to, and without, `next`."""
 
     topic: TopicId
     first: Offset
     next: Offset
-    """Where the next read begins."""
     end: Offset
-    """The topic's end as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +63,22 @@ class RangeReader:
     async def plan(
         self, caller: Caller, name: TopicName, wanted: RangeRequest, subscription: str | None = None
     ) -> Range:
-        """Return what of the wanted range is there: from the oldest kept offset on, up to the end.
+        """Return the part of the wanted range that exists: from the oldest kept offset on, up to the end.
 
-        Raises `NotFound` for the topic, `NotAllowed` for a consumer without a subscription to it, `InvalidInput` for a
-        start beyond the end.
+        Raises `NotFound`, `NotAllowed` for a consumer without a subscription to the topic, `InvalidInput` beyond the
+        end.
         """
         topic = await self.topic(caller, name, subscription)
-        return _range(topic.id, wanted, await self.log.bounds(topic.id), self.max_messages)
+        oldest, end = await self.log.bounds(topic.id)
+        start = oldest if wanted.start is None else wanted.start
+        if start > end:
+            raise InvalidInput("Offset out of bounds")
+        first = max(start, oldest)
+        stop = min(end if wanted.stop is None else wanted.stop, end, first + min(wanted.most, self.max_messages))
+        return Range(topic.id, Offset(first), Offset(max(stop, first)), end)
 
     async def messages(self, planned: Range) -> AsyncIterator[Sequence[Stored]]:
-        """Yield the messages of a range, in order and piece by piece, each read when it is asked for.
-
-        What is damaged, or what retention took meanwhile, is missing.
-        """
+        """Yield the messages of a range in order, piece by piece; without damaged ones, and those retention took."""
         offset = planned.first
         while offset < planned.next:
             most = min(PIECE_MESSAGES, planned.next - offset)
@@ -96,25 +93,12 @@ class RangeReader:
     async def topic(self, caller: Caller, name: TopicName, subscription: str | None) -> Topic:
         """Return a topic that the caller may read; raises as `plan` does."""
         topic = await find_topic(self.registry, caller, name)
-        if not caller.roles & _ADMINS:
-            await self._require_consumer(caller, topic, subscription)
+        if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
+            return topic
+        if subscription is None or not is_name(subscription):
+            raise NotAllowed
+        found = await self.registry.subscriptions.find(caller.here.id, SubscriptionName(subscription))
+        if found is None or found.topic != topic.name:
+            raise NotAllowed
+        caller.require_listed(found.authorized, CONSUMER)
         return topic
-
-    async def _require_consumer(self, caller: Caller, topic: Topic, name: str | None) -> None:
-        """Raise `NotAllowed` unless this is a subscription to the topic that the caller may consume."""
-        if name is None or not is_name(name):
-            raise NotAllowed
-        subscription = await self.registry.subscriptions.find(caller.here.id, SubscriptionName(name))
-        if subscription is None or subscription.topic != topic.name:
-            raise NotAllowed
-        caller.require_listed(subscription.authorized, CONSUMER)
-
-
-def _range(topic: TopicId, wanted: RangeRequest, bounds: Bounds, most: int) -> Range:
-    oldest, end = bounds
-    start = oldest if wanted.start is None else wanted.start
-    if start > end:
-        raise InvalidInput("Offset out of bounds")
-    first = max(start, oldest)
-    stop = min(end if wanted.stop is None else wanted.stop, end, first + min(wanted.most, most))
-    return Range(topic, Offset(first), Offset(max(stop, first)), end)

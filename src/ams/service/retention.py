@@ -1,16 +1,15 @@
 """How long messages are kept: a topic's own time, else its project's, else the setting's.
 
-The registry has what was asked for; the log keeps to what was set there. The registry is changed first, so that what a
-crash in between leaves undone is done by `settle` at the next start.
+The registry is changed before the log, so that `settle` at the next start does what a crash in between left undone.
 
-What retention took from subscriptions before they had acknowledged it is counted and never forgotten (law 3). A cursor
-follows retention when a client pulls or looks at its offsets; until then nothing is stored of a loss. So the answer is
-what is stored and what no cursor has met yet, and before a subscription moves past a loss, or goes, it is stored.
+Messages that retention took before a subscription had acknowledged them are counted and never forgotten (law 3). A
+cursor follows retention when a client pulls or looks at its offsets; until then the loss is not stored, but computed.
+Before a subscription moves past a loss, or goes, it is stored. `Lag` tells how far a subscription is behind.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -19,30 +18,25 @@ from typing import NamedTuple
 import structlog
 
 from ams.access.admission import Caller
-from ams.core.clock import Milliseconds
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
 from ams.core.rounds import Rounds
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.service.lookup import without_access_list
+from ams.service.lookup import required, without_access_list
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Cursors, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-BAD_RETENTION = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
-_AT_ONCE = 1000
+_TOPICS_AT_ONCE = 1000
 """Topics that are changed at the same time: they share commits of the log."""
+LOOK_SECONDS = 15.0
+"""About as often as the total is asked for. A look at 10,000 topics takes a tenth of a second, in small pieces."""
 
 logger = structlog.get_logger("ams.retention")
 losses_logger = structlog.get_logger("ams.losses")
-
-
-class TopicRetention(NamedTuple):
-    """A topic and how long its messages are to be kept; None: the log's default."""
-
-    topic: TopicId
-    retention: Milliseconds | None
 
 
 class Retention:
@@ -54,32 +48,26 @@ class Retention:
         self._one_at_a_time = asyncio.Lock()
 
     async def of_topic(self, caller: Caller, name: TopicName, seconds: int) -> Topic:
-        """Keep a topic's messages for so long, 0: as the project says; return the topic.
+        """Keep a topic's messages for so long, 0: as the project says; return it. Raises `InvalidInput`, `NotFound`.
 
-        A shorter time holds for all its messages at once, a longer one for those published from now on. Raises
-        `InvalidInput` outside 0 to a year, `NotFound`.
+        A shorter time holds for all its messages at once, a longer one for those published from now on.
         """
         retention = _checked(seconds)
         async with self._one_at_a_time:
             expected = caller.expected.seen_by(without_access_list)
-            topic = await self._registry.topics.set_retention(caller.here.id, name, retention, expected)
-            if topic is None:
-                raise TopicGone
+            changed = await self._registry.topics.set_retention(caller.here.id, name, retention, expected)
+            topic = required(changed, TopicGone)
             await self._follow(topic.id)
         return topic
 
     async def of_project(self, caller: Caller, seconds: int) -> Project:
-        """Keep the messages of all topics without a time of their own for so long, 0: as the setting says.
-
-        Raises `InvalidInput` outside 0 to a year, `NotFound`.
-        """
+        """Keep messages of topics without an own time for so long, 0: as the setting says; raise likewise."""
         retention = _checked(seconds)
         async with self._one_at_a_time:
-            project = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
-            if project is None:
-                raise NotFound("project doesn't exist")
+            changed = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
+            project = required(changed, NotFound("project doesn't exist"))
             heirs = await self._registry.topics.without_retention(project.id)
-            await self._apply([TopicRetention(topic, retention) for topic in heirs])
+            await self._apply((topic, retention) for topic in heirs)
         return project
 
     async def of_new_topic(self, caller: Caller, topic: TopicId) -> None:
@@ -93,7 +81,7 @@ class Retention:
     async def settle(self) -> int:
         """Set in the log what the registry says of each topic where they differ; return how many. For the start."""
         differing = [
-            TopicRetention(topic, retention)
+            (topic, retention)
             for topic, retention in (await self._registry.topics.retentions()).items()
             if await self._log.retention(topic) != retention
         ]
@@ -103,34 +91,28 @@ class Retention:
         return len(differing)
 
     async def _follow(self, topic: TopicId) -> None:
-        """Set in the log what the registry says of a topic."""
-        await self._apply([TopicRetention(topic, await self._registry.topics.retention(topic))])
+        await self._set(topic, await self._registry.topics.retention(topic))
 
-    async def _apply(self, changes: Sequence[TopicRetention]) -> None:
+    async def _apply(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> None:
         remaining = iter(changes)
-        while part := list(islice(remaining, _AT_ONCE)):
-            await asyncio.gather(*map(self._set, part))
+        while part := list(islice(remaining, _TOPICS_AT_ONCE)):
+            await asyncio.gather(*[self._set(topic, retention) for topic, retention in part])
 
-    async def _set(self, kept: TopicRetention) -> None:
-        try:
-            await self._log.set_retention(kept.topic, kept.retention)
-        except TopicGone:  # deleted meanwhile
-            return
+    async def _set(self, topic: TopicId, retention: Milliseconds | None) -> None:
+        with contextlib.suppress(TopicGone):  # deleted meanwhile
+            await self._log.set_retention(topic, retention)
 
 
 def _checked(seconds: int) -> Milliseconds | None:
     if not 0 <= seconds <= MAX_RETENTION_SECONDS:
-        raise InvalidInput(BAD_RETENTION)
+        text = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
+        raise InvalidInput(text)
     return Milliseconds(seconds * 1000) or None
-
-
-LOOK_SECONDS = 15.0
-"""About as often as the total is asked for. A look at 10,000 topics takes a tenth of a second, in small pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Counts and stores what one subscription lost."""
+    """Counts and stores the messages that one subscription lost."""
 
     registry: Registry
     log: Log
@@ -138,8 +120,11 @@ class Losses:
 
     async def of(self, subscription: Subscription) -> int:
         """Return how many messages a subscription lost, ever; moves nothing. Raises `NotFound` when it is gone."""
-        topic = await self._topic(subscription)
-        return await self.cursors.lost(subscription.id, await _oldest(self.log, topic.id) if topic else {})
+        topic, oldest = await self._topic(subscription), Offset(0)
+        if topic is not None:
+            with contextlib.suppress(NotFound):
+                oldest = (await self.log.bounds(topic.id)).oldest
+        return await self.cursors.lost(subscription.id, {topic.id: oldest} if topic and oldest else {})
 
     async def settle(self, subscription: Subscription) -> None:
         """Store what a subscription lost, as it is to move or to go; nothing when it or its topic is gone."""
@@ -156,7 +141,7 @@ class Losses:
 
 
 class LossTotal:
-    """What all subscriptions lost, ever: looked up every quarter of a minute. It never falls, nor with a restart."""
+    """Messages that all subscriptions lost, ever: looked up in rounds. The total never falls, nor with a restart."""
 
     def __init__(self, log: Log, cursors: Cursors) -> None:
         self._log = log
@@ -168,25 +153,18 @@ class LossTotal:
 
     async def look(self) -> None:
         """Bring the total up to date. Raises what the engines raise; the next look then finds it all again."""
+        bounds = await self._log.all_bounds()
+        # No offset goes back, as when another broker leads that has kept a little more: what was counted as lost would
+        # be counted once more when that broker deletes it too.
+        self._known = {topic: max(each.oldest, self._known.get(topic, Offset(0))) for topic, each in bounds.items()}
+        oldest = {topic: oldest for topic, oldest in self._known.items() if oldest}
         # What was acknowledged after retention had taken it, or whose topic is gone, was counted: a total that falls is
         # taken for one that began anew.
-        self.messages = await self._cursors.lost_in_all(await self._oldest(), self.messages)
-
-    async def _oldest(self) -> dict[TopicId, Offset]:
-        """Return the oldest kept offsets; none goes back, as when another broker leads that has kept a little more.
-
-        What was counted as lost would else be counted once more when that broker deletes it too.
-        """
-        bounds = await self._log.all_bounds()
-        self._known = {topic: max(each.oldest, self._known.get(topic, Offset(0))) for topic, each in bounds.items()}
-        return {topic: oldest for topic, oldest in self._known.items() if oldest}
+        self.messages = await self._cursors.lost_in_all(oldest, self.messages)
 
 
 async def oldest_for(log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, now: Milliseconds) -> Offset:
-    """Return the oldest message that a subscription may get: the oldest of its topic, or of its own retention.
-
-    A subscription's own retention passes messages over; it cannot keep what the topic lets go.
-    """
+    """Return the oldest message that a subscription may get, by its topic's retention and a shorter one of its own."""
     retention = subscription.parallel.message_retention if subscription.parallel else None
     if retention is None:
         return bounds.oldest
@@ -205,10 +183,33 @@ async def follow(cursors: Cursors, subscription: Subscription, before: Position,
     return after
 
 
-async def _oldest(log: Log, topic: TopicId) -> dict[TopicId, Offset]:
-    """Return a topic's oldest kept offset if retention took something; nothing of a topic that is gone."""
-    try:
-        oldest = (await log.bounds(topic)).oldest
-    except NotFound:
-        return {}
-    return {topic: oldest} if oldest else {}
+class Lag(NamedTuple):
+    """Where a subscription stands on its topic."""
+
+    current: Offset
+    """The oldest kept message that is not acknowledged, or the end."""
+    end: Offset
+    messages: int
+
+
+async def lag_of(log: Log, cursors: CursorStore, subscription: Subscription, topic: TopicId) -> Lag:
+    """Return how far a subscription is behind; raise `TopicGone`."""
+    position = await cursors.position(subscription.id, topic)
+    oldest, end = await log.bounds(topic)
+    current = max(position.offset, oldest)
+    if subscription.parallel is None or current >= end:
+        return Lag(current, end, max(end - current, 0))
+    done = (await cursors.progress(subscription.id)).done
+    return Lag(current, end, end - current - int(done.range_cardinality(current, end)))
+
+
+async def oldest_time(log: Log, topic: TopicId, floor: Offset) -> Milliseconds | None:
+    """Return when the first message at or after `floor` was published; None without one."""
+    found = await log.read(topic, floor, max_messages=1, max_bytes=1)
+    return found[0].time if found else None
+
+
+async def age_of(log: Log, topic: TopicId, floor: Offset, clock: Clock) -> Milliseconds | None:
+    """Return how long ago the first message at or after `floor` was published; None without one."""
+    published = await oldest_time(log, topic, floor)
+    return None if published is None else Milliseconds(max(clock.wall() - published, 0))

@@ -8,7 +8,6 @@ import msgspec
 
 from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded
-from ams.core.messages import Stored
 from ams.core.names import (
     Offset,
     ProjectId,
@@ -19,7 +18,7 @@ from ams.core.names import (
     schema_reference,
     topic_reference,
 )
-from ams.service.lookup import find_topic
+from ams.service.lookup import find_topic, required
 from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
@@ -28,15 +27,14 @@ from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
 from ams.validation.checker import MESSAGE, Piece
 from ams.wire.schemas import DryRun, RefusedMessage, SchemaBody
 
+T = TypeVar("T")
+
 TYPES = ("json", "avro")
 MAX_DRY_RUN = 10_000
 """Messages a dry run looks at; larger wishes are cut."""
 MAX_REASONS = 20
-"""Refused messages in the answer of a dry run."""
-_MOST_NUMBERS = 10_000
-"""Revisions of which the ids are looked at."""
-_PART = 500
-_PART_BYTES = 2**20
+_MAX_REVISIONS = 10_000
+_PART, _PART_BYTES = 500, 2**20
 """Messages, and bytes of them, that a dry run checks at once."""
 
 
@@ -59,37 +57,29 @@ class Schemas:
 
     async def show(self, caller: Caller, name: SchemaName) -> Schema:
         """Return a schema at its newest revision; raise `NotFound` when there is none."""
-        schema = await self._registry.schemas.find(caller.here.id, name)
-        if schema is None:
-            raise NotFound(NO_SCHEMA)
-        return schema
+        return required(await self._registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
 
     async def create(self, caller: Caller, name: SchemaName, details: SchemaBody) -> Schema:
-        """Make a schema of a payload part, an attributes part, or both.
-
-        Raises, in this order: `InvalidInput` without any part; `AlreadyExists`; `InvalidInput` for the type, and for
-        what does not compile.
-        """
+        """Make a schema of a payload part, an attributes part, or both. Raises `InvalidInput`, `AlreadyExists`."""
         if details.schema is None and not details.attributes:
             raise InvalidInput("Invalid Schema Arguments")
         if await self._registry.schemas.find(caller.here.id, name) is not None:
             raise AlreadyExists("Schema already exists")
         content = SchemaContent(_type(details.type), _text(details.schema), _text(details.attributes or None))
-        await _check(content)
+        await self.check(content)
         return await self._registry.schemas.create(caller.here.id, name, content)
 
     async def update(self, caller: Caller, schema: Schema, details: SchemaBody) -> Schema:
-        """Rename a schema or add a revision to it; what is not said stays, empty attributes take that part away.
+        """Rename a schema or add a revision, for every publish that begins after this returned.
 
-        Raises, in this order: `InvalidInput` for the new name; `AlreadyExists`; `InvalidInput` for the type, and for
-        what does not compile; `NotFound` when the schema is gone. In force for every publish that begins after this
-        returned.
+        Absent parts stay as they are; empty attributes take that part away. Raises, in this order: `InvalidInput` for
+        the name; `AlreadyExists`; `InvalidInput` for the content; `NotFound`.
         """
         while True:
             new_name = await self._new_name(caller, schema, details.name)
             content = _changed(schema.content, details)
             if content:
-                await _check(content)
+                await self.check(content)
             updated = await self._registry.schemas.update(
                 schema, name=new_name, content=content, expected=caller.expected
             )
@@ -104,7 +94,7 @@ class Schemas:
     async def revision_by_id(self, caller: Caller, name: SchemaName, identity: str) -> Schema:
         """Return a schema at the revision that has this id (`revision_id`). Raises `NotFound`."""
         schema = await self.show(caller, name)
-        numbers = await self._registry.schemas.numbers(schema.id, None, None, _MOST_NUMBERS)
+        numbers = await self._registry.schemas.numbers(schema.id, None, None, _MAX_REVISIONS)
         for number in numbers:
             if revision_id(schema.id, number) == identity:
                 found = await self._registry.schemas.revision(schema.id, number)
@@ -116,31 +106,28 @@ class Schemas:
         """Make a new revision that says what an older one said; return it. Raises `NotFound`."""
         while True:
             schema = await self.show(caller, name)
-            old = await self._registry.schemas.revision(schema.id, revision)
-            if old is None:
-                raise NotFound(NO_REVISION)
+            old = required(await self._registry.schemas.revision(schema.id, revision), NotFound(NO_REVISION))
             made = await self._registry.schemas.update(schema, content=old.content)
             if made is not None:
                 return made
 
     async def delete_revision(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
-        """Remove a revision; return the schema at the newest one left.
-
-        In force for every publish that begins after this returned. Raises `NotFound`, `InvalidInput` for the last one
-        left.
-        """
+        """Remove a revision, not the last one left; return the newest one left. Raises `NotFound`, `InvalidInput`."""
         schema = await self.show(caller, name)
         return await self._registry.schemas.delete_revision(schema.id, revision)
 
     async def delete(self, caller: Caller, name: SchemaName) -> None:
         """Remove a schema with all its revisions; its topics take any message from then on. Raises `NotFound`."""
         schema = await self.show(caller, name)
-        if not await self._registry.schemas.delete(schema.id, caller.expected):
-            raise NotFound(NO_SCHEMA)
+        required(await self._registry.schemas.delete(schema.id, caller.expected), NotFound(NO_SCHEMA))
 
     async def check(self, content: SchemaContent) -> None:
-        """Raise `InvalidInput` for what cannot be made a schema."""
-        await _check(content)
+        """Raise `InvalidInput` for content that cannot be made a schema."""
+        if content.payload is None and content.attributes is None:
+            raise InvalidInput("A schema without a payload schema needs attributes")
+        if content.payload is None and content.type != "json":
+            raise InvalidInput("A schema of attributes alone has the type json")
+        await compiled(content)
 
     async def validate_payload(self, caller: Caller, content: SchemaContent, payload: bytes, encoding: str) -> None:
         """Ask what may be a schema about one payload, as number 0. Raises as `validate`, and as `check`."""
@@ -149,8 +136,8 @@ class Schemas:
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
         """Ask a schema about one message, as number 0.
 
-        Raises `NotFound`, `Unusable` when what is stored cannot be compiled, `InvalidInput` with the texts of contract
-        15.3, and `Overloaded` when the project has too many messages that take long to check.
+        Raises `NotFound`, `Unusable` for a schema that cannot be compiled, `InvalidInput` with the texts of contract
+        15.3, `Overloaded`.
         """
         await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
 
@@ -159,10 +146,9 @@ class Schemas:
     ) -> DryRun:
         """Check the newest messages of a topic, up to `messages` and `MAX_DRY_RUN`; nothing changes.
 
-        `topic` is a reference `projects/P/topics/T`; `gone` is done when the client has left. One dry
-        run of a project at a time. Raises `NotFound` for the schema, `InvalidInput` for the reference, `NotFound` for
-        the topic, `Conflict` while another runs, `Unusable` and `Overloaded` as `validate` does, `Overloaded` at a stop
-        too, and `InvalidInput` when messages take too long to check.
+        `topic` is a reference; `gone` is done when the client has left. One dry run of a project at a time. Raises
+        `NotFound`, `InvalidInput` for the reference and for messages that take too long, `Conflict` while another runs,
+        `Unusable`, `Overloaded`.
         """
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
@@ -178,22 +164,18 @@ class Schemas:
         place, checked = max(oldest, end - messages), 0
         refused: list[RefusedMessage] = []
         while place < end:
-            part = await self._log.read(
-                topic, Offset(place), max_messages=min(_PART, end - place), max_bytes=_PART_BYTES
-            )
+            most = min(_PART, end - place)
+            part = await self._log.read(topic, Offset(place), max_messages=most, max_bytes=_PART_BYTES)
             if not part:
                 break  # retention took what was left
-            refused += await self._refusals(schema, part)
+            pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
+            found = await self._validators.check_in_worker(
+                schema.project_id, schema.id, schema.revision, pieces, every=True
+            )
+            refused += [RefusedMessage(str(each.number), each.text) for each in found]
             checked += len(part)
             place = part[-1].offset + 1
         return DryRun(checked, len(refused), refused[:MAX_REASONS])
-
-    async def _refusals(self, schema: Schema, part: Sequence[Stored]) -> Sequence[RefusedMessage]:
-        pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
-        refused = await self._validators.check_in_worker(
-            schema.project_id, schema.id, schema.revision, pieces, every=True
-        )
-        return [RefusedMessage(str(each.number), each.text) for each in refused]
 
     async def _new_name(self, caller: Caller, schema: Schema, reference: str | None) -> SchemaName | None:
         if not reference:
@@ -217,7 +199,6 @@ def _text(part: Mapping[str, Any] | None) -> str | None:
 
 
 def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
-    """Return the content of the next revision, None when nothing of it is said."""
     if not details.type and not details.schema and details.attributes is None:
         return None
     return SchemaContent(
@@ -227,20 +208,8 @@ def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
     )
 
 
-async def _check(content: SchemaContent) -> None:
-    """Raise `InvalidInput` for what could not be used."""
-    if content.payload is None and content.attributes is None:
-        raise InvalidInput("A schema without a payload schema needs attributes")
-    if content.payload is None and content.type != "json":
-        raise InvalidInput("A schema of attributes alone has the type json")
-    await compiled(content)
-
-
-T = TypeVar("T")
-
-
 class DryRuns:
-    """What runs now."""
+    """Dry runs under way, one of a project."""
 
     def __init__(self) -> None:
         self._running: dict[ProjectId, asyncio.Task[Any]] = {}
@@ -249,10 +218,9 @@ class DryRuns:
     async def run(
         self, project: ProjectId, work: Coroutine[Any, Any, T], gone: "asyncio.Future[None] | None" = None
     ) -> T:
-        """Do the work and return what it returns.
+        """Return the result of the work; cancelled when `gone` is done first.
 
-        Raises `Conflict` while the project has another under way, `Overloaded` at a stop, and is cancelled itself when
-        `gone` is done first.
+        Raises `Conflict` while the project has another under way, `Overloaded` at a stop.
         """
         if self._stopping or project in self._running:
             work.close()

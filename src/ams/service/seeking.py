@@ -1,33 +1,47 @@
-"""Seeking: where a subscription stands, and moving it (contract 11.3 to 11.5, 19.3 and 19.5)."""
+"""Seeking: where a subscription stands, moving it, and snapshots to move to (contract 11.3 to 11.5, 19.3, 19.5)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.clock import Clock, Milliseconds, SystemClock
-from ams.core.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
-from ams.core.names import Offset, SnapshotName, SubscriptionId, SubscriptionName, TopicId
+from ams.core.clock import DAY, Clock, Milliseconds, SystemClock
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, LogUnavailable, NotFound, TopicGone
+from ams.core.names import (
+    Offset,
+    SnapshotName,
+    SubscriptionId,
+    SubscriptionName,
+    TopicId,
+    TopicName,
+    subscription_reference,
+)
 from ams.service.lookup import (
+    NO_SNAPSHOT,
+    NO_TOPIC,
     find_snapshot,
     find_subscription,
+    find_topic,
     no_topic_is_a_conflict,
     parallel_options,
     require_attached,
     topic_of,
 )
 from ams.service.parallel.working import Working
-from ams.service.retention import follow, oldest_for
-from ams.service.snapshots import lost_of
+from ams.service.retention import age_of, follow, oldest_for
 from ams.storage.cursors.acks import CursorStore
+from ams.storage.cursors.base import Position
 from ams.storage.log.base import Bounds, Log
-from ams.storage.registry.records import Subscription
+from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Snapshot, Subscription
 from ams.storage.registry.registry import Registry
 from ams.wire.subscriptions import Offsets
 
-OTHER_TOPIC = "Snapshot is of another topic than the subscription"
+SNAPSHOT_LIFE = Milliseconds(7 * DAY)
+"""Of a snapshot of a subscription that has acknowledged everything."""
+SHORTEST_SNAPSHOT_LIFE = Milliseconds(3_600_000)
+"""A snapshot that would end sooner is not made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +57,15 @@ class Seeker:
     """Is called before a parallel subscription is moved, which is done where its leases are; raises `OwnedElsewhere`.
     """
     working: Working | None = None
-    """What is under way of parallel subscriptions; None: nothing is, here."""
     clock: Clock = field(default_factory=SystemClock)
     used: Callable[[SubscriptionId], None] = lambda _: None
-    """Is called for each subscription that somebody asks for."""
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
         subscription = await self._subscription(caller, name)
         topic = await topic_of(self.registry, subscription)
         with no_topic_is_a_conflict:
-            position = await self.cursors.position(subscription.id, topic.id)
-            bounds = await self._bounds(topic.id, subscription)
+            position, bounds = await self._stands(subscription, topic.id)
             position = await follow(self.cursors, subscription, position, bounds.oldest)
             return await self._offsets(subscription, bounds, position.offset)
 
@@ -75,10 +86,7 @@ class Seeker:
         return offset
 
     async def seek(self, caller: Caller, name: SubscriptionName, offset: int) -> Offsets:
-        """Move the cursor to `offset`, backwards to replay or forwards to skip; return where everything stands then.
-
-        Raises `InvalidInput` outside the topic's bounds, both ends allowed; nothing has changed then (A6).
-        """
+        """Move the cursor to `offset`; return where everything stands then. Raises `InvalidInput` (A6)."""
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
             if not bounds.oldest <= offset <= bounds.end:
@@ -90,8 +98,7 @@ class Seeker:
     async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
         """Move the cursor to the first message published at `time` or later; return where everything stands then.
 
-        A time before the oldest kept message leads to that one, a time after the last to the end as it was when this
-        began, so that no message published meanwhile is passed.
+        At most to the end as it was when this began, so that no message published meanwhile is passed.
         """
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
@@ -101,23 +108,21 @@ class Seeker:
         return await self._move(caller, name, there)
 
     async def seek_snapshot(self, caller: Caller, name: SubscriptionName, snapshot: SnapshotName) -> Offsets:
-        """Let a parallel subscription stand where the one stood of which a snapshot was made.
+        """Let a parallel subscription stand where a snapshot says; return where everything stands then.
 
-        Everything published since is to be delivered. What retention has taken meanwhile counts as lost. Returns where
-        everything stands then. Raises `Conflict` for an ordered subscription, `NotFound` for the snapshot, `Conflict`
-        for one of another topic; nothing has changed then.
+        Messages that retention has taken meanwhile count as lost. Raises `Conflict` for an ordered subscription,
+        `NotFound` for the snapshot, `Conflict` for one of another topic.
         """
         subscription = await self._subscription(caller, name)
-        parallel_options(subscription)
+        parallel_options(subscription.parallel)
         await self._own(subscription)
         there = await find_snapshot(self.registry, caller, snapshot)
         while True:
             topic = await topic_of(self.registry, subscription)
             if topic.id != there.topic_id:
-                raise Conflict(OTHER_TOPIC)
+                raise Conflict("Snapshot is of another topic than the subscription")
             with no_topic_is_a_conflict:
-                position = await self.cursors.position(subscription.id, topic.id)
-                bounds = await self._bounds(topic.id, subscription)
+                position, bounds = await self._stands(subscription, topic.id)
             await follow(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
                 self.moved(subscription.id)
@@ -133,8 +138,7 @@ class Seeker:
         while True:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict:
-                position = await self.cursors.position(subscription.id, topic.id)
-                bounds = await self._bounds(topic.id, subscription)
+                position, bounds = await self._stands(subscription, topic.id)
                 offset = await where(topic.id, bounds)
             await follow(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
@@ -152,23 +156,107 @@ class Seeker:
         self.used(subscription.id)
         return subscription
 
+    async def _stands(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
+        position = await self.cursors.position(subscription.id, topic)
+        bounds = await self.log.bounds(topic)
+        oldest = await oldest_for(self.log, topic, subscription, bounds, self.clock.wall())
+        return position, bounds._replace(oldest=oldest)
+
     async def _offsets(self, subscription: Subscription, bounds: Bounds, current: Offset) -> Offsets:
-        """Return where a subscription stands, of a parallel one with what is above."""
         if subscription.parallel is None:
             return Offsets(bounds.oldest, bounds.end, current)
-        opened = await self.working.opened.followed(subscription.id) if self.working else None
-        if opened is None:
+        opened = await self.working.opened.here(subscription.id) if self.working else None
+        if self.working is None or opened is None:
             done = len((await self.cursors.progress(subscription.id)).done)
             return Offsets(bounds.oldest, bounds.end, current, done)
+        await self.working.opened.retain(opened)
         backlog = opened.backlog
         current = max(current, backlog.floor)  # what is on the disk may be farther for a moment, or not as far
         return Offsets(
-            bounds.oldest, max(bounds.end, current), current, backlog.done.count_from(current), len(backlog.leases),
+            bounds.oldest, max(bounds.end, current), current,
+            backlog.done.above - backlog.done.count(Offset(0), current), len(backlog.leases),
             backlog.waiting, backlog.keys.blocked,
         )  # fmt: skip
 
-    async def _bounds(self, topic: TopicId, subscription: Subscription) -> Bounds:
-        """Return the bounds of what a subscription may get of its topic."""
-        bounds = await self.log.bounds(topic)
-        oldest = await oldest_for(self.log, topic, subscription, bounds, self.clock.wall())
-        return bounds._replace(oldest=oldest)
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """What can be done with the snapshots of the caller's project."""
+
+    registry: Registry
+    log: Log
+    cursors: CursorStore
+    clock: Clock
+
+    async def list(self, caller: Caller, page: PageRequest) -> Page[Snapshot]:
+        """Return a page of snapshots, newest first; raise `InvalidInput` "Invalid page token"."""
+        return await self.registry.snapshots.page(caller.here.id, page)
+
+    async def show(self, caller: Caller, name: SnapshotName) -> tuple[Snapshot, int]:
+        """Return a snapshot, and what retention has taken of it (`lost_of`); raise `NotFound` when there is none."""
+        found = await find_snapshot(self.registry, caller, name)
+        with no_topic_is_a_conflict:
+            return found, lost_of(found, (await self.log.bounds(found.topic_id)).oldest)
+
+    async def of_topic(self, caller: Caller, topic: TopicName, page: PageRequest) -> Page[SnapshotName]:
+        """Return a page of the snapshots of a topic, newest first; raise `NotFound`, `InvalidInput`."""
+        found = await find_topic(self.registry, caller, topic)
+        return await self.registry.snapshots.of_topic(found.id, page)
+
+    async def create(
+        self, caller: Caller, name: SnapshotName, subscription: str, *, labels: Mapping[str, str] = NO_LABELS
+    ) -> Snapshot:
+        """Remember where a subscription stands; what is acknowledged meanwhile may be in it or not.
+
+        `subscription` is its name, or a reference. Raises, in this order: `InvalidInput` for the reference, `NotFound`,
+        `Conflict` for an ordered subscription, `AlreadyExists`, `Conflict` without its topic, and when the snapshot
+        would end within an hour.
+        """
+        found = await find_subscription(self.registry, caller, subscription_reference(caller.here.name, subscription))
+        parallel_options(found.parallel)
+        require_attached(found)
+        if await self.registry.snapshots.find(caller.here.id, name) is not None:
+            raise AlreadyExists("Snapshot already exists")
+        topic = await topic_of(self.registry, found)
+        with no_topic_is_a_conflict:
+            # So that it stands on this topic, and not on one that had its name before.
+            position = await self.cursors.position(found.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+            oldest = await oldest_for(self.log, topic.id, found, bounds, self.clock.wall())
+            await follow(self.cursors, found, position, oldest)
+            progress = await self.cursors.progress(found.id)
+            life = SNAPSHOT_LIFE - (await age_of(self.log, topic.id, progress.floor, self.clock) or 0)
+        if life < SHORTEST_SNAPSHOT_LIFE:
+            text = "Snapshot would expire within an hour: the oldest message that is not acknowledged is too old"
+            raise Conflict(text)
+        now = self.clock.wall()
+        until = Milliseconds(now + life)
+        made = Snapshot(caller.here.id, name, topic.id, topic.name, progress.floor, now, until, progress.done, labels)
+        if not await self.registry.snapshots.create(made):
+            raise Conflict(NO_TOPIC)
+        return made
+
+    async def set_labels(self, caller: Caller, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot:
+        """Replace the labels; return the snapshot as it is then. Raises `NotFound`."""
+        await self.registry.snapshots.set_labels(caller.here.id, name, labels)
+        return await find_snapshot(self.registry, caller, name)
+
+    async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
+        """Change when a snapshot ends, a moment of the next seven days; raise `InvalidInput`, `NotFound`."""
+        now = self.clock.wall()
+        if not now < moment <= now + SNAPSHOT_LIFE:
+            raise InvalidInput("A snapshot ends later than now, and within seven days")
+        await self.registry.snapshots.set_expiry(caller.here.id, name, moment)
+        return await find_snapshot(self.registry, caller, name)
+
+    async def delete(self, caller: Caller, name: SnapshotName) -> None:
+        """Remove a snapshot; raise `NotFound`."""
+        if not await self.registry.snapshots.delete(caller.here.id, name):
+            raise NotFound(NO_SNAPSHOT)
+
+
+def lost_of(snapshot: Snapshot, oldest: Offset) -> int:
+    """Return how many messages below the oldest that is kept were not acknowledged at a snapshot."""
+    if oldest <= snapshot.floor:
+        return 0
+    return oldest - snapshot.floor - snapshot.done.range_cardinality(snapshot.floor, oldest)

@@ -1,36 +1,48 @@
-"""What is wrong with the service itself, and what to do about it, in plain English.
+"""The service itself: its status and version, what is wrong with it, and what to do about it, in plain English.
 
-What cannot be reached, what is kept less safely than promised, what does not fit together, issuers of tokens that are
-away, and what was lost. Nothing is repaired: the operator decides.
+The doctor finds engines that cannot be reached, topics kept less safely than promised, inconsistencies between engines,
+issuers of tokens that are away, and lost messages. It repairs nothing: the operator decides.
 
-Registry, log and cursors keep their parts of a topic or a subscription apart, and no transaction spans them: a log is
-made before its topic is registered and dropped after it is forgotten, and so is a cursor. So what does not fit may be a
-change that is under way, here or on another node; it counts only when a second look finds it too
-(`Inconsistencies.both`).
+No transaction spans registry, log and cursors: a log is made before its topic is registered and dropped after it is
+forgotten, and so is a cursor. So an inconsistency may be a change that is under way, here or on another node; it counts
+only when a second look finds it too (`Inconsistencies.both`).
 """
 
 import asyncio
 import contextlib
+import platform
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+import ams
+from ams.access.admission import Admission, is_good_for
+from ams.access.permissions import ADMIN_VIEWER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds, span_text
-from ams.core.errors import TopicGone, Unavailable
+from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable, TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
 from ams.service.issuers import Issuers, ListedIssuer
+from ams.service.push.pushing import Pushing
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.parallel import Node
+from ams.storage.registry.records import Principal
 from ams.storage.registry.registry import Registry
-from ams.wire.service import Finding
+from ams.wire.service import Finding, PushServer, Status, Version
 
 T = TypeVar("T")
+K = TypeVar("K", TopicId, SubscriptionId)
+
+AGAIN_SECONDS = 1.5
+LONG_BACKUP_MS = Milliseconds(3_600_000)
+PATIENCE_SECONDS = 6.0
+"""An engine may take so long for an answer: the doctor must answer before the client gives up."""
+MAX_NAMED = 20
 
 
 class Held(NamedTuple):
-    """What the engines hold; None of what could not be asked."""
+    """Identities that the engines hold; None where an engine did not answer."""
 
     topics: frozenset[TopicId] | None
     subscriptions: frozenset[SubscriptionId] | None
@@ -41,7 +53,7 @@ class Held(NamedTuple):
 
 
 class Inconsistencies(NamedTuple):
-    """What one engine holds and another does not."""
+    """Identities that one engine holds and another does not."""
 
     topics_without_log: frozenset[TopicId]
     logs_without_topic: frozenset[TopicId]
@@ -62,9 +74,14 @@ class Inconsistencies(NamedTuple):
 
 
 def inconsistencies(held: Held) -> Inconsistencies:
-    """Compare what the engines hold; what could not be asked fits."""
+    """Compare the engines; one that did not answer has no inconsistencies."""
     cursors = None if held.cursors is None else frozenset(held.cursors)
-    past = _past_the_end(held.cursors or {}, held.bounds or {})
+    bounds = held.bounds or {}
+    past = frozenset(
+        subscription
+        for subscription, place in (held.cursors or {}).items()
+        if place.topic in bounds and place.offset > bounds[place.topic].end
+    )
     return Inconsistencies(
         _without(held.topics, held.logs),
         _without(held.logs, held.topics),
@@ -79,27 +96,8 @@ def _without(here: frozenset[T] | None, there: frozenset[T] | None) -> frozenset
     return frozenset() if here is None or there is None else here - there
 
 
-def _past_the_end(
-    cursors: Mapping[SubscriptionId, TopicOffset], bounds: Mapping[TopicId, Bounds]
-) -> frozenset[SubscriptionId]:
-    ends = ((subscription, place.offset, bounds.get(place.topic)) for subscription, place in cursors.items())
-    return frozenset(subscription for subscription, offset, found in ends if found and offset > found.end)
-
-
-K = TypeVar("K", TopicId, SubscriptionId)
-
-AGAIN_AFTER = 1.5
-"""Seconds between two looks: what is being made or deleted is done by then, as a rule."""
-LONG_COPY = Milliseconds(3_600_000)
-"""A backup that has been taken for longer is something to look after."""
-PATIENCE = 6.0
-"""Seconds an engine may take for an answer: the answer must come before the client gives up."""
-NAMED = 20
-"""At most so many of a kind are named; the rest is counted."""
-
-
 class Remedies(NamedTuple):
-    """What to do about what does not fit together."""
+    """Advice about inconsistencies."""
 
     topic_without_log: str
     log_without_topic: Callable[[str], str]
@@ -116,10 +114,7 @@ ALONE = Remedies(
 
 
 def shared(removal: Callable[[str], str]) -> Remedies:
-    """Return what to do where several nodes share the engines: no node knows what another one is making.
-
-    `removal` writes the command that removes a log by its name.
-    """
+    """Return the advice where several nodes share the engines; `removal` writes the command that removes a log."""
     return Remedies(
         "delete the topic and make it again",
         lambda log: f"unless a topic is being made or a project deleted right now, remove it: {removal(log)}",
@@ -138,22 +133,18 @@ class ServiceDoctor:
     remedies: Remedies = ALONE
     away: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
     """Why the `registry` or the `cursors` cannot be asked now, as `Log.away` says it of the log."""
-    again_after: float = AGAIN_AFTER
+    again_after: float = AGAIN_SECONDS
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None
-    """For how long a backup that is being taken has kept retention waiting; None without one."""
+    """For how long a backup under way has kept retention waiting; None without one."""
     leap: Callable[[], Milliseconds] = lambda: Milliseconds(0)
     """How far the time of day leapt ahead, so that retention waits."""
     not_base64: Callable[[], Mapping[TopicId, int]] = dict
     """How many messages were published since the start, by topic, whose data is other text than base64."""
     nodes: Callable[[], Awaitable[Sequence[Node]]] | None = None
-    """Those that share this installation; None: no other process does."""
 
     async def look(self) -> Sequence[Finding]:
-        """Return what is known, what is wrong first; an engine that does not answer is reported like the rest.
-
-        All is well: the answer comes at once. What does not fit together is looked at twice.
-        """
+        """Return findings, what is wrong first; inconsistencies are looked at twice, otherwise this answers at once."""
         asking = _EngineQueries(self.registry, self.log)
         found = inconsistencies(await self._held(asking))
         if any(found):
@@ -165,9 +156,7 @@ class ServiceDoctor:
             *await self._of_cursors(asking, found),
             *await self._of_issuers(asking),
             *await self._of_texts(asking),
-            *_of_backup(self.copied_for()),
-            *_of_leap(self.leap()),
-            *_of_losses(self.losses.messages),
+            *self._of_retention(),
         ]
         return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
 
@@ -184,8 +173,7 @@ class ServiceDoctor:
             asking.ask("cursors", self.cursors.places()),
         )
         logs, bounds = await asyncio.gather(
-            asking.ask("log", self.log.topics()),
-            asking.ask("log", self.log.all_bounds()),
+            asking.ask("log", self.log.topics()), asking.ask("log", self.log.all_bounds())
         )
         return Held(topics, subscriptions, cursors, logs, bounds)
 
@@ -199,6 +187,22 @@ class ServiceDoctor:
         if self.log.refusal and not reasons["log"]:
             yield Finding(True, f"Publishing is refused: {self.log.refusal}.")
 
+    def _of_retention(self) -> Iterator[Finding]:
+        since, leap, lost = self.copied_for(), self.leap(), self.losses.messages
+        if since is not None:
+            text = (
+                f"A backup has been taken for {span_text(since)}: until it is done or ended, retention removes nothing."
+            )
+            yield Finding(since >= LONG_BACKUP_MS, text)
+        if leap:
+            yield Finding(
+                True,
+                f"The time of day leapt ahead by {leap // 3_600_000} hours: retention removes nothing by it for a day."
+                " Set the clock right; if it is right, restart the service.",
+            )
+        if lost:
+            yield Finding(False, f"Messages that retention took before they were acknowledged, ever: {lost}.")
+
     async def _of_weak_topics(self, asking: "_EngineQueries") -> Iterator[Finding]:
         weak = await asking.ask("log", self.log.weak()) or {}
         names = await asking.topics(weak)
@@ -208,7 +212,9 @@ class ServiceDoctor:
 
     async def _of_issuers(self, asking: "_EngineQueries") -> Iterator[Finding]:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
-        return _listed([_of_issuer(each) for each in away[:NAMED]], len(away), "issuers that do not give their keys")
+        return _listed(
+            [_of_issuer(each) for each in away[:MAX_NAMED]], len(away), "issuers that do not give their keys"
+        )
 
     async def _of_texts(self, asking: "_EngineQueries") -> Iterator[Finding]:
         counts = self.not_base64()
@@ -221,20 +227,17 @@ class ServiceDoctor:
         return _listed(texts, len(counts), "topics with data that is not base64", wrong=False)
 
     async def _of_logs(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
-        gone, orphans = found.topics_without_log, found.logs_without_topic
+        gone, orphans, remedies = found.topics_without_log, found.logs_without_topic, self.remedies
         names = (await asking.topics(gone)).values()
-        remedy = self.remedies.topic_without_log
-        texts = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
-        return [*_listed(texts, len(gone), "topics whose logs are gone"), *await self._of_orphans(asking, orphans)]
-
-    async def _of_orphans(self, asking: "_EngineQueries", orphans: Collection[TopicId]) -> Iterator[Finding]:
+        texts = [f"The log of {name} is gone with all its messages: {remedies.topic_without_log}." for name in names]
+        of_gone = _listed(texts, len(gone), "topics whose logs are gone")
         if orphans and await asking.ask("registry", self.registry.topics.ids()) == frozenset():
-            # Never advise to remove every message there is.
+            # Never advise to remove every message.
             text = f"No topic is registered, but the log holds {len(orphans)}: if the registry was lost, restore it."
-            return iter([Finding(True, text)])
-        remedy = self.remedies.log_without_topic
-        texts = [f"The log {name} belongs to no topic: {remedy(name)}" for name in await asking.logs(orphans)]
-        return _listed(texts, len(orphans), "logs that belong to no topic")
+            return [*of_gone, Finding(True, text)]
+        logs = await asking.logs(orphans)
+        texts = [f"The log {name} belongs to no topic: {remedies.log_without_topic(name)}" for name in logs]
+        return [*of_gone, *_listed(texts, len(orphans), "logs that belong to no topic")]
 
     async def _of_cursors(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end
@@ -261,28 +264,23 @@ class _EngineQueries:
 
     async def ask(self, engine: str, answer: Awaitable[T]) -> T | None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 return await answer
         except (Unavailable, TimeoutError):
             self.silent.add(engine)
             return None
 
     async def topics(self, topics: Collection[TopicId]) -> Mapping[TopicId, str]:
-        """Return the names of a few of these topics that are registered."""
         found = await self.ask("registry", self._registry.tallies.of(_few(topics))) if topics else None
         return {each.id: topic_path(each.project, each.name).removeprefix("/") for each in found or ()}
 
     async def subscriptions(self, subscriptions: Collection[SubscriptionId]) -> Sequence[str]:
-        """Return the names of a few of these subscriptions that are registered."""
-        found = (
-            await self.ask("registry", self._registry.subscriptions.titles(_few(subscriptions)))
-            if subscriptions
-            else None
-        )
-        return [subscription_path(title.project, title.name).removeprefix("/") for title in (found or {}).values()]
+        titles = self._registry.subscriptions.titles
+        found = (await self.ask("registry", titles(_few(subscriptions))) if subscriptions else None) or {}
+        return [subscription_path(title.project, title.name).removeprefix("/") for title in found.values()]
 
     async def logs(self, topics: Collection[TopicId]) -> Sequence[str]:
-        """Return what a few of these topics are called where the log keeps them."""
+        """Return the names of a few of these topics where the log keeps them."""
         names = []
         for topic in _few(topics):
             with contextlib.suppress(TopicGone):
@@ -299,33 +297,66 @@ def _of_issuer(found: ListedIssuer) -> str:
 
 
 def _few(found: Collection[K]) -> list[K]:
-    return sorted(found)[:NAMED]
+    return sorted(found)[:MAX_NAMED]
 
 
 def _listed(texts: Sequence[str], found: int, kind: str, *, wrong: bool = True) -> Iterator[Finding]:
     for text in texts:
         yield Finding(wrong, text)
-    if found > NAMED:
-        yield Finding(wrong, f"And {found - NAMED} more {kind}.")
+    if found > MAX_NAMED:
+        yield Finding(wrong, f"And {found - MAX_NAMED} more {kind}.")
 
 
-def _of_backup(since: Milliseconds | None) -> Iterator[Finding]:
-    if since is not None:
-        yield Finding(
-            since >= LONG_COPY,
-            f"A backup has been taken for {span_text(since)}: until it is done or ended, retention removes nothing.",
+@dataclass(frozen=True, slots=True)
+class About:
+    """The service about itself: status and version (contract 14.5 and 14.6)."""
+
+    admission: Admission
+    registry: Registry
+    proxy_hostname: str
+    pushing: Pushing
+    push_server: str
+
+    async def require_viewer(self, token: str | None) -> None:
+        """Let in who may see details: raise `NotAuthenticated` or `NotAllowed` (17.4, O6)."""
+        principal = await self.admission.principal(token)
+        if principal is None:
+            raise NotAuthenticated
+        if not _may_view(principal, "ams:healthStatus"):
+            raise NotAllowed
+
+    async def status(self, *, details: bool) -> Status:
+        """Return how the service is; a registry that cannot answer is reported here too (17.4, O9)."""
+        try:
+            await self.registry.users.exist()
+            is_well = not self.pushing.enabled or await self.pushing.worker() is not None
+        except RegistryUnavailable:
+            is_well = False
+        status = "ok" if is_well else "warning"
+        if not self.pushing.enabled:
+            return Status(status, push_functionality="disabled")
+        health = await self.pushing.server.health(details=details)
+        return Status(status, [PushServer(self.push_server, health)])
+
+    async def version(self, token: str | None) -> Version:
+        """Return what runs here; the release only for those who may view. An unknown token is no error."""
+        principal = await self.admission.user_of(token)
+        try:
+            distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+        except OSError:
+            distribution = ""
+        return Version(
+            build_time=ams.__released__,
+            golang=f"Python {platform.python_version()}",
+            compiler=platform.python_implementation(),
+            os=platform.system().lower(),
+            architecture=platform.machine(),
+            release=ams.__version__ if principal and _may_view(principal, "version:list") else "",
+            distro=distribution,
+            hostname=self.proxy_hostname,
         )
 
 
-def _of_leap(leap: Milliseconds) -> Iterator[Finding]:
-    if leap:
-        yield Finding(
-            True,
-            f"The time of day leapt ahead by {leap // 3_600_000} hours: retention removes nothing by it for a day."
-            " Set the clock right; if it is right, restart the service.",
-        )
-
-
-def _of_losses(messages: int) -> Iterator[Finding]:
-    if messages:
-        yield Finding(False, f"Messages that retention took before they were acknowledged, ever: {messages}.")
+def _may_view(principal: Principal, action: str) -> bool:
+    is_good = principal.login is None or is_good_for(principal.login, action)
+    return is_good and bool(principal.service_roles & {SERVICE_ADMIN, ADMIN_VIEWER})

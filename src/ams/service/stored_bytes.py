@@ -1,9 +1,8 @@
-"""Stored bytes of each project: what its messages take, and whether it may store more.
+"""Stored bytes of each project, and whether it may store more.
 
-A project may store as much as its quota says. Without one it has a fair share: as much as it leaves free of what all
-messages may take together. So a project that publishes without end is refused while there is room for the others, whose
-unread messages are never taken for it. Publishing asks no database: the numbers are in memory. They are measured anew
-every few seconds, and kept up in between by what this node publishes.
+A project may store as much as its quota says, or has a fair share of the space for all messages. So a project that
+publishes without end is refused while there is room for the others, whose unread messages are never removed for it.
+Publishing asks no database: the numbers are in memory, measured anew every few seconds, and counted in between.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,14 +28,13 @@ AGAIN_MILLISECONDS = 2_000
 PRESSED_PART = 3 / 4
 """From this part of its limit on, room is made for a project by what nobody needs any more."""
 SECOND = 1000
-"""Milliseconds: a rate allows so much at once."""
 UNLIMITED = 2**62
 
 logger = structlog.get_logger("ams.quotas")
 
 
 class Measured(Protocol):
-    """What is asked of a log that can say how much it may hold."""
+    """A log that can say how much it may hold."""
 
     async def capacity(self) -> int | None:
         """Return how many bytes all messages may take together; None: it refuses what is too much by itself."""
@@ -77,11 +75,7 @@ class StoredBytes:
         return self._share.most_of(project)
 
     def take(self, topic: Topic, size: int) -> None:
-        """Count what is about to be published.
-
-        Raises `QuotaExceeded`, and counts nothing, when the project may not store so much; `RateLimited` while it has
-        published more than its rate earns in a second.
-        """
+        """Count bytes before they are published; raise `QuotaExceeded` or `RateLimited`, and count nothing."""
         project = topic.project_id
         limit = self._limits.get(project, self._rules.defaults[STORED_BYTES])
         rate = self._rates.get(project, self._rules.defaults[PUBLISH_BYTES])
@@ -122,7 +116,7 @@ class StoredBytes:
         now = self._clock.monotonic()
         self._debts = {project: until for project, until in self._debts.items() if until > now}
         capacity = None if self._measured is None else await self._measured.capacity()
-        if self._measured is None and not self._is_limited():
+        if self._measured is None and not (self._rules.defaults[STORED_BYTES] or any(self._limits.values())):
             return
         stored = await self._log.stored(self._topics)
         self._topics = {topic: self._topics[topic] for topic in stored}
@@ -141,9 +135,6 @@ class StoredBytes:
         for topic, project in self._topics.items():
             topics.setdefault(project, []).append(topic)
         return [Owner(own, int(self.limit(project) * PRESSED_PART)) for project, own in topics.items()]
-
-    def _is_limited(self) -> bool:
-        return bool(self._rules.defaults[STORED_BYTES]) or any(self._limits.values())
 
     def _refused(self, why: str) -> Exception:
         if self._clock.monotonic() - self._measured_at > AGAIN_MILLISECONDS:

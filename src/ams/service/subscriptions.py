@@ -1,15 +1,21 @@
-"""Administration of subscriptions (HTTP contract 9)."""
+"""Administration of subscriptions (HTTP contract 9), and expiry of those that nobody uses.
+
+A subscription with an expiration policy goes when it was not used for its time: pulled from, acknowledged, pushed, or
+asked for by its name. Uses are noted in memory and stored coarsely, so that no request waits for it; a subscription
+stays longer by `EXPIRY_MARGIN`, so that a use that was not stored in time, here or on another node, does not cost it.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.ack_deadline import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
-from ams.core.clock import Milliseconds
-from ams.core.errors import AlreadyExists, AmsError, Conflict, InvalidInput, SubscriptionGone, Unavailable
+from ams.core.clock import Clock, Milliseconds, span_text
+from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
 from ams.core.names import (
     Offset,
     ProjectName,
@@ -19,33 +25,45 @@ from ams.core.names import (
     TopicName,
     UserName,
     new_uuid,
+    subscription_path,
     topic_reference,
 )
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, check
 from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
+from ams.core.rounds import Rounds
 from ams.core.versions import ANY_VERSION
+from ams.service.counting import Counts
 from ams.service.lookup import (
-    NOT_PARALLEL,
     expected_subscription,
     find_dead_letter_topic,
     find_subscription,
     find_topic,
     parallel_options,
+    required,
 )
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
+from ams.storage.audit.event import DONE, AuditEvent
+from ams.storage.audit.trail import Trail
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
-from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscription, Topic
+from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscription
 from ams.storage.registry.registry import Registry
-
-BAD_PARALLEL_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 10 and 600) Arguments"
+from ams.storage.registry.resources import Expiring
 
 NO_TOPIC = TopicId(bytes(16))
 """Stands for the topic of a subscription whose topic is gone."""
+EXPIRY_SECONDS = 600.0
+STORE_USES_MS = Milliseconds(3_600_000)
+"""A use is stored when the last one that is stored is so much older."""
+EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)
+"""A subscription stays so much longer than its time; also after a start, so that its clients have a chance."""
+
+EXPIRY_ACTOR = "(expiration policy)"
 
 logger = structlog.get_logger("ams.subscriptions")
+expiry_logger = structlog.get_logger("ams.expiring")
 
 
 class Subscriptions:
@@ -62,24 +80,18 @@ class Subscriptions:
         used: Callable[[SubscriptionId], None] = lambda _: None,
         cover: Callable[[Subscription, ProjectName], Awaitable[None]] | None = None,
     ) -> None:
-        """`stopped` is called for each subscription that was deleted or detached, `used` for each that is asked for.
+        """`stopped` is called for deleted and detached subscriptions, `used` for those asked for by name.
 
-        `cover` is called before exactly-once delivery holds for one that may have messages out: so that they are not
-        given to others after a restart.
+        `cover` is called before exactly-once delivery holds for one that may have messages on lease.
         """
-        self._registry = registry
-        self._log = log
-        self._cursors = cursors
+        self._registry, self._log, self._cursors = registry, log, cursors
         self._pushing = pushing or Pushing(registry)
         self._stopped = stopped
         self._used = used
         self._cover = cover
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
-        """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
-
-        Raises `InvalidInput` "Invalid page token".
-        """
+        """Return a page of subscriptions, newest first, of a consumer's access lists (3.5); raise `InvalidInput`."""
         found = await self._registry.subscriptions.page(caller.here.id, page, listed=caller.filters_by(CONSUMER))
         return found.map(caller.view_push)
 
@@ -102,18 +114,17 @@ class Subscriptions:
     ) -> Subscription:
         """Make a subscription at the present end of a topic.
 
-        `topic` is a reference `projects/P/topics/T`; `ack_deadline_seconds` in seconds, 0 for the default; `push` the
-        configuration asked for, None for a pull subscription; `options` those of a parallel subscription, None for an
-        ordered one. Raises, in this order: `InvalidInput` for the options, the deadline, the reference; `TopicGone`;
-        what `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter topic of the options;
-        `AlreadyExists`, `QuotaExceeded`.
+        `topic` is a reference `projects/P/topics/T`; a deadline of 0 is the default; `push` is None for a pull
+        subscription, `options` for an ordered one. Raises, in this order: `InvalidInput` for the options, the deadline,
+        the reference; `TopicGone`; what `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter
+        topic of the options; `AlreadyExists`, `QuotaExceeded`.
         """
         if options is not None:
             check(options)
         _check_deadline(ack_deadline_seconds)
         if options is not None and ack_deadline_seconds:
             _check_parallel_deadline(ack_deadline_seconds)
-        target = await self._topic(caller, topic)
+        target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         is_parallel = options is not None
         asked = self._pushing.for_creation(caller, target.name, push, parallel=is_parallel) if push else None
         config, worker = await asked if asked else (None, None)
@@ -128,16 +139,9 @@ class Subscriptions:
         await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
         try:
             made = await self._registry.subscriptions.create(
-                identity,
-                caller.here.id,
-                name,
-                target.name,
-                ack_deadline_seconds or DEFAULT_ACK_DEADLINE,
-                config,
-                worker,
-                options=options,
-                labels=labels,
-            )
+                identity, caller.here.id, name, target.name, ack_deadline_seconds or DEFAULT_ACK_DEADLINE,
+                config, worker, options=options, labels=labels,
+            )  # fmt: skip
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its cursor.
         except AmsError:
@@ -154,7 +158,7 @@ class Subscriptions:
         """
         check(ParallelOptions(**changes))
         subscription = await find_subscription(self._registry, caller, name)
-        options = parallel_options(subscription)
+        options = parallel_options(subscription.parallel)
         letters = changes.get("dead_letter_policy")
         if letters is not None:
             found = await self._dead_letters(caller, subscription.topic, letters)
@@ -165,28 +169,22 @@ class Subscriptions:
         await self._registry.subscriptions.change_options(
             caller.here.id,
             name,
-            lambda present: replace(_of_parallel(present), **changes),
+            lambda present: replace(parallel_options(present), **changes),
             expected_subscription(caller),
         )
         return await self.show(caller, name)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
         """Replace the labels; return the subscription as it is then. Raises `NotFound`."""
-        subscription = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
-        if subscription is None:
-            raise SubscriptionGone
+        changed = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
+        subscription = required(changed, SubscriptionGone)
         self._used(subscription.id)
         return caller.view_push(subscription)
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
-        """Remove a subscription, its place in the topic and its access list; raise `NotFound`.
-
-        Returns what becomes of its delivery, empty for one that was not delivered (contract 9.2).
-        """
+        """Remove a subscription; return the outcome for its delivery, or "" (contract 9.2). Raises `NotFound`."""
         removed = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
-        if removed is None:
-            raise SubscriptionGone
-        return await self._removed(caller.here.name, removed)
+        return await self._removed(caller.here.name, required(removed, SubscriptionGone))
 
     async def delete_unused(self, project: ProjectName, identity: SubscriptionId, since: Milliseconds) -> bool:
         """Remove a subscription of a project if it was not used since a moment; return whether it was removed."""
@@ -201,13 +199,10 @@ class Subscriptions:
         return await self._pushing.deleted(project, removed)
 
     async def detach(self, caller: Caller, name: SubscriptionName) -> None:
-        """Let a parallel subscription get nothing any more, for good: what it had to get is dropped, and pushing ends.
-
-        Raises `NotFound`, `Conflict` for an ordered one. Detaching once more changes nothing.
-        """
+        """Detach a parallel subscription for good: its backlog is dropped, and pushing ends."""
 
         def change(present: ParallelOptions | None) -> ParallelOptions:
-            return replace(_of_parallel(present), detached=True)
+            return replace(parallel_options(present), detached=True)
 
         await self._registry.subscriptions.change_options(caller.here.id, name, change, expected_subscription(caller))
         subscription = await find_subscription(self._registry, caller, name)
@@ -217,15 +212,13 @@ class Subscriptions:
         self._stopped(subscription.id)
 
     async def _let_go(self, subscription: Subscription) -> None:
-        """Count what it lost, and forget where it stands."""
         await Losses(self._registry, self._log, self._cursors).settle(subscription)
         await self._cursors.drop(subscription.id)
 
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
         """Change the deadline, also of what is handed out now.
 
-        Raises `InvalidInput` outside 0 to 600, `NotFound`, `NotAllowed` for a consumer not on the access list (A5),
-        or `InvalidInput` outside 10 to 600 for a parallel subscription.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed` for a consumer not on the access list (A5).
         """
         _check_deadline(seconds)
         subscription = await self.show(caller, name)
@@ -233,8 +226,8 @@ class Subscriptions:
         if subscription.parallel is not None:
             _check_parallel_deadline(seconds)
         expected = expected_subscription(caller)
-        if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected):
-            raise SubscriptionGone
+        changed = await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected)
+        required(changed, SubscriptionGone)
 
     async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
         """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
@@ -254,8 +247,8 @@ class Subscriptions:
     async def give_cursors(self) -> int:
         """Give subscriptions that have no cursor one at the oldest kept message; return how many. For the start.
 
-        Only a cursor database that was lost or set aside leaves them behind: what they had acknowledged is not known
-        any more, so it is delivered again rather than skipped.
+        They have none only when the cursor database was lost or set aside. Their acknowledgements are not known any
+        more, so everything is delivered again rather than skipped.
         """
         have, known = await self._cursors.subscriptions(), await self._registry.subscriptions.all()
         for each in [each for each in known if each.is_detached and each.id in have]:
@@ -268,29 +261,83 @@ class Subscriptions:
             logger.warning("subscription.cursor_lost", subscription=each.name, offset=oldest)
         return len(missing)
 
-    async def _topic(self, caller: Caller, reference: str) -> Topic:
-        return await find_topic(self._registry, caller, topic_reference(caller.here.name, reference))
-
     async def _dead_letters(
         self, caller: Caller, topic: TopicName, asked: DeadLetterPolicy | None
     ) -> DeadLetterPolicy | None:
-        """Return a dead letter policy of a subscription to `topic` with the name of its topic, which exists."""
         if asked is None:
             return None
         return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
 
 
-def _of_parallel(options: ParallelOptions | None) -> ParallelOptions:
-    if options is None:
-        raise Conflict(NOT_PARALLEL)
-    return options
-
-
 def _check_parallel_deadline(seconds: int) -> None:
     if seconds < MIN_ACK_DEADLINE:
-        raise InvalidInput(BAD_PARALLEL_DEADLINE)
+        raise InvalidInput("Invalid ackDeadlineSeconds(needs value between 10 and 600) Arguments")
 
 
 def _check_deadline(seconds: int) -> None:
     if not 0 <= seconds <= MAX_ACK_DEADLINE:
         raise InvalidInput(BAD_ACK_DEADLINE)
+
+
+class Expiry:
+    """Notes uses of subscriptions, and removes subscriptions and snapshots that have expired."""
+
+    def __init__(self, registry: Registry, counts: Counts, subscriptions: Subscriptions, trail: Trail, clock: Clock):
+        self._registry = registry
+        self._counts = counts
+        self._subscriptions = subscriptions
+        self._trail = trail
+        self._clock = clock
+        self._noted: dict[SubscriptionId, Milliseconds] = {}
+        self._started = clock.monotonic()
+        self.rounds = Rounds(
+            "what expires", EXPIRY_SECONDS, self.round, partial(expiry_logger.warning, "expiring.put_off")
+        )
+
+    def note(self, subscription: SubscriptionId) -> None:
+        """Note that somebody asked for a subscription. Pulls and acknowledgements are noted by `Counts`."""
+        self._noted[subscription] = self._clock.wall()
+
+    async def round(self) -> None:
+        """Remove what has expired, and store uses. Raises what the registry and the cursors raise."""
+        snapshots = await self._registry.snapshots.delete_expired()
+        if snapshots:
+            expiry_logger.info("snapshots.expired", snapshots=snapshots)
+        expiring = await self._registry.subscriptions.expiring()
+        used = {each.id: self._used(each) for each in expiring}
+        self._noted = {each: when for each, when in self._noted.items() if each in used}
+        late = {each.id: used[each.id] for each in expiring if used[each.id] - each.noted >= STORE_USES_MS}
+        await self._registry.subscriptions.note_uses(late)
+        if self._clock.monotonic() - self._started < EXPIRY_MARGIN:
+            return
+        for each in expiring:
+            await self._remove_unused(each)
+
+    async def _remove_unused(self, each: Expiring) -> None:
+        since = Milliseconds(self._clock.wall() - each.ttl - EXPIRY_MARGIN)
+        if self._used(each) >= since:
+            return
+        project, name = each.title
+        if not await self._subscriptions.delete_unused(project, each.id, since):
+            return
+        path, unused = subscription_path(project, name), span_text(each.ttl)
+        expiry_logger.warning("subscription.expired", subscription=path, unused_for=unused)
+        await self._trail.record(
+            AuditEvent(
+                id=new_uuid(),
+                at=self._clock.wall(),
+                service="ams",
+                action="subscriptions:delete",
+                resource=path,
+                actor=EXPIRY_ACTOR,
+                address="",
+                code=200,
+                result=DONE,
+                reason=f"Not used for {unused}",
+            )
+        )
+
+    def _used(self, each: Expiring) -> Milliseconds:
+        pulls = self._counts.pulled.get(each.id)
+        known = (pulls.last if pulls else None, self._counts.acknowledged.get(each.id), self._noted.get(each.id))
+        return Milliseconds(max(each.used, *[moment or 0 for moment in known]))

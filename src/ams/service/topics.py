@@ -1,6 +1,8 @@
 """Administration of topics (HTTP contract 8)."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
@@ -8,7 +10,7 @@ from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, Top
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.core.quotas import TOPICS
 from ams.service.counting import Counting
-from ams.service.lookup import find_topic, without_access_list
+from ams.service.lookup import find_topic, required, without_access_list
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
 from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Topic
@@ -16,38 +18,34 @@ from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
 
 ENCODINGS = ("JSON", "BINARY")
-"""How messages may be written that keep a schema."""
 
 
+class SchemaUse(TypedDict, total=False):
+    """How a topic uses a schema: the encoding, and the first and the last revision that messages may keep."""
+
+    encoding: str
+    first_revision: int | None
+    last_revision: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Topics:
     """What can be done with the topics of the caller's project."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        log: Log,
-        counting: Counting,
-        retention: Retention,
-        *,
-        changed: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`changed` lets a push server follow when a topic with subscriptions comes or goes; None: there is none."""
-        self._changed = changed
-        self._registry = registry
-        self._log = log
-        self._counting = counting
-        self._retention = retention
+    registry: Registry
+    log: Log
+    counting: Counting
+    retention: Retention
+    changed: Callable[[], Awaitable[None]] | None = None
+    """Lets a push server follow when a topic with subscriptions comes or goes."""
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
-        """Return a page of topics, newest first; a publisher sees those whose access list holds it (contract 3.5).
-
-        Raises `InvalidInput` "Invalid page token".
-        """
-        return await self._registry.topics.page(caller.here.id, page, listed=caller.filters_by(PUBLISHER))
+        """Return a page of topics, newest first, of a publisher's access lists (contract 3.5); raise `InvalidInput`."""
+        return await self.registry.topics.page(caller.here.id, page, listed=caller.filters_by(PUBLISHER))
 
     async def show(self, caller: Caller, name: TopicName) -> Topic:
         """Return a topic; raise `NotFound` when there is none."""
-        return await find_topic(self._registry, caller, name)
+        return await find_topic(self.registry, caller, name)
 
     async def create(
         self,
@@ -56,31 +54,25 @@ class Topics:
         schema: str = "",
         *,
         labels: Mapping[str, str] = NO_LABELS,
-        encoding: str = "",
-        first_revision: int | None = None,
-        last_revision: int | None = None,
+        **use: Unpack[SchemaUse],
     ) -> Topic:
         """Make a topic, its log first, so that a registered topic can always be published to.
 
-        `schema` is a reference, empty for none; how it is used is said as to `attach_schema`. Raises `InvalidInput` or
-        `NotFound` for a bad one, `AlreadyExists`, `QuotaExceeded`.
+        `schema` is a reference, empty for none. Raises as `attach_schema`, `AlreadyExists`, `QuotaExceeded`.
         """
-        attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
-        if await self._registry.topics.find(caller.here.id, name) is not None:
+        attached = await self._schema(caller, schema, use) if schema else None
+        if await self.registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
-        await self._registry.quotas.require_room(caller.here.id, TOPICS)
+        await self.registry.quotas.require_room(caller.here.id, TOPICS)
         identity = new_topic_id()
-        await self._log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
+        await self.log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
         try:
-            topic = await self._registry.topics.create(
-                identity, caller.here.id, name, attached,
-                labels=labels, encoding=encoding, first_revision=first_revision, last_revision=last_revision,
-            )  # fmt: skip
-            await self._retention.of_new_topic(caller, identity)
+            topic = await self.registry.topics.create(identity, caller.here.id, name, attached, labels=labels, **use)
+            await self.retention.of_new_topic(caller, identity)
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its log.
         except AmsError:
-            await self._log.drop(identity)
+            await self.log.drop(identity)
             raise
         await self._tell(caller, name)
         return topic
@@ -88,98 +80,77 @@ class Topics:
     async def delete(self, caller: Caller, name: TopicName) -> None:
         """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""
         topic = await self.show(caller, name)
-        await self._registry.idempotency.lighten([topic.id])
-        async with self._counting.last_days(topic) as days:
-            if not await self._registry.topics.delete(topic, days, caller.expected.seen_by(without_access_list)):
-                raise TopicGone
+        await self.registry.idempotency.lighten([topic.id])
+        async with self.counting.last_days(topic) as days:
+            expected = caller.expected.seen_by(without_access_list)
+            required(await self.registry.topics.delete(topic, days, expected), TopicGone)
             # In the block: a publish that waits for its end must not find the log of a topic that is gone.
-            await self._log.drop(topic.id)
+            await self.log.drop(topic.id)
         await self._tell(caller, name)
 
     async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:
         """Return the subscriptions of a topic, oldest first; raise `NotFound`."""
         await self.show(caller, name)
-        return await self._registry.subscriptions.of_topic(caller.here.id, name)
+        return await self.registry.subscriptions.of_topic(caller.here.id, name)
 
     async def attached_subscriptions(
         self, caller: Caller, name: TopicName, page: PageRequest
     ) -> Page[SubscriptionName]:
-        """Return a page of the subscriptions of a topic, newest first, without those that are detached.
-
-        Raises `NotFound`, `InvalidInput` "Invalid page token".
-        """
+        """Return a page of the topic's subscriptions that are not detached, newest first; raise `NotFound`."""
         await self.show(caller, name)
-        return await self._registry.subscriptions.page_of_topic(caller.here.id, name, page)
+        return await self.registry.subscriptions.page_of_topic(caller.here.id, name, page)
 
     async def set_labels(self, caller: Caller, name: TopicName, labels: Mapping[str, str]) -> Topic:
         """Replace the labels; return the topic as it is then. Raises `NotFound`."""
-        topic = await self._registry.topics.set_labels(caller.here.id, name, labels)
-        if topic is None:
-            raise TopicGone
-        return topic
+        return required(await self.registry.topics.set_labels(caller.here.id, name, labels), TopicGone)
 
     async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
         """Return who is on the topic's access list, in stored order; raise `NotFound`."""
         await self.show(caller, name)
-        return await self._registry.topics.access_list(caller.here.id, name)
+        return await self.registry.topics.access_list(caller.here.id, name)
 
     async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> None:
         """Replace the access list; raise `NotFound` for users who are no members, then for the topic."""
-        await self._registry.topics.set_access_list(caller.here.id, name, users, caller.expected)
+        await self.registry.topics.set_access_list(caller.here.id, name, users, caller.expected)
 
     async def change_access_list(
         self, caller: Caller, name: TopicName, add: Sequence[str], remove: Collection[str]
     ) -> Sequence[UserName]:
         """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
-        return await self._registry.topics.change_access_list(caller.here.id, name, add, remove, caller.expected)
+        return await self.registry.topics.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
-    async def attach_schema(
-        self,
-        caller: Caller,
-        name: TopicName,
-        schema: str,
-        *,
-        encoding: str = "",
-        first_revision: int | None = None,
-        last_revision: int | None = None,
-    ) -> None:
-        """Let messages be checked by a schema from the next publish on; an empty reference detaches.
+    async def attach_schema(self, caller: Caller, name: TopicName, schema: str, **use: Unpack[SchemaUse]) -> None:
+        """Check messages by a schema from the next publish on; an empty reference detaches.
 
-        `encoding` is one of `ENCODINGS`, empty: not said; the revisions are the oldest and the newest that messages may
-        keep, None: any. Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference and the
-        encoding, `NotFound` for the schema and the revisions, `InvalidInput` for a first one after the last.
+        Raises, in this order: `NotFound` for the
+        topic, `InvalidInput` for the reference and the encoding, `NotFound` for the schema and the revisions,
+        `InvalidInput` for a first one after the last.
         """
         await self.show(caller, name)
-        attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
-        await self._registry.topics.set_schema(
-            caller.here.id, name, attached,
-            encoding=encoding, first_revision=first_revision, last_revision=last_revision,
-            expected=caller.expected.seen_by(without_access_list),
-        )  # fmt: skip
+        attached = await self._schema(caller, schema, use) if schema else None
+        expected = caller.expected.seen_by(without_access_list)
+        await self.registry.topics.set_schema(caller.here.id, name, attached, expected=expected, **use)
 
     async def detach_schema(self, caller: Caller, name: TopicName) -> None:
         """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
         expected = caller.expected.seen_by(without_access_list)
-        await self._registry.topics.set_schema(caller.here.id, name, None, expected=expected)
+        await self.registry.topics.set_schema(caller.here.id, name, None, expected=expected)
 
     async def _tell(self, caller: Caller, name: TopicName) -> None:
-        if self._changed is not None and await self._registry.subscriptions.of_topic(caller.here.id, name):
-            await self._changed()
+        if self.changed is not None and await self.registry.subscriptions.of_topic(caller.here.id, name):
+            await self.changed()
 
-    async def _schema(
-        self, caller: Caller, reference: str, encoding: str, first: int | None, last: int | None
-    ) -> SchemaName:
+    async def _schema(self, caller: Caller, reference: str, use: SchemaUse) -> SchemaName:
         name = schema_reference(caller.here.name, reference)
+        encoding, first, last = use.get("encoding"), use.get("first_revision"), use.get("last_revision")
         if encoding and encoding not in ENCODINGS:
             raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
-        schema = await self._registry.schemas.find(caller.here.id, name)
-        if schema is None:
-            raise NotFound(NO_SCHEMA)
+        schema = required(await self.registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
         if encoding == "BINARY" and schema.content.type == "json":
             raise InvalidInput("A schema of type json has the encoding JSON")
         for number in (first, last):
-            if number is not None and await self._registry.schemas.revision(schema.id, number) is None:
-                raise NotFound(NO_REVISION)
+            if number is not None:
+                required(await self.registry.schemas.revision(schema.id, number), NotFound(NO_REVISION))
         if first is not None and last is not None and first > last:
             raise InvalidInput("The first revision of a schema is newer than the last")
         return name

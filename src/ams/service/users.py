@@ -1,181 +1,185 @@
-"""Administration of users (HTTP contract 5)."""
+"""Administration of users, of registrations, and of the named tokens of users (HTTP contract 5 and 6)."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import (
     ARGO_API_AUTHN,
+    PERMISSIONS,
     PUSH_WORKER,
     ROLES,
     SERVICE_ADMIN,
     check_project_roles,
     check_service_roles,
+    needs_all_rights,
 )
-from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
-from ams.core.names import ProjectId, RegistrationId, UserId, UserName, checked_name
-from ams.service.lookup import NO_USER, find_managed_user, find_user, found_user
+from ams.core import rights
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, UnknownToken
+from ams.core.names import ProjectId, RegistrationId, TokenId, TokenName, UserId, UserName, checked_name
+from ams.core.public_keys import PublicKey
+from ams.core.rounds import Rounds
+from ams.service.lookup import NO_USER, find_managed_user, find_user, required
 from ams.service.push.pushing import FIRST_WORKER
-from ams.storage.registry.records import Applicant, Grant, Page, PageRequest, Project, Registration, User, UserDetails
+from ams.storage.registry.logins import NamedTokenRecords
+from ams.storage.registry.records import (
+    Applicant,
+    Grant,
+    NamedToken,
+    Page,
+    PageRequest,
+    Project,
+    Registration,
+    User,
+    UserDetails,
+)
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.users import FILTERS
 from ams.storage.secrets import new_token
 
-FIRST_ADMIN = UserName("admin")
+MAX_TOKENS = 100
+LATEST = Milliseconds(253_402_300_799_000)
+"""The last second that can be written as a date."""
+ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
+STORE_USES_SECONDS = 60.0
+UNKNOWN_NAME = "Token doesn't exist"
+
+T = TypeVar("T")
 
 logger = structlog.get_logger("ams.users")
 
 
+@dataclass(frozen=True, slots=True)
 class Users:
     """What can be done with users."""
 
-    def __init__(self, registry: Registry, roles: frozenset[str] = ROLES) -> None:
-        """`roles` are the names that may be given as service roles."""
-        self._registry = registry
-        self._roles = roles
+    registry: Registry
+    roles: frozenset[str] = ROLES
 
     async def project_filter(self, name: str) -> Project | None:
-        """Read the `project` filter of a list, empty = none; raise `NotFound` when there is no such project.
-
-        Apart from `list`, because it is checked before the page parameters (contract 5.2).
-        """
-        if not name:
-            return None
-        project = await self._registry.projects.find(name)
-        if project is None:
+        """Read the `project` filter of a list, before its page (contract 5.2), empty: None; raise `NotFound`."""
+        project = await self.registry.projects.find(name) if name else None
+        if name and project is None:
             raise NotFound("ProjectUUID doesn't exist")
         return project
 
     async def list(
         self, caller: Caller, page: PageRequest, *, project: Project | None = None, details: bool = False
     ) -> Page[User]:
-        """Return a page of users, newest first: all, or the members of `project`; memberships only with `details`.
-
-        Raises `InvalidInput` "Invalid page token".
-        """
-        users = await self._registry.users.page(page, project=project.id if project else None, details=details)
+        """Return a page of all users or the members of `project`, newest first; memberships only with `details`."""
+        users = await self.registry.users.page(page, project=project.id if project else None, details=details)
         return users.map(caller.view)
 
     async def show(self, caller: Caller, name: UserName) -> User:
         """Return what the caller may see of a user; raise `NotFound` when there is none."""
-        return caller.view(await find_user(self._registry, name))
+        return caller.view(await find_user(self.registry, name))
 
     async def by_token(self, caller: Caller, token: str) -> User:
-        """Return the owner of a token, full view; raise `NotFound` when there is none. A user's own tokens only."""
-        return caller.view_whole(found_user(await self._registry.users.by_token(token)), again=False)
+        """Return the owner of a user's own token, full view; raise `NotFound` when there is none."""
+        return caller.view_whole(required(await self.registry.users.by_token(token), NotFound(NO_USER)), again=False)
 
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
-        """Return a user by identity, full view; raise `NotFound` when there is none.
-
-        The certificate service always gets the token: that is what it asks for (authn contract 8).
-        """
-        found = found_user(await self._registry.users.by_id(user))
+        """Return a user by identity, full view, with the token for the certificate service (authn contract 8)."""
+        found = required(await self.registry.users.by_id(user), NotFound(NO_USER))
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
 
     async def profile(self, caller: Caller) -> User:
-        """Return the caller's own user; raise `UnknownToken` when it is gone meanwhile.
+        """Return the caller's own user, for a login with reduced rights without roles; raise `UnknownToken`.
 
-        Other services decide by this answer what a user may do. So a login with reduced rights is shown without roles.
+        Other services decide by this answer what a user may do.
         """
         assert caller.user is not None
-        user = await self._registry.users.by_id(caller.user)
-        if user is None:
-            raise UnknownToken
+        user = required(await self.registry.users.by_id(caller.user), UnknownToken)
         if caller.is_reduced:
             places = tuple(replace(each, roles=()) for each in user.memberships)
             return replace(user, token=None, service_roles=(), memberships=places)
         return caller.view_whole(user, again=False)
 
     async def create(self, caller: Caller, name: UserName, details: UserDetails) -> User:
-        """Make a user with a new token.
-
-        Raises `AlreadyExists`, or `InvalidInput` for a project or role that cannot be given (contract 5.4).
-        """
-        if await self._registry.users.by_name(name) is not None:
+        """Make a user with a new token; raise `AlreadyExists`, `InvalidInput` for a project or role (contract 5.4)."""
+        if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
-        roles = await self._project_roles(details.grants)
-        self._check_service_roles(caller, details.service_roles or ())
-        return caller.view_made(await self._registry.users.create(name, details, roles or {}, caller.user))
+        roles = await self._checked_roles(caller, details)
+        return caller.view_made(await self.registry.users.create(name, details, roles or {}, caller.user))
 
     async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
         """Change what `details` says and nothing else (U6).
 
-        Raises `NotFound`, `NotAllowed` for a user who is above the caller, or `InvalidInput` for a project, role or new
-        name that cannot be given (contract 5.4).
+        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput` for a project, role or name
+        (contract 5.4).
         """
-        user = await find_managed_user(self._registry, caller, name)
-        roles = await self._project_roles(details.grants)
-        self._check_service_roles(caller, details.service_roles or ())
+        user = await find_managed_user(self.registry, caller, name)
+        roles = await self._checked_roles(caller, details)
         if details.name:
             checked_name("user", details.name)
         try:
-            changed = found_user(
-                await self._registry.users.update(user.id, details, roles, caller.expected.seen_by(caller.view))
-            )
+            changed = await self.registry.users.update(user.id, details, roles, caller.expected.seen_by(caller.view))
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
-        await self._warn_if_last(user, changed.service_roles)
-        return caller.view(changed)
+        found = required(changed, NotFound(NO_USER))
+        await self._warn_if_last(user, found.service_roles)
+        return caller.view(found)
 
     async def delete(self, caller: Caller, name: UserName) -> None:
         """Remove a user from everywhere; raise `NotFound` or `NotAllowed`. Its token is dead at once."""
-        user = await find_managed_user(self._registry, caller, name)
-        if not await self._registry.users.delete(user.id, caller.expected.seen_by(caller.view)):
-            raise NotFound(NO_USER)
+        user = await find_managed_user(self.registry, caller, name)
+        required(await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)), NotFound(NO_USER))
         await self._warn_if_last(user)
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
         """Give a user a new token, and show it; raise `NotFound` or `NotAllowed`. The old one is dead at once."""
-        user = await find_managed_user(self._registry, caller, name)
+        user = await find_managed_user(self.registry, caller, name)
         if caller.is_weaker_than_own(user):
             raise NotAllowed
-        return found_user(await self._registry.users.refresh_token(user.id))
-
-    def _check_service_roles(self, caller: Caller, roles: Sequence[str]) -> None:
-        """Raise `InvalidInput` "invalid role: X" at the first that cannot be given, or not by this caller (U3)."""
-        check_service_roles(roles, self._roles if caller.full_view else frozenset())
+        return required(await self.registry.users.refresh_token(user.id), NotFound(NO_USER))
 
     async def _warn_if_last(self, before: User, roles_now: Sequence[str] = ()) -> None:
         """Tell the operator when the last service_admin went: from then on only the service token can make one."""
         was_admin, is_admin = SERVICE_ADMIN in before.service_roles, SERVICE_ADMIN in roles_now
-        if was_admin and not is_admin and not await self._registry.users.hold(SERVICE_ADMIN):
+        if was_admin and not is_admin and not await self.registry.users.hold(SERVICE_ADMIN):
             logger.warning("users.no_service_admin", last=before.name)
 
-    async def _project_roles(self, grants: Sequence[Grant] | None) -> dict[ProjectId, tuple[str, ...]] | None:
-        """Check memberships asked for, in the order of contract 5.4: doubles, unknown projects, unknown roles."""
-        if grants is None:
-            return None
+    async def _checked_roles(self, caller: Caller, details: UserDetails) -> dict[ProjectId, tuple[str, ...]] | None:
+        """Return the memberships asked for, None: nothing is said; check them, then the service roles (5.4, U3)."""
+        roles = None if details.grants is None else await self._project_roles(details.grants)
+        check_service_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
+        return roles
+
+    async def _project_roles(self, grants: Sequence[Grant]) -> dict[ProjectId, tuple[str, ...]]:
         named = [grant for grant in grants if grant.project]
-        _refuse_doubles([grant.project for grant in named])
-        roles = {await self._project_id(grant.project): grant.roles for grant in named}
+        seen: set[str] = set()
+        for grant in named:
+            if grant.project in seen:
+                raise InvalidInput(f"duplicate reference of project {grant.project}")
+            seen.add(grant.project)
+        roles = {}
+        for grant in named:
+            project = await self.registry.projects.find(grant.project)
+            roles[required(project, InvalidInput(f"invalid project: {grant.project}")).id] = grant.roles
         for grant in named:
             check_project_roles(grant.roles)
         return roles
-
-    async def _project_id(self, name: str) -> ProjectId:
-        project = await self._registry.projects.find(name)
-        if project is None:
-            raise InvalidInput(f"invalid project: {name}")
-        return project.id
 
 
 async def first_admin(registry: Registry, keep: Callable[[str], None], forget: Callable[[], None]) -> bool:
     """Make the user `admin` with role service_admin when there is no user at all; return whether it was made.
 
     `keep` stores the token durably, before the user exists: a crash in between must not leave an administrator whose
-    token that no program has seen. `forget` removes it when another service at the same registry was quicker.
+    token nobody has seen. `forget` removes it when another service at the same registry was quicker.
     """
     if await registry.users.exist():
         return False
     token = new_token()
     await asyncio.to_thread(keep, token)
+    details = UserDetails(service_roles=(SERVICE_ADMIN,))
     try:
-        await registry.users.create(
-            FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None, token=token, grows=False
-        )
+        await registry.users.create(UserName("admin"), details, {}, None, token=token, grows=False)
     except AlreadyExists:
         await asyncio.to_thread(forget)
         return False
@@ -185,95 +189,162 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
 async def push_worker(registry: Registry, token: str = "") -> bool:
     """Make the user `push_worker_0` with role push_worker if `token` belongs to no user; without one, with a new token.
 
-    Where it is there with another token it is given this one: that is what the setting says now. Returns whether there
-    is a worker now; there is none when that name is taken by a user without that role.
+    One that exists with another token is given this one: that is what the setting says now. Returns whether there is a
+    worker now; there is none when that name is taken by a user without that role.
     """
     if token and await registry.users.principal(token) is not None:
         return True
+    details = UserDetails(service_roles=(PUSH_WORKER,))
     try:
-        await registry.users.create(
-            FIRST_WORKER, UserDetails(service_roles=(PUSH_WORKER,)), {}, None, token=token, grows=False
-        )
+        await registry.users.create(FIRST_WORKER, details, {}, None, token=token, grows=False)
     except AlreadyExists:
-        return await _given(registry, token)
+        user = await registry.users.by_name(FIRST_WORKER)
+        if user is None or PUSH_WORKER not in user.service_roles:
+            return False
+        if token:
+            await registry.users.refresh_token(user.id, token)
+            logger.warning("push.worker_token_changed", user=user.name)
     return True
 
 
-async def _given(registry: Registry, token: str) -> bool:
-    """Give the worker that is there a token, if there is one to give; False when who bears the name is no worker."""
-    user = await registry.users.by_name(FIRST_WORKER)
-    if user is None or PUSH_WORKER not in user.service_roles:
-        return False
-    if token:
-        await registry.users.refresh_token(user.id, token)
-        logger.warning("push.worker_token_changed", user=user.name)
-    return True
-
-
-def _refuse_doubles(names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidInput(f"duplicate reference of project {name}")
-        seen.add(name)
-
-
+@dataclass(frozen=True, slots=True)
 class Registrations:
     """What can be done with registrations."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    registry: Registry
 
     async def register(self, applicant: Applicant) -> Registration:
-        """Store the registration of an applicant who wants to become a user.
-
-        Raises `InvalidInput` for no name or a bad one (17.3, U4 and U5), `AlreadyExists` when the name is a user's or
-        another registration of it is pending.
-        """
+        """Store the registration of an applicant; raise `InvalidInput` for its name (17.3, U4, U5), `AlreadyExists`."""
         if not applicant.name:
             raise InvalidInput("Invalid User Arguments")
         checked_name("user", applicant.name)
-        return await self._registry.registrations.create(applicant)
+        return await self.registry.registrations.create(applicant)
 
     async def list(self, filters: Mapping[str, str]) -> Sequence[Registration]:
         """Return registrations, oldest first; `filters` are exact values that all must match, an empty one is none."""
-        return await self._registry.registrations.all({name: filters[name] for name in FILTERS if filters.get(name)})
+        return await self.registry.registrations.all({name: filters[name] for name in FILTERS if filters.get(name)})
 
     async def show(self, registration: RegistrationId) -> Registration:
         """Return a registration, decided or not; raise `NotFound` when there is none."""
-        found = await self._registry.registrations.find(registration)
-        if found is None:
-            raise _no_registration()
-        return found
+        return _registered(await self.registry.registrations.find(registration))
 
     async def require_pending(self, registration: RegistrationId) -> None:
-        """Raise `NotFound` unless there is such a registration and it is still pending.
-
-        For `:decline`, which looks for the registration before it reads the body (contract 6).
-        """
-        if (await self.show(registration)).status != "pending":
-            raise _no_registration()
+        """Raise `NotFound` unless it is pending, before the body of `:decline` is read (contract 6)."""
+        _registered((await self.show(registration)).status == "pending")
 
     async def accept(self, caller: Caller, registration: RegistrationId) -> User:
-        """Make the user a registration asks for, with a token of its own and no role.
-
-        Raises `NotFound` when no such registration is pending, `AlreadyExists` when the name was taken meanwhile.
-        """
-        user = await self._registry.registrations.accept(registration, caller.user)
-        if user is None:
-            raise _no_registration()
-        return caller.view_made(user)
+        """Make the user of a pending registration, with a token and no role; raise `NotFound`, `AlreadyExists`."""
+        return caller.view_made(_registered(await self.registry.registrations.accept(registration, caller.user)))
 
     async def decline(self, caller: Caller, registration: RegistrationId, comment: str = "") -> None:
         """Refuse a registration; raise `NotFound` when no such registration is pending."""
-        if not await self._registry.registrations.decline(registration, caller.user, comment):
-            raise _no_registration()
+        _registered(await self.registry.registrations.decline(registration, caller.user, comment))
 
     async def delete(self, registration: RegistrationId) -> None:
         """Forget a registration, decided or not; raise `NotFound` when there is none."""
-        if not await self._registry.registrations.delete(registration):
-            raise _no_registration()
+        _registered(await self.registry.registrations.delete(registration))
 
 
-def _no_registration() -> NotFound:
-    return NotFound("User registration doesn't exist")
+def _registered(result: T | None) -> T:
+    return required(result, NotFound("User registration doesn't exist"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Named tokens of a user (docs/reference/tokens.md). All calls raise `NotFound`, and `NotAllowed`."""
+
+    registry: Registry
+    clock: Clock
+
+    async def list(self, caller: Caller, user: UserName) -> Sequence[NamedToken]:
+        """Return the tokens of a user, oldest first."""
+        owner = await self._managed(caller, user)
+        return await self.registry.named_tokens.of(owner.id)
+
+    async def show(self, caller: Caller, user: UserName, name: TokenName) -> NamedToken:
+        """Return a token of a user, without its text."""
+        owner = await self._managed(caller, user)
+        return required(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
+
+    async def create(
+        self,
+        caller: Caller,
+        user: UserName,
+        name: TokenName,
+        *,
+        expires_on: Milliseconds | None = None,
+        lifetime: Milliseconds | None = None,
+        wanted: Sequence[tuple[str, str]] | None = None,
+        key: PublicKey | None = None,
+    ) -> tuple[NamedToken, str]:
+        """Make a token of a user that is good until `expires_on` or for `lifetime`, and for the rights in `wanted`.
+
+        Without the first two it never expires; without rights it is good for all that the user may do. Returns it with
+        its text, which is never shown again. With a key there is no text: programs sign with the other half of the key.
+        Raises `InvalidInput` for a time or rights that cannot be, `Conflict` when the user has too many,
+        `AlreadyExists`.
+        """
+        owner = await self._managed(caller, user)
+        until = self._until(caller, expires_on, lifetime)
+        given = None if wanted is None else rights.checked(wanted, ACTIONS)
+        if len(await self.registry.named_tokens.of(owner.id)) >= MAX_TOKENS:
+            raise Conflict(f"A user has at most {MAX_TOKENS} named tokens: revoke one that is not used any more")
+        return await self.registry.named_tokens.create(
+            owner.id, name, expires_on=until, rights=given, created_by=caller.user, key=key
+        )
+
+    async def revoke(self, caller: Caller, user: UserName, name: TokenName) -> None:
+        """Remove a token: it is dead when this returns."""
+        owner = await self._managed(caller, user)
+        required(await self.registry.named_tokens.revoke(owner.id, name), NotFound(UNKNOWN_NAME))
+
+    async def _managed(self, caller: Caller, name: UserName) -> User:
+        """Return a user whose tokens the caller manages.
+
+        A roles file may let others than the user and service_admins do it, but not for a user with service roles:
+        otherwise a user could gain rights by it (17.3, U3).
+        """
+        user = await find_user(self.registry, name, caller)
+        if user.id != caller.user and user.service_roles and not caller.full_view:
+            raise NotAllowed
+        return user
+
+    def _until(
+        self, caller: Caller, expires_on: Milliseconds | None, lifetime: Milliseconds | None
+    ) -> Milliseconds | None:
+        now, login = self.clock.wall(), caller.login
+        if expires_on is not None and lifetime is not None:
+            raise InvalidInput("Give expires_on or expires_in, not both")
+        until = Milliseconds(now + lifetime) if lifetime is not None else expires_on
+        if until is not None and until <= now:
+            raise InvalidInput("The token would have expired already")
+        if until is not None and until > LATEST:
+            raise InvalidInput("The token would expire after the year 9999: leave the time out for none")
+        if login is None or login.token is None or login.expires_on is None:
+            return until
+        if until is None or until > login.expires_on:
+            raise InvalidInput("The token would outlive the one it is made with: it must expire no later")
+        return until
+
+
+class TokenUses:
+    """Keeps when each named token was last used."""
+
+    def __init__(self, tokens: NamedTokenRecords) -> None:
+        self._tokens = tokens
+        self._noted: dict[TokenId, Milliseconds] = {}
+        put_off = partial(structlog.get_logger("ams.token_uses").warning, "token_uses.put_off")
+        self.rounds = Rounds("uses of tokens", STORE_USES_SECONDS, self.flush, put_off, has_last=True)
+
+    def note(self, token: TokenId, now: Milliseconds) -> None:
+        """Note a use; on the way of every request, so it does nothing else."""
+        self._noted[token] = now
+
+    async def flush(self) -> None:
+        """Write the uses. Raises what the registry raises; they are written the next time then."""
+        noted, self._noted = self._noted, {}
+        try:
+            await self._tokens.note_uses(noted)
+        except BaseException:
+            self._noted = {**noted, **self._noted}
+            raise

@@ -1,35 +1,41 @@
 """Validators: the compiled schemas that are in use, and checks of messages that block no other request.
 
-A revision is compiled when it is first needed, and once; revisions never change, so nothing here ever has to be
-forgotten but to save memory: the longest unused first, and a revision when a newer one of its schema is needed.
+A revision never changes, and is compiled once, when it is first needed. To save memory the longest unused ones are
+dropped, and older revisions of a schema when a newer one is needed.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from ams.core.errors import InvalidInput, NotFound, Unusable
-from ams.core.messages import Batch, Message
-from ams.core.names import ProjectId, SchemaId
+from ams.core.messages import Batch, Message, batch_of, message
+from ams.core.names import ProjectId, SchemaId, revision_id, schema_path
+from ams.service.lookup import required
 from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.schemas import NO_SCHEMA
 from ams.validation import Compiled, compile_stored
 from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 from ams.validation.cost import INLINE, Budget, TooMuch, Watch
-from ams.validation.long_checks import LongChecks
+from ams.validation.long_checks import SECONDS, LongChecks
 
 MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
 
+MOST_REVISIONS = 20
+SCHEMA_NAME, ENCODING, REVISION = "googclient_schemaname", "googclient_schemaencoding", "googclient_schemarevisionid"
+NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
+
 Candidate = Message | str | bytes
-"""What may be asked about: a message; base64 data alone; a payload alone."""
 
 
 class Validators:
-    """Finds or makes what checks the messages of a topic."""
+    """Checks messages against schemas; compiles and keeps revisions that are in use."""
 
     def __init__(self, registry: Registry, long_checks: LongChecks) -> None:
         self._registry = registry
@@ -52,27 +58,19 @@ class Validators:
                     await self.ask(project, schema.id, left.revision, messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
-        """Whether a schema surely allows all messages, as far as that is found in no time and without a wait.
-
-        Of others nothing is known: `check` tells. Where it was said how messages are written, more is to be done than
-        this (`ams.service.fitting`).
-        """
+        """Whether a schema surely allows all messages, found at once; of others nothing is known: `check` tells."""
         if schema.encoding:
             return False
         compiled = self._compiled.known((schema.id, schema.revision, ""))
         return compiled is not None and compiled.allowed(messages, Watch(INLINE)) == len(messages)
 
     async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
-        """Check candidates in order, here as long as that is done in no time, the others by worker processes.
-
-        Raises `InvalidInput` for the first that is not allowed; `NotFound` and `Unusable` as `of`, `Overloaded` as
-        `check`.
-        """
+        """Check candidates in order: quick ones here, the others in worker processes; raise as `of` and `check`."""
         compiled = self._compiled.known((schema, revision, "")) or await self.of(schema, revision)
         done = check_some(compiled, candidates)
         if done == len(candidates):
             return
-        pieces = [piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
+        pieces = [_piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
         for refused in await self.check_in_worker(project, schema, revision, pieces):
             raise InvalidInput(refused.text)
 
@@ -92,7 +90,7 @@ class Validators:
             except InvalidInput as error:
                 refused[index] = error.message
             except TooMuch:
-                pieces = [piece_of(*left) for left in candidates[place:]]
+                pieces = [_piece_of(*left) for left in candidates[place:]]
                 found = await self.check_in_worker(project, schema, revision, pieces, every=True, encoding=encoding)
                 return refused | dict(found)
         return refused
@@ -107,25 +105,17 @@ class Validators:
         every: bool = False,
         encoding: str = "",
     ) -> Sequence[Refusal]:
-        """Check pieces in a worker process; return the first that is refused, or every one.
-
-        Raises `NotFound` when there is no such revision; see `LongChecks.check` for the others.
-        """
-        stored = await self._registry.schemas.revision(schema, revision)
-        if stored is None:
-            raise NotFound("Schema doesn't exist")
+        """Return the first refused piece, or every one; raise `NotFound`, and as `LongChecks.check`."""
+        stored = required(await self._registry.schemas.revision(schema, revision), NotFound(NO_SCHEMA))
         return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
-        """Ask a schema that need not be stored about one payload, as number 0.
-
-        Raises `InvalidInput` when that is not allowed, and for what does not compile; see `LongChecks.check` too.
-        """
+        """Ask a schema that need not be stored about one payload, as number 0; raise as `compiled` and `check`."""
         asked = await compiled(content, encoding)
         try:
             asked.check_payload(0, payload, Budget(INLINE))
         except TooMuch:
-            task = _task(content, [piece_of(0, payload)], False, encoding)
+            task = _task(content, [_piece_of(0, payload)], False, encoding)
             for refused in await self._long_checks.check(project, task):
                 raise InvalidInput(refused.text) from None
 
@@ -137,10 +127,7 @@ class Validators:
             async with self._one_compiles:
                 return await self._compiled.find(key, lambda: self._compile(schema, revision, encoding))
 
-        compiled = await self._compiled.find(key, wait_and_look_again)
-        if compiled is None:
-            raise NotFound("Schema doesn't exist")
-        return compiled
+        return required(await self._compiled.find(key, wait_and_look_again), NotFound(NO_SCHEMA))
 
     async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
         stored = await self._registry.schemas.revision(schema, revision)
@@ -155,7 +142,7 @@ class Validators:
 
 
 async def compiled(content: SchemaContent, encoding: str = "") -> Compiled:
-    """Compile what a revision says; raise `InvalidInput` that says why it cannot be."""
+    """Compile a revision; raise `InvalidInput` that says why it cannot be."""
     return await asyncio.to_thread(compile_stored, content.type, content.payload, content.attributes, encoding)
 
 
@@ -191,10 +178,87 @@ def _check_one(compiled: Compiled, index: int, candidate: Candidate, budget: Bud
         compiled.check_payload(index, candidate, budget)
 
 
-def piece_of(index: int, candidate: Candidate) -> Piece:
-    """Return a candidate as it is sent to a worker process."""
+def _piece_of(index: int, candidate: Candidate) -> Piece:
     if isinstance(candidate, Message):
         return Piece(index, MESSAGE, candidate.fragment)
     if isinstance(candidate, str):
         return Piece(index, DATA, candidate.encode())
     return Piece(index, PAYLOAD, candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Finds the revision that each message of a topic keeps, where the encoding of messages is given.
+
+    A message may keep any revision between the first and the last that the topic names, and is tried against the newest
+    of them first. It is stored with attributes that name the revision, as Google's clients expect.
+    """
+
+    registry: Registry
+    validators: Validators
+    project: ProjectId
+    project_name: str
+    schema: AttachedSchema
+
+    async def fitted(self, messages: Sequence[Message]) -> Batch:
+        """Return the messages as they are to be stored.
+
+        Raises `InvalidInput` for the first that keeps no revision, with the reason of the newest; `Unusable`,
+        `Overloaded` and `InvalidInput` as `Validators.check`.
+        """
+        kept, schema = await self._revisions(messages), self.schema
+        labels = {SCHEMA_NAME: schema_path(self.project_name, schema.name), ENCODING: schema.encoding}
+        return batch_of(
+            [
+                message(
+                    each.data,
+                    {**each.attributes, **labels, REVISION: revision_id(schema.id, kept[index])},
+                    each.ordering_key,
+                )
+                for index, each in enumerate(messages)
+            ]
+        )
+
+    async def earlier(self, messages: Sequence[Message]) -> AsyncIterator[Batch]:
+        """Yield the messages as they were to be stored before the newest revision was there, and so on."""
+        for number in (await self._numbers())[1:]:
+            try:
+                yield await replace(self, schema=replace(self.schema, last_revision=number)).fitted(messages)
+            except InvalidInput:
+                return
+
+    async def _revisions(self, messages: Sequence[Message]) -> dict[int, int]:
+        schema, kept = self.schema, dict[int, int]()
+        left: list[tuple[int, Message]] = list(enumerate(messages))
+        reasons: dict[int, str] = {}
+        until = asyncio.get_running_loop().time() + SECONDS
+        async for revision in self._newest_first():
+            try:
+                refused = await self.validators.refusals(self.project, schema.id, revision, left, schema.encoding)
+            except NotFound:  # it was deleted since
+                continue
+            kept |= {index: revision for index, _ in left if index not in refused}
+            left = [each for each in left if each[0] in refused]
+            reasons = dict(refused) | reasons
+            if not left:
+                return kept
+            if asyncio.get_running_loop().time() > until:
+                index = left[0][0]
+                raise InvalidInput(f"Message {index} takes too long or too much memory to check against the schema")
+        raise InvalidInput(reasons[left[0][0]] if reasons else NO_REVISION_LEFT)
+
+    async def _newest_first(self) -> AsyncIterator[int]:
+        """Yield revisions; nothing is read for the first, which nearly all messages keep."""
+        newest, first, last = self.schema.revision, self.schema.first_revision, self.schema.last_revision
+        known = newest if (first or newest) <= newest <= (last or newest) else None
+        if known is not None:
+            yield known
+        for number in await self._numbers():
+            if number != known:
+                yield number
+
+    async def _numbers(self) -> Sequence[int]:
+        schema = self.schema
+        return await self.registry.schemas.numbers(
+            schema.id, schema.first_revision, schema.last_revision, MOST_REVISIONS
+        )

@@ -13,7 +13,7 @@ from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPo
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
-from ams.service.parallel.opened import Open
+from ams.service.parallel.opening import Open
 from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription, Topic
@@ -28,8 +28,10 @@ WAITS = RetryPolicy(2000, 8000)
 DIES = DeadLetterPolicy("letters", 5)
 
 
-class NodeOwnership:
+class NodeOwnership(Ownership):
     """Ownership of a node as it believes, which may be wrong; who claims is told who has it."""
+
+    has_others = True
 
     def __init__(self, owned: Any, number: int) -> None:
         self.owned, self.number, self.believes = owned, number, False
@@ -53,9 +55,6 @@ class NodeOwnership:
     def release(self, subscription: SubscriptionId) -> None:
         self.released.append(subscription)
         self.believes = False
-
-    def doubt(self, subscription: SubscriptionId) -> None:
-        raise AssertionError
 
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
         self.lost = lost

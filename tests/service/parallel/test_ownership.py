@@ -13,7 +13,7 @@ from ams.core.errors import Overloaded, OwnedElsewhere, RegistryUnavailable, Sub
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.service.parallel import ownership
-from ams.service.parallel.ownership import Alone, Ownership, Shared
+from ams.service.parallel.ownership import Ownership, Shared
 from ams.storage.registry.parallel import OWNED_SECONDS, Node
 from ams.storage.registry.registry import Registry
 from tests.service.interference import failing
@@ -79,7 +79,7 @@ async def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def single(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ownership]:
     """Every keeper, with one node."""
     if request.param == "alone":
-        yield Alone()
+        yield Ownership()
         return
     async with nodes_on(request.param, tmp_path) as made:
         yield await made.node("a")

@@ -9,9 +9,8 @@ import pytest
 
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.service.parallel import shares
-from ams.service.parallel.finding import LOOKS_FOR, SLICE
-from ams.service.parallel.shares import MAX_OUT
+from ams.service.parallel.backlog import MAX_OUT
+from ams.service.parallel.pulling import SCAN_MS, SLICE
 from ams.service.parallel.watching import findings
 from tests.service.interference import interrupted
 from tests.service.parallel.site import LATE, P, Site, offsets, with_options
@@ -19,7 +18,7 @@ from tests.support.waiting import wait_until_async
 
 
 async def test_a_consumer_that_never_comes_back_leaves_others_their_share(site: Site, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 8)
+    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 8)
     assert MAX_OUT > 8
     await site.publish(*range(20))
     assert len(await site.pull(20, "greedy")) == 8
@@ -127,7 +126,7 @@ async def test_a_pull_that_looked_for_its_time_ends_and_the_next_one_goes_on(
 
     async def slowly(topic: Any, start: Any, **limits: int) -> Any:
         starts.append(start)
-        site.engines.clock.advance(LOOKS_FOR // 2)
+        site.engines.clock.advance(SCAN_MS // 2)
         return await read(topic, start, **limits)
 
     monkeypatch.setattr(site.engines.log, "read", slowly)
@@ -184,7 +183,7 @@ async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Sit
 
 
 async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 4)
+    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 4)
     await site.publish(*range(9))
     ids = await site.pull(2, "one")
     assert await site.pull(9, "one") == []
@@ -197,7 +196,7 @@ async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch:
 async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_done(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.service.parallel.shares.MAX_SPAN", 2)
+    monkeypatch.setattr("ams.service.parallel.backlog.MAX_SPAN", 2)
     await site.publish(*range(4))
     ids = await site.pull(2)
     assert await site.pull(2) == []
@@ -228,19 +227,19 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
     backlog = (await site.opened()).backlog
     size = backlog.leases.bytes
     await site.acknowledge([first])
-    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT_BYTES", 8 * size)
+    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT_BYTES", 8 * size)
     greedy = await site.pull(4, "greedy")
     assert len(greedy) == 4
     assert await site.pull(40, "greedy") == []
     assert 1 <= len(await site.pull(40, "other")) <= 4
     await site.acknowledge(greedy)
-    assert shares.room_bytes(backlog, "greedy") > 0
+    assert backlog.room_bytes("greedy") > 0
 
 
 async def test_who_gives_everything_back_for_later_leaves_others_their_share(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.service.parallel.shares.MAX_HELD_BACK", 8)
+    monkeypatch.setattr("ams.service.parallel.backlog.MAX_HELD_BACK", 8)
     monkeypatch.setattr("ams.service.parallel.watching.MAX_HELD_BACK", 8)
     await site.publish(*range(20))
     for _ in range(4):

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ams.core.errors import AckTimeout, CursorsUnavailable
-from ams.service.parallel.opened import LONGEST_LEASE
-from ams.service.parallel.ownership import Alone
+from ams.service.parallel.opening import LONGEST_LEASE
+from ams.service.parallel.ownership import Ownership
 from ams.service.seeking import Seeker
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
@@ -117,7 +117,7 @@ COVERED_LONGER = 10_000
 
 
 async def switch_on(site: Site, *, has_cover: bool = True) -> None:
-    engines, cover = site.engines, site.working.coverer.cover if has_cover else None
+    engines, cover = site.engines, site.working.storer.cover if has_cover else None
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
 
@@ -163,7 +163,7 @@ async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may
 async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
     await site.publish(0, 1)
     await site.acknowledge(await site.pull())
-    site.begin_again(Alone())
+    site.begin_again(Ownership())
     await site.working.opened.note_ends()  # as `start` does
     await site.publish(2, 3)
     await switch_on(site)
@@ -220,7 +220,7 @@ async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its
 
 async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: Site) -> None:
     await site.publish(0, 1)
-    await site.working.coverer.cover(await site.subscription(), P)
+    await site.working.storer.cover(await site.subscription(), P)
     ids = await site.pull(1)  # before the options are changed
     await switch_on(site, has_cover=False)
     site.begin_again()

@@ -11,7 +11,7 @@ from ams.core.ack_ids import AckId, NeverGiven
 from ams.core.errors import AckTimeout, CursorsUnavailable
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import NO_TOPIC
-from ams.service.parallel.backlog import KEPT
+from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS
 from ams.service.parallel.settling import SHOWN_IDS, SLICE
 from ams.service.parallel.watching import Watched, findings
 from ams.service.seeking import Seeker
@@ -166,7 +166,7 @@ async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says
         f"Message 0 failed 5 times, and comes again and again: what failed 5 times could not be put aside, {NO_TOPIC}."
     )
     assert reason in [each.text for each in findings(opened, names_holders=True) if each.wrong]
-    site.engines.clock.advance(KEPT + 200)
+    site.engines.clock.advance(DEAD_LETTER_RETRY_MS + 200)
     [again] = await site.pull()
     assert again.hand_out.startswith("6.")
     await site.engines.topics.create(site.caller, LETTERS)
@@ -191,7 +191,7 @@ async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_so
     await site.working.start(Supervisor())
     for _ in range(20):
         await asyncio.sleep(0)
-    site.working.due.look_now()
+    site.working.opened.look_now()
     await site.working.close()
 
 

@@ -10,7 +10,7 @@ from ams.core.errors import OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.push.upstream import Away, Gone, HandOut, NotTaken, Target, Verdict
-from ams.service.push.hand_outs import HOLDER, EngineHandOuts
+from ams.service.push.runner import HOLDER, EngineHandOuts
 from tests.push.keepers import target
 from tests.service.parallel.site import Site
 from tests.support.engines import open_engines

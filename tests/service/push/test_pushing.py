@@ -14,8 +14,8 @@ from ams.core.errors import Conflict, NotAuthenticated, NotFound
 from ams.core.push_config import AskedPush, PushConfig
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoints import CHECKS_OF_PROJECT, EndpointCheck
-from ams.service.about import About
 from ams.service.push.pushing import Pushing, RotatedSecret
+from ams.service.service_doctor import About
 from ams.service.subscriptions import Subscriptions
 from ams.service.users import FIRST_WORKER, push_worker
 from ams.storage.registry.records import Membership, User, UserDetails

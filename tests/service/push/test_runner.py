@@ -11,7 +11,7 @@ import pytest
 
 from ams.push.upstream import Gone, Verdict
 from ams.service.dead_letters import DeadLetters
-from ams.service.push.upstream import EnginesUpstream
+from ams.service.push.runner import EnginesUpstream
 from tests.push.keepers import pulled, target
 from tests.support.receiving import Receiving
 from tests.support.served import Served, served

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
-from ams.access.key_logins import KeyLogins
+from ams.access.logins import KeyLogins
 from ams.app.maintenance import rotate_shared_key
 from ams.core.clock import SystemClock
 from ams.core.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable

@@ -6,8 +6,7 @@ from functools import partial
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
-from ams.access.quota_slots import ConnectionSlots, QuotaSlots
-from ams.access.rates import Rates
+from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.nodes import Nodes, nodes_of
@@ -39,34 +38,29 @@ from ams.http.routes.watching import HistoryRoutes, WatchRoutes
 from ams.http.routing import Row
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import networks
-from ams.service.about import About
 from ams.service.counting import Counting, Counts
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
-from ams.service.expiring import Expiry
 from ams.service.history import History
 from ams.service.issuers import Bindings
 from ams.service.live import Live
-from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.settling import LeaseRequests
 from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
-from ams.service.projects import Projects
+from ams.service.projects import Members, Projects
 from ams.service.publishing import Publisher
 from ams.service.push.pushing import PushSecrets, PushWatcher
 from ams.service.reading import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
-from ams.service.seeking import Seeker
-from ams.service.service_doctor import ALONE, Remedies, ServiceDoctor, shared
-from ams.service.snapshots import Snapshots
+from ams.service.seeking import Seeker, Snapshots
+from ams.service.service_doctor import ALONE, About, Remedies, ServiceDoctor, shared
 from ams.service.stored_bytes import StoredBytes, needed_offsets
-from ams.service.subscriptions import Subscriptions
-from ams.service.tokens import Tokens, TokenUses
+from ams.service.subscriptions import Expiry, Subscriptions
 from ams.service.topics import Topics
-from ams.service.users import Registrations, Users
+from ams.service.users import Registrations, Tokens, TokenUses, Users
 from ams.service.validators import Validators
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.cursors.acks import CursorStore
@@ -182,7 +176,7 @@ def assemble(
     working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership)
     push = push_of(settings, engines, deliverer, working, dead_letters, reach)
     rules = registry.quotas.rules
-    rates = Rates.of(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
+    rates = Rates(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
     waiting, streams = QuotaSlots(rules, WAITING_PULLS), QuotaSlots(rules, STREAMS)
     connections = ConnectionSlots(rules, settings.max_connections)
     gate = Gate(admission, settings.auth_option, rates, connections)
@@ -214,7 +208,7 @@ def assemble(
         publisher,
         retention,
         Subscriptions(
-            registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.coverer.cover
+            registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.storer.cover
         ),
         Snapshots(registry, log, cursors, engines.clock),
         Seeker(registry, log, cursors, moved, working.opened.own, working, engines.clock, expiry.note),

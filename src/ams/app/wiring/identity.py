@@ -8,8 +8,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from ams.access.key_logins import KeyLogins
-from ams.access.logins import Logins
+from ams.access.logins import KeyLogins, Logins
 from ams.app.wiring.engines import Engines
 from ams.core.errors import AmsError
 from ams.core.issuer import Issuer, read_issuers

@@ -12,7 +12,7 @@ from ams.http.forwarding import Forwarder
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import EVERYWHERE, Guard, trust
 from ams.service.delivering import UnreadAnswers
-from ams.service.parallel.ownership import Alone, Ownership, Shared
+from ams.service.parallel.ownership import Ownership, Shared
 from ams.storage.registry.parallel import Node
 
 CONNECT_SECONDS = 1.0
@@ -60,7 +60,7 @@ def client_of(settings: Settings) -> HttpClient:
 def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: UnreadAnswers) -> Nodes:
     """Return how this node stands to others; one with a log or a registry of its own has none."""
     if engines.embedded or settings.registry == "sqlite":
-        return Nodes(Alone(), None)
+        return Nodes(Ownership(), None)
     node = Node(new_uuid(), settings.node_url, _pubsub_of(settings))
     ownership = Shared(engines.registry.owners, node)
     return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread), node.name)

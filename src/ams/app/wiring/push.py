@@ -25,11 +25,9 @@ from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
-from ams.service.push.hand_outs import EngineHandOuts
 from ams.service.push.identity import PushIdentity
 from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
-from ams.service.push.runner import Moves, PushRunner
-from ams.service.push.upstream import EnginesUpstream
+from ams.service.push.runner import EngineHandOuts, EnginesUpstream, Moves, PushRunner
 
 if TYPE_CHECKING:
     from ams.push.rpc.driving import DrivenPushServer

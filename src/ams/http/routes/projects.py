@@ -8,7 +8,7 @@ from ams.http.routes import answers
 from ams.http.routes.users import grants, shown_user
 from ams.http.routing import PAGE, Call, Row, Versioned, page_request
 from ams.service import projects
-from ams.service.members import Members
+from ams.service.projects import Members
 from ams.storage.registry import records
 from ams.wire.base import Nothing
 from ams.wire.projects import NewProject, Project, ProjectChange, ProjectQuotas, Projects, QuotaChanges

@@ -116,7 +116,7 @@ class DeadLetterRoutes:
         letter = _letter.read(await call.body())
         prefix, ack_id = ack_prefix(call.caller.here.name, call.subscription), letter.ack_id or ""
         verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
-        if await self._leases.is_parallel(call.caller, call.subscription):
+        if await self._leases.deliverer.is_parallel(call.caller, call.subscription):
             wait = Milliseconds(letter.wait or 0)
             await self._leases.refuse(call.caller, call.subscription, ack_ids_of(prefix, [ack_id]), wait, verdict)
             return answers.EMPTY

@@ -10,8 +10,7 @@ from ams.core.names import subscription_path, topic_path
 from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.service import doctor, metrics
-from ams.service.about import About
-from ams.service.service_doctor import ServiceDoctor
+from ams.service.service_doctor import About, ServiceDoctor
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.registry.records import Subscription
 from ams.wire.service import (

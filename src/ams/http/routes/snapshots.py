@@ -6,7 +6,7 @@ from ams.core.names import SnapshotName, snapshot_path, topic_path
 from ams.http.bodies import Reader
 from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, page_request
-from ams.service import snapshots
+from ams.service import seeking
 from ams.storage.registry import records
 from ams.wire.parallel import NewSnapshot, Snapshot, Snapshots
 
@@ -16,7 +16,7 @@ _create = Reader(NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments")
 class SnapshotRoutes:
     """The routes of snapshots."""
 
-    def __init__(self, snapshots: snapshots.Snapshots) -> None:
+    def __init__(self, snapshots: seeking.Snapshots) -> None:
         self._snapshots = snapshots
 
     def rows(self) -> list[Row]:

@@ -13,7 +13,7 @@ from ams.http.bodies import Reader, first_value, strings
 from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, Versioned, page_request
 from ams.service import users
-from ams.service.tokens import Tokens
+from ams.service.users import Tokens
 from ams.storage.audit.event import moment
 from ams.storage.registry import records
 from ams.storage.registry.records import UserDetails

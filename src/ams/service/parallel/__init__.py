@@ -2,24 +2,21 @@
 
 The state of one subscription, without I/O:
 
-backlog           the state machine, of these parts:
-message_state     messages that are done or have failed, and ordering keys under way
-lease_table       leases, and waits after failures
+backlog           the state machine, and how much each consumer may take; of these parts:
+message_state     messages that are done, leased, waiting or have failed, and ordering keys under way
 hand_out_ids      ack ids that count, the one that settled each message, and the grace after a restart
-shares            how much each consumer may take
 
-What this process works on:
+The subscriptions of this process:
 
-opened            one subscription that is used
-ownership         the node that works on it, where several share the cursors
-opening           the subscriptions used here: taken over, and let go
+ownership         the node that works on one, where several share the cursors
+opening           those used here: taken over, and let go; the timer for lease expiry
 
-What is done with it:
+Use cases:
 
-pulling, finding  a pull, and the messages it gets
+pulling           a pull: finds messages, leases them, waits for others
 settling          requests with ack ids: acknowledge, nack, extend, give back
 storing           writing what was settled before the answer, and the horizon of exactly-once delivery
-sweeper           expires leases, sends dead letters, closes idle subscriptions; expiry_timer wakes it
+sweeper           expires leases, sends dead letters, closes idle subscriptions
 working           all of these together, and their start and end
 watching          figures and findings
 """

@@ -1,7 +1,7 @@
-"""The backlog of one parallel subscription: what is done, what is out, what comes again, and when.
+"""Backlog of one parallel subscription: what is done, what is on lease, what comes again, and when.
 
-A pure state machine: no I/O and no clock. Times are milliseconds of a monotonic clock and are given. What has to be on
-disk is told by what its methods return, and taken in by a call when it is there (`stored`) or cannot be (`not_stored`).
+A pure state machine: no I/O and no clock. Times are milliseconds of a monotonic clock and are given. Methods return the
+changes to store. The caller says when they are on disk (`stored`) or cannot be (`not_stored`).
 
 Every offset from the floor on is in one of these states:
 
@@ -14,9 +14,6 @@ Every offset from the floor on is in one of these states:
     blocked     an earlier message of its ordering key is not done
     done        acknowledged, passed over by the filter, or put aside as a dead letter
 
-It holds together the state of messages and ordering keys (`message_state`), leases and waits (`lease_table`), and the
-ids that count, also those of the previous run (`hand_out_ids`).
-
 Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
 
 - What is done does not come again, unless it is sought; what is not done comes again, unless retention takes it.
@@ -26,6 +23,9 @@ Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_b
   last at most. Ids of older runs count no more.
 - The number of failures is stored before the message is given again, and never falls.
 - Of an ordering key one message is under way at a time, in order.
+
+Each consumer has a fair share of what may be on lease and of what may be held back. So no consumer, also one that never
+comes back, leaves nothing to others.
 """
 
 import heapq
@@ -35,35 +35,38 @@ from typing import cast
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
+from ams.core.fair_share import fair_room
 from ams.core.names import Offset
 from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
-from ams.service.parallel.lease_table import HandOut, LeaseTable, Window
-from ams.service.parallel.message_state import Done, Failures, OrderingKeys, Rules
+from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable, OrderingKeys, Rules, Window
 from ams.storage.cursors.acks import Progress
 
-KEPT = Milliseconds(10_000)
-"""For so long at least a message waits that could not be put aside."""
+MAX_OUT = 100_000
+"""Messages that may be given and not settled; each takes about as much memory as a tuple in a dictionary."""
+MAX_OUT_BYTES = 2**30
+MAX_HELD_BACK = 200_000
+"""Messages that wait, are ready again, or are blocked by their key, before no new ones are looked at."""
+MAX_SPAN = 2**24
+"""Offsets from the floor to the newest that was given: one message that is never settled holds the others up then."""
+DEAD_LETTER_RETRY_MS = Milliseconds(10_000)
+"""A message that could not be put aside waits at least so long."""
 SOMEBODY = "a consumer of before the restart"
-"""Who holds a lease of before a restart, until its consumer extends it."""
+"""Holder of a lease of the previous run, until its consumer extends it."""
 
 
 @dataclass(slots=True)
 class Settling:
-    """What one call is about to settle. It is in nobody's hands until `stored` or `not_stored` says what came of it."""
+    """Messages that one call is about to settle. Nobody has them until `stored` or `not_stored` is called."""
 
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
-    """How often each of these has failed now."""
     failed_with: dict[Offset, str] = field(default_factory=dict)
-    """Who had them."""
     waits: Milliseconds | None = None
     """How long those that failed are to wait; None: as the rules say."""
     late: list[AckId] = field(default_factory=list)
-    """Ids that count no more."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages another call is settling: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
-    """The leases they had."""
 
     @property
     def is_empty(self) -> bool:
@@ -84,11 +87,7 @@ class Backlog:
         grace_until: Milliseconds,
         longest_until: Milliseconds | None = None,
     ) -> None:
-        """This process took the subscription over; others gave nothing at or above `end`.
-
-        Ids that were given in the run before are good until `grace_until`. The longest leases of then may last until
-        `longest_until`, absent: likewise; it counts when exactly-once delivery is switched on before anything is given.
-        """
+        """Take a subscription over; the times are those of `RestartGrace`, `longest_until` absent: as `grace_until`."""
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
         self.leases = LeaseTable()
@@ -103,12 +102,12 @@ class Backlog:
     def go_by(self, rules: Rules) -> None:
         """Let other rules hold from now on."""
         if rules.exactly_once and not self.failures.rules.exactly_once:
-            self._ids.forget_finishers()
+            self._ids.finishers.forget_all(self._ids.number)
             if self._before_until > self.restart_grace.grace_until:
                 self.restart_grace.withhold_longest()
         self.failures.rules = rules
 
-    # What is there
+    # Counts and times
 
     @property
     def floor(self) -> Offset:
@@ -128,7 +127,7 @@ class Backlog:
     @property
     def waiting(self) -> int:
         """How many messages wait to be given again, or may be by now."""
-        return self.leases.waiting + len(self._ready)
+        return len(self.leases.waiting) + len(self._ready)
 
     @property
     def held_back(self) -> int:
@@ -142,19 +141,34 @@ class Backlog:
             heapq.heappop(self._ready)
         return bool(self._ready)
 
+    def room(self, holder: str) -> int:
+        """Return how many messages a consumer may be given now."""
+        if not self.room_bytes(holder):
+            return 0
+        return fair_room(MAX_OUT, self.out, self.leases.holders.get(holder, 0))
+
+    def room_bytes(self, holder: str) -> int:
+        """Return how many bytes of messages a consumer may be given now."""
+        return fair_room(MAX_OUT_BYTES, self.leases.bytes, self.leases.bytes_held_by[holder])
+
+    def may_scan(self, holder: str) -> bool:
+        """Whether a consumer may be given new messages: too many held back, or waits of its own, stop it."""
+        room = fair_room(MAX_HELD_BACK, self.held_back, self.leases.waits_of[holder])
+        return bool(room) and self.scan - self.floor < MAX_SPAN
+
     def out_until(self, now: Milliseconds) -> Milliseconds:
-        """Return when the last lease ends, also of those that may be out since before the restart."""
+        """Return when the last lease ends, also of those of the previous run."""
         return max(now, self.restart_grace.grace_until, self.leases.latest or now)
 
     def may_be_out(self, now: Milliseconds) -> tuple[Offset, Milliseconds] | None:
-        """Return below which offset messages may be out, with whomever, and until when; None: nothing is."""
+        """Return below which offset messages may be on lease, with whomever, and until when; None: nothing is."""
         before = self._before_until
         until = max(before, self.leases.latest or now)
         return (max(self.scan, self.restart_grace.end if before else self.scan), until) if until > now else None
 
     @property
     def _before_until(self) -> Milliseconds:
-        return self.restart_grace.is_out_until(self.done, has_given=self._ids.has_given)
+        return self.restart_grace.is_out_until(self.done, has_given=self._ids.number > 0)
 
     def next_due(self) -> Milliseconds | None:
         """Return when `expire` has something to do; None while it has not."""
@@ -209,10 +223,7 @@ class Backlog:
         return True
 
     def taken_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return which of the messages, in their order, that are about to be given are not free any more.
-
-        That is done by ids of before the restart.
-        """
+        """Return which of the messages that are about to be given ids of the previous run have taken meanwhile."""
         if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
             return ()
         return {each for each in offsets if not self._is_free(each)}
@@ -226,12 +237,10 @@ class Backlog:
         holder: str,
         window: Window | None = None,
     ) -> str:
-        """Lease messages that were all given so often before; return the text of the hand-out for their ids.
-
-        `size` is in bytes, of all of them; `window` is that of the stream they go to.
-        """
+        """Lease messages of one attempt, `size` bytes together; return the text of the hand-out for their ids."""
         text = self._ids.new(attempt)
-        self.leases.lease(HandOut(text, offsets, deadline, size // len(offsets), holder, window))
+        count = len(offsets)
+        self.leases.lease(HandOut(text, offsets, count, deadline, size // count, holder, window))
         return text
 
     # Settling
@@ -245,7 +254,7 @@ class Backlog:
         """Return what is to be stored for an acknowledgement of these.
 
         Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
-        topic (`before`), `InvalidInput` for one that cannot be read; nothing is changed then.
+        topic, `InvalidInput` for one that cannot be read; nothing is changed then.
         """
         named = self._ids.leased(ids, now, SOMEBODY)
         settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
@@ -258,7 +267,7 @@ class Backlog:
         return settling
 
     def nack(self, ids: AckIds, now: Milliseconds, waits: Milliseconds | None = None) -> Settling:
-        """Return what is to be stored as consumers cannot do with these; raises as `acknowledge`.
+        """Return what is to be stored as consumers cannot process these; raises as `acknowledge`.
 
         They come again after `waits`, None: as the rules say. With exactly-once delivery a nack that was done may come
         again: it changes nothing, and is not late.
@@ -266,34 +275,29 @@ class Backlog:
         named = self._ids.leased(ids, now, SOMEBODY)
         settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
         for each in self._ids.late_of(named):
-            if not self._ids.has_nacked(each):
+            if self._ids.nacks.peek(each.offset) != each.hand_out:
                 settling.late.append(each)
             elif each.offset in self.failures.being_stored:  # by the nack that this one repeats: that may fail
                 settling.unsure.setdefault(each.hand_out, []).append(each.offset)
-        if self.failures.rules.exactly_once:
-            self._ids.nack(settling.leases)
         for lease, offsets in settling.leases:
+            if self.failures.rules.exactly_once:
+                for offset in offsets:
+                    self._ids.nacks.put(offset, lease.text)
             self.leases.end(lease, offsets)
             self._fail(settling, lease, offsets)
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
-        """Let messages be given again that nobody has worked on: it is no failure, and nothing is to be stored.
-
-        Return the ids that count no more; raises as `acknowledge`.
-        """
+        """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`."""
         named = self._ids.leased(ids, now, SOMEBODY)
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
-            self._ids.overtake(offsets)
+            self._ids.overtaken.update(offsets)
             self.give_back(offsets)
         return named.late
 
     def extend(self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = SOMEBODY) -> list[AckId]:
-        """Let leases end at `deadline`; return the ids that count no more. Raises as `acknowledge`.
-
-        `holder` has those of before the restart from now on.
-        """
+        """Let leases end at `deadline`, taken over by `holder`; return late ids. Raises as `acknowledge`."""
         named = self._ids.leased(ids, now, holder)
         for lease, offsets in named.leases:
             self.leases.extend(lease, offsets, deadline)
@@ -306,7 +310,7 @@ class Backlog:
             if isinstance(each, tuple):
                 settling.leases.append(each)
                 self._fail(settling, *each)
-            elif self.failures.is_letter(each):
+            elif each in self.failures.letters:
                 self.failures.die(each)
             else:
                 self.give_back([each])
@@ -314,41 +318,37 @@ class Backlog:
 
     def put_aside(self, offset: Offset) -> Settling:
         """Return what is to be stored as a dead message was put aside: nobody is given it any more."""
-        self.failures.put_aside(offset)
+        self.failures.dying.discard(offset)
+        self.failures.letters.add(offset)
         self.done.being_stored.add(offset)
         if self.failures.rules.exactly_once:
-            self._ids.finish_by_none(offset)
+            self._ids.finishers.note([offset], "", self._ids.number)
         return Settling(done=[offset])
 
     def keep(self, offset: Offset, now: Milliseconds) -> None:
-        """Let a dead message come again after a while: to be given, or to be put aside if only that was not stored.
-
-        It waits as its failures say, and for `KEPT` at least.
-        """
-        self.failures.keep(offset)
+        """Let a dead message come again after a while: to be given, or to be put aside if only that was not stored."""
+        self.failures.dying.discard(offset)
         if offset not in self.done:
-            self._hold_back(offset, max(self.failures.wait_of(offset), KEPT), now)
+            self._hold_back(offset, max(self.failures.wait_of(offset), DEAD_LETTER_RETRY_MS), now)
 
     def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
         settling.failures.update(self.failures.begin(offsets))
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
 
-    # What became of it
+    # Outcomes
 
     def stored(self, settling: Settling, now: Milliseconds) -> None:
-        """Take note that it is on disk."""
+        """Note that it is on disk."""
         if settling.done:
             self.done.add(settling.done)
             self._forget(settling.done)
-        if settling.failures:
-            self._have_failed(settling, now)
-
-    def _have_failed(self, settling: Settling, now: Milliseconds) -> None:
+        if not settling.failures:
+            return
         self.failures.being_stored.difference_update(settling.failures)
         for offset, failures in settling.failures.items():
             if offset in self.done:  # retention took it meanwhile
                 continue
-            self.failures.stored(offset, failures)
+            self.failures.counts[offset] = failures
             if not self.failures.has_failed_out(offset):
                 wait = self.failures.wait_of(offset) if settling.waits is None else settling.waits
                 self._hold_back(offset, wait, now, settling.failed_with[offset])
@@ -358,8 +358,9 @@ class Backlog:
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
         self.done.being_stored.difference_update(settling.done)
-        self._ids.not_finished(settling.done)
-        self._ids.not_nacked(settling.failures)
+        self._ids.finishers.forget(settling.done)
+        for offset in settling.failures:
+            self._ids.nacks.discard(offset)
         self.failures.being_stored.difference_update(settling.failures)
         for lease, offsets in settling.leases:
             kept = [each for each in offsets if each not in self.done]
@@ -367,7 +368,7 @@ class Backlog:
                 self.leases.lease_again(lease, kept, lease.deadline)
 
     def lose(self, offsets: Sequence[Offset]) -> None:
-        """Take note that messages are not there any more."""
+        """Note that messages do not exist any more."""
         self.done.lose(offsets)
         self._forget(offsets)
 
@@ -378,9 +379,10 @@ class Backlog:
         lost = oldest - self.floor - self.done.count(self.floor, oldest)
         for lease, offsets in self.leases.below(oldest).items():
             self.leases.end(lease, offsets)
-        self.leases.stop_waiting_below(oldest)
+        for offset in [each for each in self.leases.waiting if each < oldest]:
+            self.leases.stop_waiting(offset)
         self.failures.retain(oldest)
-        self._ids.retain(oldest)
+        self._ids.overtaken = {offset for offset in self._ids.overtaken if offset >= oldest}
         self.done.raise_floor(oldest)
         for offset in self.keys.below(oldest):
             self._free_key(offset)
@@ -393,25 +395,21 @@ class Backlog:
             self.give_back([offset])
 
     def _forget(self, offsets: Sequence[Offset]) -> None:
-        """Forget what else is known of messages that are done, and let those behind them go."""
         self.failures.are_done(offsets)
-        self._ids.are_done(offsets)
+        if self._ids.overtaken:
+            self._ids.overtaken.difference_update(offsets)
         if self.keys:
             for offset in offsets:
                 self._free_key(offset)
 
     def _free_key(self, offset: Offset) -> None:
-        """Let the next message of a key go, as this one is done."""
         following = self.keys.end(offset, self.done.__contains__)
         if following is not None:
             heapq.heappush(self._ready, following)
 
-    # What is free
-
     def _is_free(self, offset: Offset) -> bool:
-        """Whether a message is not done, nobody has it, and it neither waits nor is to be put aside."""
         in_hands = offset in self.leases or offset in self.done.being_stored or self.failures.has(offset)
-        return not (in_hands or offset in self.done or self.leases.is_waiting(offset))
+        return not (in_hands or offset in self.done or offset in self.leases.waiting)
 
     def _are_free(self, offsets: Sequence[int]) -> bool:
         """Whether all messages, in their order, are free, and nothing between is done."""

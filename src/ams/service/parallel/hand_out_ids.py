@@ -10,16 +10,18 @@ in this run was settled by that one. Only messages that have failed before, or w
 run, are noted. A nack that was done and comes again is answered as done, as clients repeat calls without an answer.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ams.core.ack_ids import AckId, AckIds, HandOutId, NeverGiven, read_hand_out
+from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
-from ams.service.parallel.lease_table import HandOut, LeaseTable
-from ams.service.parallel.message_state import Done, Failures
+from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable
 from ams.storage.cursors.acks import Progress
+
+MOST_NOTED = 100_000
+"""Messages whose ids are remembered; of settled ones the newer half at least. Repeated calls come soon."""
 
 
 class RestartGrace:
@@ -28,8 +30,8 @@ class RestartGrace:
     def __init__(self, run: int, end: Offset, grace_until: Milliseconds, longest_until: Milliseconds) -> None:
         """Others gave nothing at or above `end`.
 
-        Ids that were given in the run before are good until `grace_until`. The longest leases of then may last until
-        `longest_until`; it counts when exactly-once delivery is switched on before anything is given.
+        Ids of the previous run are good until `grace_until`. Its longest leases may last until `longest_until`; that
+        counts when exactly-once delivery is switched on before anything is given.
         """
         self._is_first = run == 1
         self.end = end
@@ -45,14 +47,11 @@ class RestartGrace:
         return self._topic_end > before
 
     def may_have_given(self, offset: Offset) -> bool:
-        """Whether a message was there, so that another process may have given it that did not know of this run yet."""
+        """Whether a message existed, so that a process may have given it that did not know of this run yet."""
         return offset < self._topic_end
 
     def is_out_until(self, done: Done, *, has_given: bool) -> Milliseconds:
-        """Return until when messages may be out, as far as that counts; 0: none is.
-
-        `has_given`: whether this run has given anything.
-        """
+        """Return when the last lease of the previous run expires, or 0. `has_given`: whether this run gave anything."""
         left = self.end - done.floor
         if self._is_first or left <= 0 or left == done.count(done.floor, self.end):
             return Milliseconds(0)
@@ -76,15 +75,11 @@ class RestartGrace:
         return self._withheld_until if offset < self._withheld_below and now < self._withheld_until else None
 
 
-MOST_NOTED = 100_000
-"""Messages whose ids are remembered; of settled ones the newer half at least. Repeated calls come soon."""
-
-
 class FinalIds:
-    """The ids by which messages of one subscription were finished, in one run."""
+    """Ack id that settled each message in this run, for exactly-once: a later id for the same message is rejected."""
 
     def __init__(self, before: Progress, grace_until: Milliseconds) -> None:
-        """`before` is what was done before the run; leases of then last until `grace_until` at most."""
+        """`before`: messages done before the run, by leases that last until `grace_until` at most."""
         self._before = before
         self._grace_until = grace_until
         self._newer: dict[Offset, str] = {}
@@ -92,7 +87,7 @@ class FinalIds:
         self._older_until = 0
         """Number of the newest hand-out when the last of the older ones was noted."""
         self._unknown_until = 0
-        """Likewise of those that are forgotten: what is not noted of hand-outs up to it is not known."""
+        """Likewise of those that are forgotten: of hand-outs up to it, only noted ids are known."""
 
     def note(self, offsets: Iterable[Offset], text: str, number: int) -> None:
         """Note by which hand-out messages were finished, empty: by none; `number` is that of the newest there is."""
@@ -123,41 +118,15 @@ class FinalIds:
         return given.run == self._before.run and given.attempt == 1 and given.number > self._unknown_until
 
 
-class NackIds:
-    """The ids by which messages of one subscription were given back, in one run."""
-
-    def __init__(self) -> None:
-        self._noted: OrderedDict[Offset, str] = OrderedDict()
-
-    def note(self, offsets: Iterable[Offset], text: str) -> None:
-        """Note by which hand-out messages are given back."""
-        for offset in offsets:
-            self._noted[offset] = text
-            self._noted.move_to_end(offset)
-        while len(self._noted) > MOST_NOTED:
-            self._noted.popitem(last=False)
-
-    def forget(self, offsets: Iterable[Offset]) -> None:
-        """Forget messages that are not given back after all."""
-        for offset in offsets:
-            self._noted.pop(offset, None)
-
-    def has(self, ack_id: AckId) -> bool:
-        """Whether the newest nack of a message, as far as is known, was by this id."""
-        return self._noted.get(ack_id.offset) == ack_id.hand_out
-
-
 @dataclass(slots=True)
 class Named:
-    """What some ids name."""
+    """Leases that ids name, and ids that name none."""
 
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     from_before: dict[Offset, str] = field(default_factory=dict)
-    """Those of before the restart that are no leases again yet: the text of their hand-outs."""
+    """Leases of the previous run that are not taken over yet: the text of their hand-outs."""
     late: list[AckId] = field(default_factory=list)
-    """Ids that count no more."""
     never_given: list[AckId] = field(default_factory=list)
-    """Ids that never counted."""
     finished: list[AckId] = field(default_factory=list)
     """Ids whose messages are done, and that may say so again: for an acknowledgement they are good."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
@@ -165,7 +134,7 @@ class Named:
 
 
 class HandOutIds:
-    """The ids that were given."""
+    """The ack ids that were given."""
 
     def __init__(
         self,
@@ -178,35 +147,27 @@ class HandOutIds:
     ) -> None:
         self._epoch, self._run = progress.epoch, progress.run
         self._identity = identity
-        self._number = 0
-        """Of the newest hand-out."""
+        self.number = 0
         self._before = before
         self._leases = leases
         self._done = done
         self._failures = failures
-        self._overtaken: set[Offset] = set()
-        """Messages of which older ids count no more though no failure says so: they were taken back unused, or an id of
-        before the restart has the lease again."""
-        self._finishers = FinalIds(progress, before.grace_until)
-        self._nacks = NackIds()
-
-    @property
-    def has_given(self) -> bool:
-        """Whether any was given in this run."""
-        return self._number > 0
+        self.overtaken: set[Offset] = set()
+        """Messages whose older ids count no more although no failure says so: they were taken back unused, or an id of
+        the previous run has the lease again."""
+        self.finishers = FinalIds(progress, before.grace_until)
+        self.nacks: LruCache[Offset, str] = LruCache(MOST_NOTED)
+        """Hand-out of the last nack of each message: the same nack again is answered as done."""
 
     def new(self, attempt: int) -> str:
         """Return the text of the next hand-out, for the ids of its messages."""
-        self._number += 1
-        return HandOutId(attempt, self._epoch, self._run, self._number, self._identity).text
-
-    # What they name
+        self.number += 1
+        return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
     def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> Named:
-        """Find the leases that these name; raises as `named`.
+        """Find leases as `named`, and take over those of the previous run for this holder, for the grace period.
 
-        Those of before the restart are leases again then, of this holder and for as long as such leases may last. They
-        count no bytes, as it is not known here how large their messages are.
+        They count no bytes, as the sizes of their messages are not known here.
         """
         named = self.named(ids, now)
         if not named.from_before:
@@ -215,15 +176,15 @@ class HandOutIds:
         for offset, text in named.from_before.items():
             self._leases.stop_waiting(offset)
             by_text.setdefault(text, []).append(offset)
-        self._overtaken.update(named.from_before)
+        self.overtaken.update(named.from_before)
         for text, offsets in by_text.items():
-            lease = HandOut(text, list(offsets), self._before.grace_until, 0, holder)
+            lease = HandOut(text, list(offsets), len(offsets), self._before.grace_until, 0, holder)
             self._leases.lease(lease)
             named.leases.append((lease, offsets))
         return named
 
     def named(self, ids: AckIds, now: Milliseconds) -> Named:
-        """Find the leases that these name, or had before the restart; changes nothing.
+        """Find the leases that these name, also those of the previous run; changes nothing.
 
         Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
         topic, `InvalidInput` for one that cannot be read.
@@ -244,7 +205,6 @@ class HandOutIds:
         return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
     def _find_each(self, named: Named, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
-        """Find the leases of one hand-out's messages; those of before the restart may be in several, each is one."""
         by_lease: dict[HandOut, list[Offset]] = {}
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
@@ -261,7 +221,7 @@ class HandOutIds:
         """Whether an id that names no lease is the newest one of the run before, of a message not given again since."""
         offset, text = ack_id
         given = read_hand_out(text)
-        newest = self._epoch, self._run, self._number
+        newest = self._epoch, self._run, self.number
         if given.identity != self._identity or (given.epoch, given.run, given.number) > newest:
             named.never_given.append(ack_id)
             return False
@@ -270,7 +230,7 @@ class HandOutIds:
             return False
         is_being_stored = offset in self._done.being_stored
         if is_being_stored or offset in self._done:
-            if self._failures.rules.exactly_once and not self._finishers.is_by(ack_id, given, now):
+            if self._failures.rules.exactly_once and not self.finishers.is_by(ack_id, given, now):
                 named.late.append(ack_id)
             elif is_being_stored:
                 named.unsure.setdefault(text, []).append(offset)
@@ -289,64 +249,22 @@ class HandOutIds:
             and not (self._failures.has_failed_out(offset) and offset < scan)  # it is being put aside
             and offset not in self._leases
             and offset not in self._failures.being_stored
-            and offset not in self._overtaken
+            and offset not in self.overtaken
             and offset not in named.from_before
         )
         if not is_good:
             named.late.append(ack_id)
         return is_good
 
-    # What becomes of their messages
-
-    def overtake(self, offsets: Iterable[Offset]) -> None:
-        """Let no id count any more of messages that were taken back unused."""
-        self._overtaken.update(offsets)
-
     def finish(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
         """Note by which ids messages are finished that had several: exactly-once delivery."""
-        if not (self._failures or self._overtaken):
+        counts = self._failures.counts
+        if not (counts or self.overtaken):
             return
         for lease, offsets in leases:
-            several = [each for each in offsets if each in self._failures or each in self._overtaken]
-            self._finishers.note(several, lease.text, self._number)
+            several = [each for each in offsets if each in counts or each in self.overtaken]
+            self.finishers.note(several, lease.text, self.number)
 
     def late_of(self, named: Named) -> list[AckId]:
-        """Return the ids that count no more where something else than an acknowledgement is asked for.
-
-        With exactly-once delivery those of messages that are done are among them.
-        """
+        """Return late ids, for other calls than acknowledgements: with exactly-once also finished ones."""
         return [*named.late, *named.finished] if self._failures.rules.exactly_once else named.late
-
-    def has_nacked(self, ack_id: AckId) -> bool:
-        """Whether a message was given back as failed by just this id, and by none since: exactly-once delivery."""
-        return self._nacks.has(ack_id)
-
-    def nack(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
-        """Note by which ids messages are given back as failed: exactly-once delivery."""
-        for lease, offsets in leases:
-            self._nacks.note(offsets, lease.text)
-
-    def not_nacked(self, offsets: Iterable[Offset]) -> None:
-        """Forget by which ids messages were given back: they are not after all."""
-        self._nacks.forget(offsets)
-
-    def finish_by_none(self, offset: Offset) -> None:
-        """Note that a message is finished by none: exactly-once delivery."""
-        self._finishers.note([offset], "", self._number)
-
-    def not_finished(self, offsets: Iterable[Offset]) -> None:
-        """Forget by which ids messages were finished: they are not after all."""
-        self._finishers.forget(offsets)
-
-    def forget_finishers(self) -> None:
-        """Know nothing of what was finished until now."""
-        self._finishers.forget_all(self._number)
-
-    def are_done(self, offsets: Sequence[Offset]) -> None:
-        """Forget messages that are done."""
-        if self._overtaken:
-            self._overtaken.difference_update(offsets)
-
-    def retain(self, oldest: Offset) -> None:
-        """Forget messages below an offset."""
-        self._overtaken = {offset for offset in self._overtaken if offset >= oldest}

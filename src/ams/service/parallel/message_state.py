@@ -1,11 +1,17 @@
-"""State of single messages of one subscription: what is done, what has failed, and which ordering keys are under way.
+"""State of the messages of one subscription: done, leased, waiting for a retry, failed, blocked by an ordering key.
 
-Only ordering keys of messages that are not done are known. So their state comes back with the messages, and no topic is
-ever scanned for it.
+Ordering keys are known only of messages that are not done. So their state comes back with the messages, and no topic
+is ever scanned for it.
+
+Lease ends are looked for in slots of a tenth of a second. So a lease costs one entry in a dictionary and its share of a
+hand-out, and nothing is ever scanned to find those that have ended. A slot may hold messages that were settled or
+extended since: that is found out when its time comes.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -15,43 +21,42 @@ from ams.core.names import Offset
 from ams.core.offsets import Range, first_missing
 from ams.storage.cursors.acks import Progress
 
+SLOT = 100
+"""Milliseconds: leases and waits that end within one slot are looked at together."""
+
 
 class Done:
-    """The floor, what is done above it, and how far messages were looked at."""
+    """Messages that are done: all below the floor, and some above it."""
 
     def __init__(self, progress: Progress) -> None:
         self.floor = progress.floor
-        """Of the oldest message that is not done."""
+        """The oldest message that is not done."""
         self.scan = progress.floor
         """Where to look for messages that were not given yet."""
         self._above: BitMap64 = progress.done.copy()
         self.being_stored: set[Offset] = set()
-        """Messages of which it is being stored that they are done; they are in nobody's hands until it is known."""
+        """Offsets whose acknowledgement is being written. Not leased, not yet done."""
         self._passed: list[Range] = []
-        """What was passed over and is not stored."""
+        """Ranges that were passed over and are not stored yet. They may be lost: they are passed over again."""
 
     def __contains__(self, offset: Offset) -> bool:
         return offset < self.floor or offset in self._above
 
     @property
     def above(self) -> int:
-        """How many messages above the floor are done."""
+        """Number of done messages above the floor."""
         return len(self._above)
 
     def count(self, begin: Offset, end: Offset) -> int:
         """Return how many messages from `begin` to `end` are done, of those above the floor."""
         return int(self._above.range_cardinality(begin, end))
 
-    def count_from(self, offset: Offset) -> int:
-        """Return how many messages at or above an offset are done, which is not below the floor."""
-        return len(self._above) - self.count(Offset(0), offset)
-
     def scanned(self, end: Offset) -> None:
         """Note that everything below `end` was looked at."""
         self.scan = max(self.scan, end)
 
     def add(self, offsets: Sequence[Offset]) -> None:
-        """Take note that messages are done."""
+        """Note that messages are done."""
         if not offsets:
             return
         self.being_stored.difference_update(offsets)
@@ -70,10 +75,8 @@ class Done:
         self.floor = floor
         self.scan = max(self.scan, floor)
 
-    # What was passed over: it is stored at times, as it can be passed over again
-
     def pass_over(self, begin: Offset, end: Offset) -> None:
-        """Take note that the unseen offsets from `begin` to `end` are done: nothing there is for this subscription."""
+        """Note that the unseen offsets from `begin` to `end` are done: nothing there is for this subscription."""
         goes_on = self._passed and self._passed[-1][1] == begin
         self._passed.append((self._passed.pop()[0] if goes_on else begin, end))
         if begin == self.floor:
@@ -82,17 +85,17 @@ class Done:
             self._above.add_range(begin, end)
 
     def lose(self, offsets: Sequence[Offset]) -> None:
-        """Take note that messages are not there any more."""
+        """Note that messages do not exist any more."""
         self._passed += [(each, Offset(each + 1)) for each in offsets]
         self.add(offsets)
 
     @property
     def has_passed(self) -> bool:
-        """Whether something was passed over that is not stored."""
+        """Whether ranges were passed over that are not stored."""
         return bool(self._passed)
 
     def take_passed(self) -> list[Range]:
-        """Return what was passed over and has to be stored; it need not be soon."""
+        """Return the ranges that were passed over, to be stored."""
         passed, self._passed = self._passed, []
         return passed
 
@@ -102,137 +105,95 @@ class Done:
 
 
 class Rules(NamedTuple):
-    """What a subscription's options say of failures."""
+    """Retry policy, dead letter policy and delivery guarantee of a subscription."""
 
     least_wait: Milliseconds = Milliseconds(0)
-    """After the first failure of a message; twice as long after each further one."""
+    """After the first failure of a message; doubled after each further one."""
     most_wait: Milliseconds = Milliseconds(0)
     most_attempts: int = 0
-    """After so many failures a message is put aside; 0: never."""
+    """Failures after which a message becomes a dead letter; 0: never."""
     exactly_once: bool = False
-    """Whether no id counts as the acknowledgement of a message that another one has finished."""
 
     def wait(self, failures: int) -> Milliseconds:
-        """Return how long a message waits that has failed so often."""
+        """Return the backoff of a message that has failed so often."""
         return Milliseconds(min(self.least_wait << min(failures - 1, 32), self.most_wait))
 
 
 class Failures:
-    """The failures of messages that are not done."""
+    """Failures of messages that are not done."""
 
     def __init__(self, counts: Mapping[Offset, int], rules: Rules) -> None:
         self.rules = rules
-        self._counts = dict(counts)
+        self.counts = dict(counts)
         self.being_stored: set[Offset] = set()
-        """Messages of which a failure is being stored; they are in nobody's hands until it is known."""
+        """Messages whose failure is being written; nobody has them until that is known."""
         self.dead: list[Offset] = []
-        """Messages that have failed as often as they may, and are to be put aside. Who does takes them from here."""
-        self._dying: set[Offset] = set()
-        """These, and those that are being put aside: they are in nobody's hands until `put_aside` or `keep`."""
-        self._letters: set[Offset] = set()
-        """Messages that are in the dead letter topic, and wait for that to be stored."""
-
-    def __bool__(self) -> bool:
-        return bool(self._counts)
-
-    def __contains__(self, offset: Offset) -> bool:
-        return offset in self._counts
-
-    @property
-    def counts(self) -> Mapping[Offset, int]:
-        """How often messages have failed; only those that did."""
-        return self._counts
+        """Messages to be put aside as dead letters. The sweeper takes them from here."""
+        self.dying: set[Offset] = set()
+        """These, and those that are being put aside: nobody has them."""
+        self.letters: set[Offset] = set()
+        """Messages that are in the dead letter topic, while that is not stored."""
 
     def of(self, offset: Offset) -> int:
         """Return how often a message has failed."""
-        return self._counts.get(offset, 0)
+        return self.counts.get(offset, 0)
 
     def attempt_of(self, offset: Offset) -> int:
         """Return the number of a message's next delivery, from 1."""
-        return self._counts.get(offset, 0) + 1
+        return self.counts.get(offset, 0) + 1
 
     def wait_of(self, offset: Offset) -> Milliseconds:
-        """Return how long a message waits that has failed."""
-        return self.rules.wait(self._counts.get(offset, 1))
+        """Return the backoff of a message that has failed."""
+        return self.rules.wait(self.counts.get(offset, 1))
 
     def has_failed_out(self, offset: Offset) -> bool:
         """Whether a message has failed as often as it may."""
         return 0 < self.rules.most_attempts <= self.of(offset)
 
     def begin(self, offsets: Sequence[Offset]) -> Mapping[Offset, int]:
-        """Return how often messages have failed now, which is to be stored."""
+        """Return the new failure counts of messages, to be stored."""
         self.being_stored.update(offsets)
         return {each: self.attempt_of(each) for each in offsets}
-
-    def stored(self, offset: Offset, count: int) -> None:
-        """Take note that it is on disk how often a message has failed."""
-        self._counts[offset] = count
-
-    # Those that are to be put aside
 
     def die(self, offset: Offset) -> None:
         """Let a message be put aside."""
         self.dead.append(offset)
-        self._dying.add(offset)
-
-    def put_aside(self, offset: Offset) -> None:
-        """Take note that the dead letter topic has a message."""
-        self._dying.discard(offset)
-        self._letters.add(offset)
-
-    def keep(self, offset: Offset) -> None:
-        """Take note that a message could not be put aside."""
-        self._dying.discard(offset)
-
-    def is_letter(self, offset: Offset) -> bool:
-        """Whether the dead letter topic has a message, and that is not stored."""
-        return offset in self._letters
-
-    # All of them
+        self.dying.add(offset)
 
     def has(self, offset: Offset) -> bool:
-        """Whether a message is in nobody's hands: its failure is being stored, or it is to be put aside."""
-        return offset in self.being_stored or offset in self._dying
+        """Whether nobody may have a message: its failure is being stored, or it is to be put aside."""
+        return offset in self.being_stored or offset in self.dying
 
     def has_any(self, offsets: Collection[int]) -> bool:
-        """Whether one of these is."""
-        return not (self.being_stored.isdisjoint(offsets) and self._dying.isdisjoint(offsets))
+        """Whether `has` holds for one of these."""
+        return not (self.being_stored.isdisjoint(offsets) and self.dying.isdisjoint(offsets))
 
     def are_done(self, offsets: Sequence[Offset]) -> None:
         """Forget messages that are done."""
-        if self._counts:
+        if self.counts:
             for offset in offsets:
-                self._counts.pop(offset, None)
-        if self._dying or self._letters:
-            self._dying.difference_update(offsets)
-            self._letters.difference_update(offsets)
+                self.counts.pop(offset, None)
+        if self.dying or self.letters:
+            self.dying.difference_update(offsets)
+            self.letters.difference_update(offsets)
 
     def retain(self, oldest: Offset) -> None:
         """Forget messages below an offset."""
-        self._counts = {offset: count for offset, count in self._counts.items() if offset >= oldest}
-        self._letters = {offset for offset in self._letters if offset >= oldest}
-        self._dying = {offset for offset in self._dying if offset >= oldest}
-
-
-class Blocking(NamedTuple):
-    """A message that is under way, and those of its key behind it."""
-
-    offset: Offset
-    key: str
-    blocked: int
-    """How many it blocks."""
+        self.counts = {offset: count for offset, count in self.counts.items() if offset >= oldest}
+        self.letters = {offset for offset in self.letters if offset >= oldest}
+        self.dying = {offset for offset in self.dying if offset >= oldest}
 
 
 class OrderingKeys:
-    """The keys of one subscription."""
+    """Ordering keys under way: one message each, and those that it blocks."""
 
     def __init__(self) -> None:
         self._blocked: dict[str, deque[Offset]] = {}
-        """Of each key that has a message under way, those behind it."""
         self._key_of: dict[Offset, str] = {}
-        """The key of each message that is under way."""
         self.blocked = 0
-        """How many messages are blocked, of all keys."""
+
+    def __bool__(self) -> bool:
+        return bool(self._key_of)
 
     def begin(self, offset: Offset, key: str) -> bool:
         """Let a message of a key be under way; False, and it is blocked, when another one is."""
@@ -264,12 +225,202 @@ class OrderingKeys:
         """Return the messages below an offset that are under way."""
         return [each for each in self._key_of if each < offset]
 
-    def blocks_most(self) -> Blocking | None:
-        """Return the message that blocks most; None while nothing is blocked. Looks at all keys."""
+    def blocks_most(self) -> tuple[Offset, str, int] | None:
+        """Return the message that blocks most, its key, and how many it blocks. Looks at all keys."""
         if not self.blocked:
             return None
-        found = [Blocking(offset, key, len(self._blocked[key])) for offset, key in self._key_of.items()]
-        return max(found, key=lambda each: each.blocked, default=None)
+        found = [(offset, key, len(self._blocked[key])) for offset, key in self._key_of.items()]
+        return max(found, key=lambda each: each[2], default=None)
 
-    def __bool__(self) -> bool:
-        return bool(self._key_of)
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """Flow control of one stream: how many messages and bytes it may still have on lease."""
+
+    messages: int
+    """Negative after the extension of leases that were about to end."""
+    bytes: int
+    """Negative when the last message was larger than the rest of the window."""
+    freed: Callable[[], None] = lambda: None
+    """Is called when leases have ended."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may be given."""
+        return self.messages <= 0 or self.bytes <= 0
+
+
+@dataclass(slots=True, eq=False)
+class HandOut:
+    """Messages that were given by one answer, as long as their leases are the same."""
+
+    text: str
+    """The part of their ids behind the dash (`ams.core.ack_ids`)."""
+    offsets: list[Offset]
+    """Messages that were leased by it once; `live` of them still are."""
+    live: int
+    deadline: Milliseconds
+    bytes_each: int
+    holder: str
+    window: Window | None = None
+    """Of the stream that has them; None: they are not on a stream."""
+    slot: int = -1
+
+
+class LeaseTable:
+    """Lease table: who has which messages until when, and which messages wait for a retry."""
+
+    def __init__(self) -> None:
+        self._by_offset: dict[Offset, HandOut] = {}
+        self.holders: Counter[str] = Counter()
+        self.bytes_held_by: Counter[str] = Counter()
+        """How many bytes each consumer has, about."""
+        self.waiting: dict[Offset, tuple[Milliseconds, str | None]] = {}
+        """Until when messages wait, and who had them when they failed (None: nobody)."""
+        self.waits_of: Counter[str] = Counter()
+        """How many messages wait that failed with each consumer."""
+        self._due: dict[int, list[HandOut | Offset]] = {}
+        self._slots: list[int] = []
+        """A heap of the keys of `_due`."""
+        self.bytes = 0
+        """Of all messages that are leased, about."""
+        self._fill_windows = True
+
+    def __len__(self) -> int:
+        return len(self._by_offset)
+
+    def __contains__(self, offset: Offset) -> bool:
+        return offset in self._by_offset
+
+    @property
+    def latest(self) -> Milliseconds | None:
+        """When the last lease ends; None while there is none. Looks at all hand-outs."""
+        return max((each.deadline for each in set(self._by_offset.values())), default=None)
+
+    def get(self, offset: Offset) -> HandOut | None:
+        """Return the hand-out by which a message is leased now."""
+        return self._by_offset.get(offset)
+
+    def lease(self, hand_out: HandOut) -> None:
+        """Lease the messages of a hand-out."""
+        self._by_offset.update(dict.fromkeys(hand_out.offsets, hand_out))
+        self.holders[hand_out.holder] += hand_out.live
+        size = hand_out.live * hand_out.bytes_each
+        self.bytes += size
+        self.bytes_held_by[hand_out.holder] += size
+        if not self._fill_windows:
+            hand_out.window = None
+        if hand_out.window is not None:
+            hand_out.window.messages -= hand_out.live
+            hand_out.window.bytes -= size
+        self._watch(hand_out)
+
+    def lease_again(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
+        """Lease some of a hand-out's messages that are not leased now, until another time."""
+        text, size, holder, window = hand_out.text, hand_out.bytes_each, hand_out.holder, hand_out.window
+        self.lease(HandOut(text, offsets, len(offsets), deadline, size, holder, window))
+
+    def end(self, hand_out: HandOut, offsets: Sequence[Offset]) -> None:
+        """End the leases of some of a hand-out's messages."""
+        for offset in offsets:
+            del self._by_offset[offset]
+        hand_out.live -= len(offsets)
+        size = len(offsets) * hand_out.bytes_each
+        self.bytes -= size
+        self.holders[hand_out.holder] -= len(offsets)
+        self.bytes_held_by[hand_out.holder] -= size
+        if not self.holders[hand_out.holder]:
+            del self.holders[hand_out.holder], self.bytes_held_by[hand_out.holder]
+        if hand_out.window is not None:
+            hand_out.window.messages += len(offsets)
+            hand_out.window.bytes += size
+            hand_out.window.freed()
+        if hand_out.live * 4 < len(hand_out.offsets):  # mostly gone: forget the others
+            hand_out.offsets = self._live(hand_out)
+
+    def free_windows(self) -> None:
+        """Let no stream be filled by these leases any more: the subscription is let go of."""
+        self._fill_windows = False
+        for each in {*self._by_offset.values()}:
+            window, each.window = each.window, None
+            if window is not None:
+                window.messages += each.live
+                window.bytes += each.live * each.bytes_each
+                window.freed()
+
+    def extend(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
+        """Let the leases of some of a hand-out's messages end at another time."""
+        if hand_out.live == len(offsets):
+            hand_out.deadline = deadline
+            self._watch(hand_out)
+            return
+        self.end(hand_out, offsets)
+        self.lease_again(hand_out, offsets, deadline)
+
+    def has_any(self, offsets: Collection[int]) -> bool:
+        """Whether one of these is leased or waits."""
+        return not (self._by_offset.keys().isdisjoint(offsets) and self.waiting.keys().isdisjoint(offsets))
+
+    def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
+        """Return the messages below an offset that are leased."""
+        found: dict[HandOut, list[Offset]] = {}
+        for each, hand_out in self._by_offset.items():
+            if each < offset:
+                found.setdefault(hand_out, []).append(each)
+        return found
+
+    def wait(self, offset: Offset, until: Milliseconds, holder: str | None = None) -> None:
+        """Let a message wait until a time, also one that waits; `holder` had it when it failed."""
+        self.stop_waiting(offset)
+        self.waiting[offset] = until, holder
+        if holder is not None:
+            self.waits_of[holder] += 1
+        self._add(-(-until // SLOT), offset)
+
+    def stop_waiting(self, offset: Offset) -> None:
+        """Let a message wait no more, if it does."""
+        _, holder = self.waiting.pop(offset, (0, None))
+        if holder is None:
+            return
+        self.waits_of[holder] -= 1
+        if not self.waits_of[holder]:
+            del self.waits_of[holder]
+
+    def next_due(self) -> Milliseconds | None:
+        """Return when there may be something to `take_due`; None while there is nothing to wait for."""
+        return Milliseconds(self._slots[0] * SLOT) if self._slots else None
+
+    def take_due(self, now: Milliseconds) -> Iterator[tuple[HandOut, list[Offset]] | Offset]:
+        """Yield leases that have ended, with their messages, and messages whose wait is over; they are gone then."""
+        while self._slots and self._slots[0] * SLOT <= now:
+            slot = heapq.heappop(self._slots)
+            for each in self._due.pop(slot):
+                if not isinstance(each, HandOut):
+                    if each in self.waiting and self.waiting[each][0] <= now:
+                        self.stop_waiting(each)
+                        yield each
+                elif each.slot == slot and each.live:
+                    if each.deadline >= now:  # it was extended
+                        each.slot = -1
+                        self._watch(each)
+                        continue
+                    offsets = self._live(each)
+                    self.end(each, offsets)
+                    yield each, offsets
+
+    def _live(self, hand_out: HandOut) -> list[Offset]:
+        return [each for each in hand_out.offsets if self._by_offset.get(each) is hand_out]
+
+    def _watch(self, hand_out: HandOut) -> None:
+        slot = -(-(hand_out.deadline + 1) // SLOT)
+        if slot != hand_out.slot:
+            hand_out.slot = slot
+            self._add(slot, hand_out)
+
+    def _add(self, slot: int, what: HandOut | Offset) -> None:
+        due = self._due.get(slot)
+        if due is None:
+            self._due[slot] = [what]
+            heapq.heappush(self._slots, slot)
+        else:
+            due.append(what)

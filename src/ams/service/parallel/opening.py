@@ -1,48 +1,157 @@
 """The subscriptions that this process works on: which ones are open, how one is taken over, and when it is let go.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
+from ams.core.ack_deadline import MAX_ACK_DEADLINE
+from ams.core.ack_ids import identity_of
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AmsError
+from ams.core.errors import AmsError, InvalidInput
+from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
+from ams.core.parallel_options import ParallelOptions
 from ams.core.supervisor import Supervisor
+from ams.push.upstream import Verdict
 from ams.service.lookup import topic_of
-from ams.service.parallel.finding import Finder
-from ams.service.parallel.opened import Open, opened_by
-from ams.service.parallel.ownership import Alone, Ownership
-from ams.storage.cursors.acks import CursorStore, Progress, ended
+from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.message_state import SLOT, Rules
+from ams.service.parallel.ownership import Ownership
+from ams.service.retention import oldest_for
+from ams.storage.cursors.acks import CursorStore, Horizon, Progress, ended
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
+LONGEST_LEASE = Milliseconds(MAX_ACK_DEADLINE * 1000)
+STORE_PASSED_MS = 1000
+"""Ranges that the filter passed over are stored after so long."""
+LOOK_MS = 60_000
+"""Between two looks at a subscription of which nothing is due, as retention may have passed it."""
+
 logger = structlog.get_logger("ams.parallel")
+
+
+class Waiting(NamedTuple):
+    """The reason for which a pull waits."""
+
+    holder: str
+    for_room: bool
+    """For room; else for something to be ready again, as its consumer has room."""
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """A subscription that this process works on."""
+
+    subscription: Subscription
+    options: ParallelOptions
+    project: ProjectName
+    topic: TopicId
+    backlog: Backlog
+    filter: Filter | None
+    horizon: Horizon | None
+    used: Milliseconds
+    is_covered: bool
+    """Whether the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
+
+    Not where it was switched on, and this process has only heard of it.
+    """
+    failures: int = 0
+    dead_letters: int = 0
+    """Messages put aside since it was opened."""
+    large: tuple[Offset, int] | None = None
+    """The last message that was too large for some clients of streams, and its bytes."""
+    giving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one pull that is served at a time."""
+    waiting: dict[Waiting, set[asyncio.Future[None]]] = field(default_factory=dict)
+    storing: set[asyncio.Task[None]] = field(default_factory=set)
+    verdicts: dict[Offset, Verdict] = field(default_factory=dict)
+    """Why messages are about to be put aside, where their consumer said it."""
+    kept_because: str = ""
+    """Why the last message that should be put aside could not be; empty: it could."""
+
+    def wake(self) -> None:
+        """Let all pulls that wait look again."""
+        self._wake(list(self.waiting))
+
+    def wake_served(self) -> None:
+        """Let those pulls look again that may find something: of many that wait, an acknowledgement wakes none."""
+        if not self.waiting:
+            return
+        is_ready, backlog = self.backlog.is_again_ready, self.backlog
+        self._wake(
+            [
+                each
+                for each in self.waiting
+                if (is_ready or each.for_room)
+                and backlog.room(each.holder)
+                and (is_ready or backlog.may_scan(each.holder))
+            ]
+        )
+
+    def _wake(self, some: Iterable[Waiting]) -> None:
+        for each in some:
+            for woken in self.waiting.pop(each):
+                if not woken.done():
+                    woken.set_result(None)
+
+    def note(self, verdict: Verdict, settling: Settling) -> None:
+        """Note why messages failed that failed as often as they may."""
+        most = self.backlog.failures.rules.most_attempts
+        dead = [each for each, failures in settling.failures.items() if 0 < most <= failures]
+        self.verdicts.update(dict.fromkeys(dead, verdict))
+
+    def follow(self, subscription: Subscription) -> None:
+        """Go by the options as they are now; leases that were given stay as they were."""
+        before, self.options = self.options, options_of(subscription)
+        self.subscription = subscription
+        if before.enable_exactly_once_delivery and not self.options.enable_exactly_once_delivery:
+            self.is_covered = False
+        self.backlog.go_by(_rules(self.options))
+
+
+def options_of(subscription: Subscription) -> ParallelOptions:
+    """Return its options; raise `InvalidInput` when an ordered one took its place while the request came."""
+    if subscription.parallel is None:
+        raise InvalidInput("Invalid ack id")
+    return subscription.parallel
+
+
+def _rules(options: ParallelOptions) -> Rules:
+    retry, dead = options.retry_policy, options.dead_letter_policy
+    return Rules(
+        retry.minimum_backoff if retry else Milliseconds(0),
+        retry.maximum_backoff if retry else Milliseconds(0),
+        dead.max_attempts if dead else 0,
+        options.enable_exactly_once_delivery,
+    )
 
 
 class OpenSubscriptions:
     """Opens subscriptions when they are used first, and knows which ones are open."""
 
-    def __init__(
-        self, registry: Registry, log: Log, cursors: CursorStore, finder: Finder, clock: Clock, ownership: Ownership
-    ) -> None:
+    def __init__(self, registry: Registry, log: Log, cursors: CursorStore, clock: Clock, ownership: Ownership) -> None:
         self._registry, self._log, self._cursors = registry, log, cursors
-        self._finder = finder
         self._clock = clock
         self._ownership = ownership
+        self._sooner = asyncio.Event()
+        """Something is due sooner than the sweeper looks."""
+        self._looks_at = Milliseconds(0)
         self._open: dict[SubscriptionId, Open] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None
         """Where topics ended when this process began, which works alone; None: that is not known."""
         self._began = clock.monotonic()
         self._worked_on: set[SubscriptionId] = set()
-        """What this process has opened since it began; what it was not given before that is known by `_ends`."""
+        """Subscriptions opened by this process; of others it gave nothing, and `_ends` says what others may have."""
 
     async def start(self, supervisor: Supervisor) -> None:
         """Renew in the background what this process owns."""
@@ -51,7 +160,7 @@ class OpenSubscriptions:
 
     async def note_ends(self) -> None:
         """Note where topics end before anything is published: what comes later, no process before this one gave."""
-        if isinstance(self._ownership, Alone):
+        if not self._ownership.has_others:
             with contextlib.suppress(AmsError):
                 self._ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
 
@@ -89,17 +198,50 @@ class OpenSubscriptions:
         await self._ownership.look(subscription)
         return None
 
-    async def followed(self, subscription: SubscriptionId) -> Open | None:
-        """Return what `here` does, after it has followed what retention took."""
-        opened = await self.here(subscription)
-        if opened is not None:
-            await self._finder.retain(opened)
-        return opened
+    async def retain(self, opened: Open) -> None:
+        """Follow what retention took."""
+        bounds = await self._log.bounds(opened.topic)
+        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._clock.wall())
+        if oldest <= opened.backlog.floor:
+            return
+        await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
+        lost = opened.backlog.retain(oldest)
+        if lost:
+            logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
+
+    # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
+
+    def note_due(self, opened: Open) -> None:
+        """Note that something was given, stored, or passed over."""
+        due = opened.backlog.next_due()
+        if opened.backlog.failures.dead:
+            due = Milliseconds(0)
+        elif due is None and opened.backlog.done.has_passed:
+            due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
+        if due is not None and due < self._looks_at:
+            self.look_now()
+
+    def look_now(self) -> None:
+        """Let the sweeper look at once."""
+        self._sooner.set()
+
+    async def wait_until_due(self) -> None:
+        """Wait until something is due of a subscription, also of one that is noted meanwhile."""
+        now = self._clock.monotonic()
+        has_passed = any(each.backlog.done.has_passed for each in self.all())
+        dues = [now + (STORE_PASSED_MS if has_passed else LOOK_MS)]
+        dues += [due for each in self.all() if (due := each.backlog.next_due()) is not None]
+        self._looks_at = Milliseconds(max(min(dues), now + SLOT))
+        seconds = (self._looks_at - self._clock.monotonic()) / 1000
+        with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._sooner.wait()
+        self._sooner.clear()
 
     # Letting go
 
     def forget(self, subscription: SubscriptionId) -> None:
-        """Let go of a subscription that was sought, deleted, or changed: who uses it opens it anew."""
+        """Let go of a subscription that was sought, deleted, or changed: the next use opens it anew."""
         opened = self._open.pop(subscription, None)
         if opened is not None:
             opened.backlog.leases.free_windows()  # else a stream that is full would wait for ever
@@ -117,10 +259,9 @@ class OpenSubscriptions:
     # Opening
 
     async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """See that this process owns a subscription, for what has to be done where its leases are.
+        """Own a subscription, with `seizes` also one of another node: for push delivery.
 
-        With `seizes` it is taken from any other node, which then can store nothing of it any more: for who delivers it
-        by push, which one process does at a time. Raises `OwnedElsewhere`, `SubscriptionGone`.
+        That node can store nothing of it any more. Raises `OwnedElsewhere`, `SubscriptionGone`.
         """
         if seizes or not self._ownership.holds(subscription):
             self.forget(subscription)  # what is known of it may be from before another node had it
@@ -142,20 +283,18 @@ class OpenSubscriptions:
             if opened is not None and opened.topic == topic.id:
                 return opened
             self.forget(subscription.id)
-            progress, end = await self._taken_over(subscription, topic.id)
-            end, since = self._given_before(subscription.id, topic.id, progress, end)
-            opened = opened_by(subscription, project, topic.id, progress, end, since, self._clock)
-            await self._finder.retain(opened)
+            opened = await self._taken_over(subscription, project, topic.id)
+            await self.retain(opened)
             self._open[subscription.id] = opened
             self._worked_on.add(subscription.id)
         self._opening.pop(subscription.id, None)
         return opened
 
-    async def _taken_over(self, subscription: Subscription, topic: TopicId) -> tuple[Progress, Offset]:
-        """Return what is stored, and the end of the topic.
+    async def _taken_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> Open:
+        """Return a subscription as it is stored, with the leases that the previous run may have given.
 
-        What is stored beyond that end is of a log that was put back to an older state: what is published there next is
-        not done.
+        What is stored beyond the end of the topic is of a log that was put back to an older state: what is published
+        there next is not done.
         """
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
@@ -164,7 +303,25 @@ class OpenSubscriptions:
             logger.warning("parallel.past_the_end", subscription=subscription.name, end=end)
             await self._cursors.restore(subscription.id, topic, kept.floor, kept.done)
             progress = await self._cursors.take_over(subscription.id, topic)
-        return progress, end
+        end, since = self._given_before(subscription.id, topic, progress, end)
+        now, options, horizon = self._clock.monotonic(), options_of(subscription), progress.horizon
+        exactly_once = options.enable_exactly_once_delivery
+        left = subscription.ack_deadline_seconds * 1000
+        if exactly_once:
+            left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
+        until = Milliseconds(now + left)
+        backlog = Backlog(
+            progress,
+            identity_of(subscription.id),
+            _rules(options),
+            end=end,
+            grace_until=until,
+            longest_until=Milliseconds(since + LONGEST_LEASE),
+        )
+        if horizon is not None and exactly_once:
+            backlog.restart_grace.withhold(min(horizon.below, end), until)
+        chosen = parse(options.filter) if options.filter else None
+        return Open(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
 
     def _given_before(
         self, subscription: SubscriptionId, topic: TopicId, progress: Progress, end: Offset

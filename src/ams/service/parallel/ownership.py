@@ -1,20 +1,18 @@
 """Ownership: which node works on a parallel subscription, where several share the cursors.
 
-What is leased is known to one process alone. So a node claims a subscription before it takes it over, and requests for
-one that another node owns go to that one (`ams.http.forwarding`). The fence is not here: a node that was overtaken can
-store nothing any more (`run` in `ams.storage.cursors.acks`). Ownership keeps nodes from overtaking each other all the
-time, and says where to ask.
+Leases are known to one process alone. So a node claims a subscription before it takes it over, and requests for one
+that another node owns go there (`ams.http.forwarding`). The fence is not here: a node that was overtaken can store
+nothing any more (`run` in `ams.storage.cursors.acks`).
 
-A node renews all that it owns at once, every `RENEW_SECONDS`. Who does not for `OWNED_SECONDS` owns nothing any more;
-it knows this itself, by its own clock from the sending of its last answered renewal. One that owns nothing renews in
-time as well, only less often: so all nodes that live are known (`OwnerRecords.nodes`).
+A node renews all that it owns at once, every `RENEW_SECONDS`. Without a renewal for `OWNED_SECONDS` it owns nothing any
+more, and knows this by its own clock since it sent the last answered one. A node that owns nothing renews less often,
+so that all living nodes are known (`OwnerRecords.nodes`).
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -32,82 +30,49 @@ _RETRY_SECONDS = 0.5
 _KNOWN_SECONDS = RENEW_SECONDS
 """For how long it is believed that another node owns a subscription."""
 _MOST_KNOWN = 10_000
+"""Owners of subscriptions that are remembered."""
 _LEAVE_SECONDS = 2.0
 _STOPPING = "The service is stopping"
 
 logger = structlog.get_logger("ams.parallel")
 
 
-class Ownership(Protocol):
-    """Says what this process may work on."""
+class Ownership:
+    """Says what this process may work on. This one is alone: it owns everything, at no cost."""
+
+    has_others = False
+    """Whether other processes work on subscriptions too."""
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Whether it owns a subscription; asked for each request."""
-        ...
-
-    async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription from now on; with `seizes` it is taken from any other node.
-
-        Raises `OwnedElsewhere`, `SubscriptionGone`, `RegistryUnavailable`.
-        """
-        ...
-
-    async def look(self, subscription: SubscriptionId) -> None:
-        """Claim nothing, and raise `OwnedElsewhere` when another node owns a subscription, or `RegistryUnavailable`."""
-        ...
-
-    def release(self, subscription: SubscriptionId) -> None:
-        """Own a subscription no more, once others have heard of it; it may be claimed again at once."""
-        ...
-
-    def doubt(self, subscription: SubscriptionId) -> None:
-        """Ask anew who owns a subscription: the node that was thought to does not seem to."""
-        ...
-
-    async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
-        """Renew in the background; `lost` is called when nothing is owned any more."""
-        ...
-
-    async def leave(self) -> None:
-        """Release everything, so that others need not wait."""
-        ...
-
-    async def close(self) -> None:
-        """Release everything, and end the background work."""
-        ...
-
-
-class Alone:
-    """Ownership where no other process works on anything: all is owned, at no cost."""
-
-    def holds(self, subscription: SubscriptionId) -> bool:
-        """Return True."""
+        """Whether this process owns a subscription; asked for each request."""
         return True
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Do nothing."""
+        """Own a subscription; with `seizes` also one of another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
 
     async def look(self, subscription: SubscriptionId) -> None:
-        """Do nothing."""
+        """Claim nothing, and raise `OwnedElsewhere` when another node owns a subscription, or `RegistryUnavailable`."""
 
     def release(self, subscription: SubscriptionId) -> None:
-        """Do nothing."""
+        """Own a subscription no more, once others have heard of it; it may be claimed again at once."""
 
     def doubt(self, subscription: SubscriptionId) -> None:
-        """Do nothing."""
+        """Ask anew who owns a subscription: the node that was thought to does not seem to."""
 
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
-        """Do nothing."""
+        """Renew in the background, until `close`; `lost` is called when nothing is owned any more."""
 
     async def leave(self) -> None:
-        """Do nothing."""
+        """Release everything, so that others need not wait."""
 
     async def close(self) -> None:
-        """Do nothing."""
+        """Release everything, and end the background work; once closed, nothing can be claimed."""
 
 
-class Shared:
-    """Ownership among the nodes that share a database."""
+class Shared(Ownership):
+    """Ownership among the nodes that share a database, by this node's own clock."""
+
+    has_others = True
 
     def __init__(self, owners: OwnerRecords, node: Node) -> None:
         self._owners = owners
@@ -198,20 +163,15 @@ class Shared:
 
     async def _renew(self) -> None:
         if not (self._held or self._asked or self._released):
-            await self._say_alive()
+            if _now() >= self._until - RENEW_SECONDS:
+                with contextlib.suppress(AmsError):  # nothing is lost when that fails
+                    await self.turn()
             return
         try:
             await self.turn()
         finally:
             if self._held and _now() >= self._until:
                 self._lose("it could not be renewed")
-
-    async def _say_alive(self) -> None:
-        """Renew where nothing is owned: nothing is lost when that fails, so nothing is said of it."""
-        if _now() < self._until - RENEW_SECONDS:
-            return
-        with contextlib.suppress(AmsError):
-            await self.turn()
 
     async def turn(self) -> None:
         """Renew what is owned, and answer those who ask for more. Raises `RegistryUnavailable`."""
@@ -230,21 +190,18 @@ class Shared:
                 self._lose("another node may have it by now")
             self._until = sent + OWNED_SECONDS - _SPARE_SECONDS
             for subscription, answer in asked.items():
-                self._note(subscription, turn.owners.get(subscription), answer)
-
-    def _note(self, subscription: SubscriptionId, owner: Node | None, answer: "asyncio.Future[Node]") -> None:
-        """Keep in mind who owns a subscription, and answer those who asked for it."""
-        if owner is None:
-            _fail((answer,), SubscriptionGone())
-            return
-        if owner.name == self._node.name:
-            self._held.add(subscription)
-            self._elsewhere.pop(subscription, None)
-        else:
-            self._held.discard(subscription)
-            self._know(subscription, owner)
-        if not answer.done():
-            answer.set_result(owner)
+                owner = turn.owners.get(subscription)
+                if owner is None:
+                    _fail((answer,), SubscriptionGone())
+                    continue
+                if owner.name == self._node.name:
+                    self._held.add(subscription)
+                    self._elsewhere.pop(subscription, None)
+                else:
+                    self._held.discard(subscription)
+                    self._know(subscription, owner)
+                if not answer.done():
+                    answer.set_result(owner)
 
     def _know(self, subscription: SubscriptionId, owner: Node) -> None:
         if len(self._elsewhere) >= _MOST_KNOWN:

@@ -1,7 +1,6 @@
-"""Pulling from a parallel subscription: messages are leased to a consumer, and one that got none may wait.
+"""Pulling from a parallel subscription: messages are found and leased to a consumer, and one that got none may wait.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio
@@ -9,46 +8,168 @@ import contextlib
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import structlog
+
 from ams.core.clock import Clock, Milliseconds
-from ams.core.messages import Stored
-from ams.core.names import ProjectName, SubscriptionId
-from ams.core.runs import sizes
+from ams.core.messages import Stored, attributes_of, ordering_key_of
+from ams.core.names import Offset, ProjectName, SubscriptionId
+from ams.core.offsets import bitmap_of, ranges_of
+from ams.core.runs import runs_of, sizes
 from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
-from ams.service.parallel import shares
 from ams.service.parallel.backlog import Backlog
-from ams.service.parallel.expiry_timer import ExpiryTimer
-from ams.service.parallel.finding import Finder, offsets_of
-from ams.service.parallel.lease_table import Window
-from ams.service.parallel.opened import Open, Waiting
-from ams.service.parallel.opening import OpenSubscriptions
-from ams.service.parallel.storing import Coverer, Moved, Storer
+from ams.service.parallel.message_state import Window
+from ams.service.parallel.opening import Open, OpenSubscriptions, Waiting
+from ams.service.parallel.storing import Moved, Storer
+from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
+
+SLICE = 1000
+"""Messages of one read at most, or as many as are asked for, of a pull for which nothing was found at first."""
+SLICE_BYTES = 2**22
+GROWTH_FACTOR = 8
+SCAN_MS = 1000
+"""For so long one pull looks at messages that are not for it, as those the filter passes over."""
+
+logger = structlog.get_logger("ams.parallel")
+
+
+class Finder:
+    """Finds messages to lease or give back; one call for a subscription at a time."""
+
+    def __init__(self, log: Log, opened: OpenSubscriptions, clock: Clock) -> None:
+        self._log = log
+        self._opened = opened
+        self._clock = clock
+
+    async def find(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
+        """Return messages to give, in offset order: those that come again, and behind them as many new ones as fit.
+
+        At least one, or at most so many bytes. Empty when there is nothing, or nothing was found within `SCAN_MS`: the
+        next call goes on from there.
+        """
+        again = await self._again(opened, most, max_bytes) if opened.backlog.is_again_ready else []
+        left = max_bytes - sizes(again)[0]
+        if again and (len(again) == most or left <= 0):
+            return again
+        try:
+            new = await self._new(opened, most - len(again), left, holder)
+        except BaseException:
+            opened.backlog.give_back(offsets_of(again))
+            raise
+        if not again:
+            return new
+        if sizes(new)[0] > left:  # one at least was read
+            opened.backlog.give_back(offsets_of(new))
+            return again
+        return [*again, *new]
+
+    async def _again(self, opened: Open, most: int, max_bytes: int) -> list[Stored]:
+        backlog, found = opened.backlog, []
+        offsets = backlog.again(most)
+        left = max_bytes
+        try:
+            for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
+                read = await self._log.read(opened.topic, begin, max_messages=end - begin, max_bytes=left)
+                last = read[-1].offset + 1 if read else (await self._log.bounds(opened.topic)).oldest
+                here = {each.offset for each in read}
+                lost = [each for each in map(Offset, range(begin, min(end, last))) if each not in here]
+                if lost:  # retention took them, or they are damaged
+                    name = opened.subscription.name
+                    logger.warning("subscription.lost", subscription=name, first=lost[0], messages=len(lost))
+                    backlog.lose(lost)
+                found += [each for each in read if each.offset < end]
+                left -= sizes(read)[0]
+                if left <= 0:
+                    break
+        except BaseException:
+            backlog.give_back(offsets)
+            raise
+        taken = {each.offset for each in found}
+        backlog.give_back([each for each in offsets if each not in taken])
+        return found
+
+    async def _new(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
+        backlog, until = opened.backlog, self._clock.monotonic() + SCAN_MS
+        many, room = most, max_bytes
+        while backlog.may_scan(holder):
+            start = backlog.scan
+            read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
+            if not read and not await self._is_hole(opened, start):
+                break
+            found = self._chosen(opened, read, most, max_bytes)
+            if found or self._clock.monotonic() >= until:
+                return found
+            many, room = max(most, min(GROWTH_FACTOR * many, SLICE)), max(max_bytes, SLICE_BYTES)
+            await asyncio.sleep(0)  # for the other requests
+        return ()
+
+    def _chosen(self, opened: Open, read: Sequence[Stored], most: int, max_bytes: int) -> Sequence[Stored]:
+        """Return which of the messages that were read may be given, as many as fit; what is behind was not seen."""
+        backlog, now = opened.backlog, self._clock.monotonic()
+        looks = opened.filter is not None or opened.options.enable_message_ordering
+        runs = runs_of(read)
+        fits = len(read) <= most and sum([run.size for run in runs]) <= max_bytes
+        takes_all = bool(runs) and fits and not looks and backlog.may_give_all(runs[0].first, runs[-1].end)
+        chosen: list[Stored] = []
+        left = max_bytes
+        for run in runs:
+            if run.first > backlog.scan:  # damaged, or left out when the topic was loaded
+                backlog.done.pass_over(backlog.scan, run.first)
+            for each in () if takes_all else run.messages:
+                if chosen and (len(chosen) == most or len(each.fragment) > left):
+                    return chosen
+                if self._may_give(opened, each, now):
+                    chosen.append(each)
+                    left -= len(each.fragment)
+                backlog.done.scanned(Offset(each.offset + 1))
+            backlog.done.scanned(run.end)
+        return read if takes_all else chosen
+
+    def _may_give(self, opened: Open, message: Stored, now: Milliseconds) -> bool:
+        backlog, (offset, _, fragment) = opened.backlog, message
+        if not backlog.undone(offset, Offset(offset + 1)):
+            return False
+        if opened.filter is not None and not opened.filter.matches(attributes_of(fragment)):
+            backlog.done.pass_over(offset, Offset(offset + 1))
+            return False
+        key = ordering_key_of(fragment) if opened.options.enable_message_ordering else ""
+        return backlog.may_give(offset, key, now)
+
+    async def _is_hole(self, opened: Open, start: Offset) -> bool:
+        bounds = await self._log.bounds(opened.topic)
+        if bounds.end <= start:
+            return False
+        await self._opened.retain(opened)
+        # What was published since it was read is no hole.
+        late = await self._log.read(opened.topic, start, max_messages=1, max_bytes=1)
+        if not late and opened.backlog.scan == start:
+            logger.warning("parallel.hole", subscription=opened.subscription.name, offset=start)
+            opened.backlog.done.pass_over(start, bounds.end)
+            opened.backlog.done.scanned(bounds.end)
+        return True
+
+
+def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
+    """Return the offsets of messages that are in offset order."""
+    return [Offset(each) for run in runs_of(messages) for each in range(run.first, run.end)]
 
 
 class Lot(NamedTuple):
     """A part of what a pull returns: messages leased together, whose ack ids have the same text behind the dash."""
 
     hand_out: str
-    """The text of their ids behind the dash."""
+    """That text."""
     attempt: int
-    """The number of this delivery of each of them: how often it has failed, and one more."""
+    """Number of this delivery of each of them: one more than it has failed."""
     messages: Sequence[Stored]
 
 
 class _Taker(NamedTuple):
-    """Who gets messages, and how."""
-
     holder: str
     held_for: str | None
-    length: Milliseconds
-    """Of a lease."""
+    lease_ms: Milliseconds
     window: Window | None
-
-    @property
-    def held_by(self) -> tuple[str, Window | None]:
-        """Who has the leases."""
-        return self.holder, self.window
 
 
 class Puller:
@@ -58,19 +179,14 @@ class Puller:
         self,
         deliverer: Deliverer,
         opened: OpenSubscriptions,
-        finder: Finder,
         storer: Storer,
-        coverer: Coverer,
-        due: ExpiryTimer,
         clock: Clock,
     ) -> None:
-        """`deliverer` has the limits that both types share, and knows who waits."""
+        """`deliverer` has the limits that both types share, and the pulls that wait."""
         self._deliverer, self._log = deliverer, deliverer.log
         self._opened = opened
-        self._finder = finder
+        self._finder = Finder(deliverer.log, opened, clock)
         self._storer = storer
-        self._coverer = coverer
-        self._due = due
         self._clock = clock
 
     async def pull(
@@ -88,10 +204,8 @@ class Puller:
     ) -> Sequence[Lot]:
         """Lease up to `most` messages to a consumer for so many `seconds`, None: for the subscription's deadline.
 
-        `max_bytes` takes the place of the service's own limit. `window` is that of the stream they go to, which may
-        get no more than is free of it. With `wait` an empty pull is not over: call the method
-        `wait` then. `holder` names the consumer, whose share is bounded; `held_for` is the project for which the answer
-        is counted in the memory of unread answers, as in `Deliverer.pull`.
+        `window` is that of the stream they go to. `holder` names the consumer, whose share is bounded; `held_for` is
+        the `project` of `Deliverer.pull`, and `wait` and `max_bytes` are as there.
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
@@ -112,24 +226,23 @@ class Puller:
 
     async def _give(self, opened: Open, most: int, taker: _Taker, max_bytes: int) -> Sequence[Lot]:
         await self._storer.expire(opened)
-        most = min(most, self._deliverer.max_messages, shares.room(opened.backlog, taker.holder))
+        most = min(most, self._deliverer.max_messages, opened.backlog.room(taker.holder))
         if taker.window is not None:
             most, max_bytes = min(most, taker.window.messages), min(max_bytes, taker.window.bytes)
-        max_bytes = min(max_bytes, shares.room_bytes(opened.backlog, taker.holder))
+        max_bytes = min(max_bytes, opened.backlog.room_bytes(taker.holder))
         if most <= 0 or max_bytes <= 0:
             return ()
         messages = await self._finder.find(opened, most, max_bytes, taker.holder)
         if opened.backlog.failures.dead:
-            self._due.note(opened)
+            self._opened.note_due(opened)
         return await self._lease(opened, messages, taker)
 
     async def _lease(self, opened: Open, messages: Sequence[Stored], taker: _Taker) -> Sequence[Lot]:
-        """Lease messages that are free, as many as there is memory for."""
         if not messages:
             return ()
         backlog = opened.backlog
         try:
-            await self._coverer.reach(opened, backlog.scan, taker.length)
+            await self._storer.reach(opened, backlog.scan, taker.lease_ms)
             kept = await self._afforded(opened.subscription.id, messages, taker.held_for)
         except BaseException:
             backlog.give_back(offsets_of(messages))
@@ -139,13 +252,17 @@ class Puller:
         taken = backlog.taken_of(offsets_of(kept)) if kept else ()
         if taken:
             kept = [each for each in kept if each.offset not in taken]
-        deadline = Milliseconds(self._clock.monotonic() + taker.length)
+        deadline = Milliseconds(self._clock.monotonic() + taker.lease_ms)
         lots = [
-            Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, *taker.held_by), attempt, lot)
+            Lot(
+                backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, taker.holder, taker.window),
+                attempt,
+                lot,
+            )
             for attempt, lot in _by_attempt(backlog, kept)
             if lot
         ]
-        self._due.note(opened)
+        self._opened.note_due(opened)
         return lots
 
     async def _afforded(
@@ -171,30 +288,29 @@ class Puller:
         loop = asyncio.get_running_loop()
         with no_topic_is_a_conflict:
             opened = await self._opened.use(subscription, project)
-            if until > loop.time() and shares.room(opened.backlog, holder) and opened.backlog.is_again_ready:
+            if until > loop.time() and opened.backlog.room(holder) and opened.backlog.is_again_ready:
                 return True
             return await self._deliverer.wait_for(
                 subscription.id, lambda seconds: self._change(opened, holder, seconds), until, left
             )
 
     def coming(self, subscription: SubscriptionId, seconds: float, *, holder: str) -> Coroutine[Any, Any, None] | None:
-        """Return what ends when a consumer may lease something, and raises `TimeoutError` after a while.
-
-        None when this process does not work on the subscription.
-        """
+        """Return a wait for messages that raises `TimeoutError`; None if the subscription is not open here."""
         opened = self._opened.get(subscription)
-        return self._come(opened, holder, seconds) if opened and self._opened.holds(subscription) else None
+        if opened is None or not self._opened.holds(subscription):
+            return None
 
-    async def _come(self, opened: Open, holder: str, seconds: float) -> None:
-        backlog = opened.backlog
-        is_ready = shares.room(backlog, holder) and backlog.is_again_ready
-        if not (is_ready or await self._change(opened, holder, seconds)):
-            raise TimeoutError
+        async def come() -> None:
+            is_ready = opened.backlog.room(holder) and opened.backlog.is_again_ready
+            if not (is_ready or await self._change(opened, holder, seconds)):
+                raise TimeoutError
+
+        return come()
 
     async def _change(self, opened: Open, holder: str, seconds: float) -> bool:
         """Wait until something is to be given again, there is room again, or the topic has grown; return whether."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        has_room = bool(shares.room(opened.backlog, holder)) and shares.may_scan(opened.backlog, holder)
+        has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
         kind = Waiting(holder, for_room=not has_room)
         opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
@@ -213,8 +329,7 @@ class Puller:
 
 
 def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:
-    """Return messages by the number of this delivery."""
-    if not backlog.failures:
+    if not backlog.failures.counts:
         return [(1, messages)]
     lots: dict[int, list[Stored]] = {}
     for each in messages:

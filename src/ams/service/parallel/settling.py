@@ -1,48 +1,40 @@
-"""Settling what consumers have on lease, by its ids: acknowledge, nack, extend, give back.
+"""Settling leased messages by their ack ids: acknowledge, nack, extend, give back.
 
-Each id counts for itself. Those that count no more are told, and what was asked for the others is done.
+Each id counts for itself. Those that count no more are named in an error, and the others are settled.
 
-What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
-`current_task` there.
+Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from ams.access.admission import Caller
 from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.ack_ids import AckId, AckIds, NeverGiven, slices_of
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AckTimeout, Conflict, InvalidInput
+from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName
 from ams.push.upstream import Verdict
 from ams.service.delivering import Deliverer
-from ams.service.lookup import NOT_PARALLEL, no_topic_is_a_conflict
+from ams.service.lookup import no_topic_is_a_conflict, parallel_options
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.expiry_timer import ExpiryTimer
-from ams.service.parallel.opened import Open
-from ams.service.parallel.opening import OpenSubscriptions
-from ams.service.parallel.storing import Coverer, Moved, Storer, failed_of
+from ams.service.parallel.opening import Open, OpenSubscriptions
+from ams.service.parallel.storing import MAX_TRIES, Moved, Storer, failed_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
-TRIES = 5
-"""Of storing what a subscription settles that is moved meanwhile."""
 SLICE = 1000
 """Ids that are looked up in one turn of the event loop."""
 LATE = "ack timeout"
 SHOWN_IDS = 100
-"""Ids that an error names at most: who wants to know of each asks for no more at a time, as the client does."""
+"""Ids that an error names at most: clients that want to know of each send no more at a time."""
 
 T = TypeVar("T")
-Settle = Callable[[Backlog, AckIds, Milliseconds], Settling]
-"""What is done with ids at a time: it says what is to be stored."""
-Look = Callable[[Backlog, Milliseconds], T]
-"""Looks ids up at a time."""
+Look = Callable[[Backlog, AckIds, Milliseconds], T]
+"""Looks ids up in a backlog at a time."""
 
 
 class LateIds(AckTimeout):
@@ -53,26 +45,15 @@ class LateIds(AckTimeout):
         self.ids = ids
 
 
+@dataclass(frozen=True, slots=True)
 class Settler:
-    """Does what consumers ask for by ids."""
+    """Settles messages by their ack ids."""
 
-    def __init__(
-        self,
-        deliverer: Deliverer,
-        cursors: CursorStore,
-        opened: OpenSubscriptions,
-        storer: Storer,
-        coverer: Coverer,
-        due: ExpiryTimer,
-        clock: Clock,
-    ) -> None:
-        """`deliverer` counts acknowledgements."""
-        self._log, self._cursors, self._counts = deliverer.log, cursors, deliverer.counts
-        self._opened = opened
-        self._storer = storer
-        self._coverer = coverer
-        self._due = due
-        self._clock = clock
+    deliverer: Deliverer
+    cursors: CursorStore
+    opened: OpenSubscriptions
+    storer: Storer
+    clock: Clock
 
     async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
         """Acknowledge each of these; durable when it returns.
@@ -81,7 +62,7 @@ class Settler:
         done. Raises `LateIds`, naming them, when some came after their deadline: the others are acknowledged.
         """
         late = await self._settled(subscription, project, ids, Backlog.acknowledge)
-        self._counts.note_acknowledgement(subscription.id)
+        self.deliverer.counts.note_acknowledgement(subscription.id)
         _refuse_late(late)
 
     async def nack(
@@ -92,15 +73,14 @@ class Settler:
         wait: Milliseconds | None = None,
         verdict: Verdict | None = None,
     ) -> None:
-        """Give messages back, so that they come again after `wait`, None: as the retry policy says.
+        """Give messages back, so that they come again after `wait`, None: as the retry policy says. Durable.
 
-        That they failed is durable when it returns. `verdict` is what is said of those that are put aside as dead
-        letters now. Raises as `acknowledge`.
+        `verdict` says why, for those that become dead letters by this. Raises as `acknowledge`.
         """
 
         def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
             settling = backlog.nack(ids, now, wait)
-            opened = self._opened.get(subscription.id)
+            opened = self.opened.get(subscription.id)
             if verdict is not None and opened is not None:
                 opened.note(verdict, settling)
             return settling
@@ -118,53 +98,45 @@ class Settler:
     async def extend(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int, *, holder: str
     ) -> None:
-        """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`.
-
-        `holder` names the consumer, who has those leases again that are from before a restart.
-        """
+        """Let leases end so many seconds from now, taken over by `holder`; 0 is a nack. Raises likewise."""
         if seconds == 0:
             await self.nack(subscription, project, ids)
             return
         length = Milliseconds(seconds * 1000)
+
+        def extend(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Sequence[AckId]:
+            return backlog.extend(ids, Milliseconds(now + length), now, holder)
+
         late: list[AckId] = []
         async for some in self._in_turns(subscription, project, ids):
-            opened, is_leased = await self._looked_up(subscription, project, partial(_checked, some))
+            opened, is_leased = await self._looked_up(subscription, project, some, Backlog.check)
             if is_leased:
-                await self._coverer.reach(opened, opened.backlog.scan, length)
-
-            def extend(backlog: Backlog, now: Milliseconds, some: AckIds = some) -> Sequence[AckId]:
-                return backlog.extend(some, Milliseconds(now + length), now, holder)
-
-            opened, counted_no_more = await self._looked_up(subscription, project, extend)
+                await self.storer.reach(opened, opened.backlog.scan, length)
+            opened, counted_no_more = await self._looked_up(subscription, project, some, extend)
             late += counted_no_more
-            self._due.note(opened)
+            self.opened.note_due(opened)
         _refuse_late(late)
 
     async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
-        """Let messages be given again that nobody has worked on: at once, and without counting a failure.
-
-        Nothing is stored. Raises as `acknowledge`.
-        """
+        """Let messages be given again at once, without counting a failure, storing nothing. Raises as `acknowledge`."""
         late: list[AckId] = []
         async for some in self._in_turns(subscription, project, ids):
-            opened, counted_no_more = await self._looked_up(subscription, project, partial(_released, some))
+            opened, counted_no_more = await self._looked_up(subscription, project, some, Backlog.release)
             opened.wake_served()
             late += counted_no_more
         _refuse_late(late)
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""
-        opened = self._opened.get(subscription)
-        if opened is None:  # whoever opens it finds them
+        opened = self.opened.get(subscription)
+        if opened is None:  # the next use finds them
             return ()
-        late = opened.backlog.release(ids, self._clock.monotonic())
+        late = opened.backlog.release(ids, self.clock.monotonic())
         opened.wake_served()
         return late
 
-    # How it is done
-
     async def _settled(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Settle
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
     ) -> Sequence[AckId]:
         """Store what is to be settled; return the ids that count no more."""
         if _are_few(ids):
@@ -175,17 +147,14 @@ class Settler:
         return late
 
     async def _in_turns(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> AsyncIterator[AckIds]:
-        """Yield ids to be settled, many of them in slices between which other requests have a turn.
-
-        All are looked up before, as nothing is to be done when one of them was never given.
-        """
+        """Yield ids, many of them in slices with turns of others between; nothing is done when one was never given."""
         if _are_few(ids):
             yield ids
             return
         never_given: list[AckId] = []
         for some in slices_of(ids, SLICE):
             try:
-                await self._looked_up(subscription, project, partial(_checked, some))
+                await self._looked_up(subscription, project, some, Backlog.check)
             except NeverGiven as error:
                 never_given += error.ids
             await asyncio.sleep(0)
@@ -196,19 +165,18 @@ class Settler:
             await asyncio.sleep(0)
 
     async def _settled_at_once(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Settle
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
     ) -> Sequence[AckId]:
-        """Do what `_settled` does, with a few ids.
+        """Settle a few ids; again when the subscription was moved, or another call, which may fail, settles them.
 
-        Again when the subscription was sought meanwhile, or taken over by another process and back; and for messages
-        that another call was about to acknowledge: what it stores may fail. Raises that when it fails each time.
+        Raises the error of the last try.
         """
         late: list[AckId] = []
         failed: BaseException = Moved()
-        for _ in range(TRIES):
-            opened, settling = await self._looked_up(subscription, project, partial(_settled, settle, ids))
+        for _ in range(MAX_TRIES):
+            opened, settling = await self._looked_up(subscription, project, ids, settle)
             with contextlib.suppress(Moved):
-                await self._storer.settle(opened, settling)
+                await self.storer.settle(opened, settling)
                 late += settling.late
                 if not settling.unsure:
                     return late
@@ -216,44 +184,32 @@ class Settler:
                 failed = await failed_of(opened.storing) or Moved()
         raise failed
 
-    async def _looked_up(self, subscription: Subscription, project: ProjectName, look: Look[T]) -> tuple[Open, T]:
+    async def _looked_up(
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, look: Look[T]
+    ) -> tuple[Open, T]:
         """Open a subscription and look ids up in it; returns both.
 
         Again when the topic has grown, as the owner before may have given what is new and is late. And anew when
         another process has taken the subscription over, which gave the ids: this one went on believing that it owns it.
         """
-        opened = await self._opened.use(subscription, project)
+        opened = await self.opened.use(subscription, project)
         try:
-            return opened, look(opened.backlog, self._clock.monotonic())
+            return opened, look(opened.backlog, ids, self.clock.monotonic())
         except InvalidInput as error:
             with no_topic_is_a_conflict:
-                bounds = await self._log.bounds(opened.topic)
+                bounds = await self.deliverer.log.bounds(opened.topic)
             if opened.backlog.restart_grace.grow(bounds.end):
                 with contextlib.suppress(InvalidInput):
-                    return opened, look(opened.backlog, self._clock.monotonic())
-            if not (isinstance(error, NeverGiven) and await self._is_overtaken(opened)):
+                    return opened, look(opened.backlog, ids, self.clock.monotonic())
+            if not isinstance(error, NeverGiven):
                 raise
-        if self._opened.has(opened):
-            self._opened.leave(subscription.id)
-        opened = await self._opened.use(subscription, project)  # raises `OwnedElsewhere`, as a rule
-        return opened, look(opened.backlog, self._clock.monotonic())
-
-    async def _is_overtaken(self, opened: Open) -> bool:
-        """Return whether another process has begun a run since this one did, or the subscription was sought there."""
-        stored = await self._cursors.progress(opened.subscription.id)
-        return (stored.epoch, stored.run) != (opened.backlog.epoch, opened.backlog.run)
-
-
-def _checked(ids: AckIds, backlog: Backlog, now: Milliseconds) -> bool:
-    return backlog.check(ids, now)
-
-
-def _released(ids: AckIds, backlog: Backlog, now: Milliseconds) -> Sequence[AckId]:
-    return backlog.release(ids, now)
-
-
-def _settled(settle: Settle, ids: AckIds, backlog: Backlog, now: Milliseconds) -> Settling:
-    return settle(backlog, ids, now)
+            stored = await self.cursors.progress(subscription.id)
+            if (stored.epoch, stored.run) == (opened.backlog.epoch, opened.backlog.run):
+                raise
+        if self.opened.has(opened):
+            self.opened.leave(subscription.id)
+        opened = await self.opened.use(subscription, project)  # raises `OwnedElsewhere`, as a rule
+        return opened, look(opened.backlog, ids, self.clock.monotonic())
 
 
 def _are_few(ids: AckIds) -> bool:
@@ -279,8 +235,8 @@ class LeaseRequests:
     async def extend(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives the messages back.
 
-        Raises `InvalidInput` outside 0 to 600 or without ids, `NotFound`, `NotAllowed`, `Conflict` for an ordered
-        subscription, what `Settler.extend` does.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription, what `Settler.extend`
+        does.
         """
         subscription = await self._to_settle(caller, name, ids, seconds)
         await self.settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
@@ -292,16 +248,9 @@ class LeaseRequests:
         await self.settler.nack(subscription, caller.here.name, ids, wait)
 
     async def give_back(self, caller: Caller, name: SubscriptionName, ids: AckIds) -> None:
-        """Give messages back that nobody has worked on: they come again at once, and have not failed.
-
-        Raises likewise.
-        """
+        """Give messages back that nobody has worked on: they come again at once. Raises likewise."""
         subscription = await self._to_settle(caller, name, ids, 0)
         await self.settler.give_back(subscription, caller.here.name, ids)
-
-    async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
-        """Whether a subscription that is there is parallel."""
-        return await self.deliverer.is_parallel(caller, name)
 
     async def refuse(
         self, caller: Caller, name: SubscriptionName, ids: AckIds, wait: Milliseconds, verdict: Verdict
@@ -316,8 +265,7 @@ class LeaseRequests:
         if not ids:
             raise InvalidInput("Invalid ack id")
         subscription = await self.deliverer.to_acknowledge(caller, name)
-        if subscription.parallel is None:
-            raise Conflict(NOT_PARALLEL)
+        parallel_options(subscription.parallel)
         return subscription
 
 

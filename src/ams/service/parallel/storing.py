@@ -1,6 +1,4 @@
-"""Storing what becomes of messages before anybody is told, and until when messages may be out.
-
-What is settled is stored in a task of its own, so that it goes on when the caller leaves.
+"""Storing settled messages before the answer, in tasks of their own that go on when the caller leaves.
 
 With exactly-once delivery a horizon is stored ahead: below which offset, and until when, messages may be out. After a
 restart nothing below it is given before that time (`RestartGrace.withhold`), as a consumer may still work on it.
@@ -17,12 +15,15 @@ from ams.core.names import Offset, ProjectName
 from ams.core.offsets import Range
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
-from ams.service.parallel.expiry_timer import ExpiryTimer
-from ams.service.parallel.opened import Open
-from ams.service.parallel.opening import OpenSubscriptions
+from ams.service.parallel.opening import Open, OpenSubscriptions
 from ams.storage.cursors.acks import Change, CursorStore, Horizon, farther
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
+
+HORIZON_AHEAD = 10_000
+"""Offsets: the stored horizon is so far ahead of the leases, so that it is stored seldom."""
+MAX_TRIES = 5
+"""Of work on a subscription that is moved meanwhile."""
 
 
 class Moved(Overloaded):
@@ -33,12 +34,12 @@ class Moved(Overloaded):
 
 
 class Storer:
-    """Stores what becomes of messages."""
+    """Stores settled messages, and horizons ahead of leases for exactly-once delivery."""
 
-    def __init__(self, opened: OpenSubscriptions, cursors: CursorStore, due: ExpiryTimer, clock: Clock) -> None:
+    def __init__(self, registry: Registry, opened: OpenSubscriptions, cursors: CursorStore, clock: Clock) -> None:
+        self._registry = registry
         self._opened = opened
         self._cursors = cursors
-        self._due = due
         self._clock = clock
         self.failures = 0
         """Deliveries that failed, since the start."""
@@ -55,32 +56,30 @@ class Storer:
     async def store(self, opened: Open, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store it, with what was passed over by now, and up to where messages may be out. Raises likewise."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
-        done = [*passed, *_ranges(settling.done)]
-        change = Change(done, settling.failures, horizon)
+        change = Change([*passed, *_ranges(settling.done)], settling.failures, horizon)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
             backlog.not_stored(settling)
             backlog.done.passed_again(passed)
-            self._due.note(opened)  # leases of before a restart go on as well
+            self._opened.note_due(opened)  # leases of before a restart go on as well
             raise
         if not is_stored:
             if self._opened.has(opened):
-                self._opened.leave(opened.subscription.id)  # another node may have it: who uses it claims it anew
+                self._opened.leave(opened.subscription.id)  # another node may have it: the next use claims it anew
             raise Moved
         backlog.stored(settling, self._clock.monotonic())
         opened.failures += len(settling.failures)
         self.failures += len(settling.failures)
         opened.wake_served()
-        self._due.note(opened)
+        self._opened.note_due(opened)
 
     async def expire(self, opened: Open) -> None:
         """Let leases and waits end whose time is over. Raises likewise."""
         due, now = opened.backlog.next_due(), self._clock.monotonic()
         if due is None or due > now:
             return
-        settling = opened.backlog.expire(now)
-        await self.settle(opened, settling)
+        await self.settle(opened, opened.backlog.expire(now))
         opened.wake_served()
 
     async def finish(self) -> None:
@@ -89,41 +88,7 @@ class Storer:
         if storing:
             await asyncio.wait(storing)
 
-
-async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | None:
-    """Wait until all is stored that is on its way; return why some could not be."""
-    if not storing:
-        return None
-    ended, _ = await asyncio.wait(set(storing))
-    return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
-
-
-def _ranges(offsets: Sequence[Offset]) -> list[Range]:
-    """Return offsets, each there once, as few ranges."""
-    if not offsets:
-        return []
-    in_order = sorted(offsets)
-    if in_order[-1] - in_order[0] + 1 == len(in_order):
-        return [(in_order[0], Offset(in_order[-1] + 1))]
-    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
-    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
-    return list(zip(begins, ends, strict=True))
-
-
-HORIZON_AHEAD = 10_000
-"""Offsets by which more may be out than is, so that it is stored seldom."""
-TRIES = 5
-"""Of covering a subscription that is moved meanwhile."""
-
-
-class Coverer:
-    """Stores horizons ahead of leases."""
-
-    def __init__(self, registry: Registry, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
-        self._registry = registry
-        self._opened = opened
-        self._storer = storer
-        self._clock = clock
+    # Horizons of exactly-once delivery
 
     async def reach(self, opened: Open, below: Offset, length: Milliseconds) -> None:
         """With exactly-once delivery: store that leases may be out below an offset, which last so long."""
@@ -136,17 +101,14 @@ class Coverer:
         elif known is not None and below <= known.below and until <= known.until:
             return
         horizon = farther(known, Horizon(Offset(below + HORIZON_AHEAD), Milliseconds(until + length // 2)))
-        await self._storer.store(opened, Settling(), horizon)
+        await self.store(opened, Settling(), horizon)
         opened.horizon, opened.is_covered = horizon, True
 
     async def cover(self, subscription: Subscription, project: ProjectName) -> None:
-        """Store what may be out, for a subscription that is to have exactly-once delivery from now on.
-
-        What is given from now on is covered as well, although it does not hold yet. Raises as `Puller.pull`.
-        """
+        """Store leases of a subscription that gets exactly-once delivery, later ones too; raise as `Puller.pull`."""
         if await self._registry.topics.find(subscription.project_id, subscription.topic) is None:
             return
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             with no_topic_is_a_conflict:
                 opened = await self._opened.use(subscription, project)
             with contextlib.suppress(Moved):
@@ -165,8 +127,28 @@ class Coverer:
         below, until = found
         horizon = Horizon(below, Milliseconds(self._clock.wall() + until - now))
         try:
-            await self._storer.store(opened, Settling(), horizon)
+            await self.store(opened, Settling(), horizon)
         except BaseException:
             opened.is_covered = False
             raise
         opened.horizon = farther(opened.horizon, horizon)
+
+
+async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | None:
+    """Wait until all is stored that is on its way; return why some could not be."""
+    if not storing:
+        return None
+    ended, _ = await asyncio.wait(set(storing))
+    return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
+
+
+def _ranges(offsets: Sequence[Offset]) -> list[Range]:
+    """Return offsets, none of them twice, as few ranges."""
+    if not offsets:
+        return []
+    in_order = sorted(offsets)
+    if in_order[-1] - in_order[0] + 1 == len(in_order):
+        return [(in_order[0], Offset(in_order[-1] + 1))]
+    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
+    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
+    return list(zip(begins, ends, strict=True))

@@ -11,43 +11,36 @@ from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import NOT_ACKNOWLEDGED, DeadLetters
 from ams.service.parallel.backlog import Settling
-from ams.service.parallel.expiry_timer import ExpiryTimer
-from ams.service.parallel.finding import Finder
-from ams.service.parallel.opened import Open
-from ams.service.parallel.opening import OpenSubscriptions
+from ams.service.parallel.opening import Open, OpenSubscriptions
 from ams.service.parallel.storing import Storer
 
-IDLE = Milliseconds(600_000)
+IDLE_MS = Milliseconds(600_000)
 """A subscription that was not used for so long, and has nothing out, is not kept in memory."""
 
 logger = structlog.get_logger("ams.parallel")
 
 
 class Sweeper:
-    """Looks after the subscriptions that are open."""
+    """Sweeps the subscriptions that are open."""
 
-    def __init__(
-        self,
-        opened: OpenSubscriptions,
-        finder: Finder,
-        storer: Storer,
-        dead_letters: DeadLetters,
-        due: ExpiryTimer,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, opened: OpenSubscriptions, storer: Storer, dead_letters: DeadLetters, clock: Clock) -> None:
         self._opened = opened
-        self._finder = finder
         self._storer = storer
         self._letters = dead_letters
-        self._due = due
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self.dead_letters = 0
         """Messages put aside, since the start."""
 
     def start(self, supervisor: Supervisor) -> None:
-        """Look after them in the background, until `close`."""
-        self._task = supervisor.task("leases of messages", self._keep(supervisor))
+        """Sweep in the background, until `close`."""
+
+        async def sweep() -> None:
+            while True:
+                await self._opened.wait_until_due()
+                await self.look(supervisor.survive)
+
+        self._task = supervisor.task("leases of messages", sweep())
 
     async def close(self) -> None:
         """End the background work."""
@@ -55,13 +48,8 @@ class Sweeper:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
-    async def _keep(self, supervisor: Supervisor) -> None:
-        while True:
-            await self._due.wait(self._opened.all())
-            await self.look(supervisor.survive)
-
     async def look(self, survive: Callable[[str], None]) -> None:
-        """Look after what is due now: leases that have ended, waits that are over, messages to be put aside."""
+        """Sweep once: leases that have ended, waits that are over, messages to be put aside."""
         for opened in list(self._opened.all()):
             try:
                 await self._look_after(opened)
@@ -76,14 +64,14 @@ class Sweeper:
         if not self._opened.holds(opened.subscription.id):
             self._opened.forget(opened.subscription.id)
             return
-        await self._finder.retain(opened)
+        await self._opened.retain(opened)
         opened.wake_served()
         await self._storer.expire(opened)
         if opened.backlog.failures.dead:
             await self._put_aside(opened)
         if opened.backlog.done.has_passed:
             await self._storer.store(opened, Settling())
-        is_idle = self._clock.monotonic() - opened.used > IDLE and not opened.waiting
+        is_idle = self._clock.monotonic() - opened.used > IDLE_MS and not opened.waiting
         if is_idle and not opened.backlog.out and not opened.backlog.held_back:
             self._opened.leave(opened.subscription.id)
 

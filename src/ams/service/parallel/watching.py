@@ -1,7 +1,4 @@
-"""What is under way of parallel subscriptions on this node: figures for those who watch, findings for those who ask.
-
-What another node works on is known there alone.
-"""
+"""Figures and findings of the parallel subscriptions that this node works on; each node knows its own alone."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -10,48 +7,44 @@ from typing import NamedTuple
 import structlog
 
 from ams.core.clock import Clock, Milliseconds
-from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.core.names import SubscriptionId
 from ams.core.observing import Figure, figure
 from ams.core.rounds import Rounds
-from ams.service.parallel.backlog import Backlog
-from ams.service.parallel.opened import Open
-from ams.service.parallel.shares import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN
+from ams.service.parallel.backlog import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN, Backlog
+from ams.service.parallel.opening import Open
 from ams.service.parallel.working import Working
+from ams.service.retention import oldest_time
 from ams.storage.log.base import Log
 from ams.wire.service import Finding
 
 LOOK_SECONDS = 15.0
-MANY = 1000
-"""Messages that one other holds up, of its key or above where the subscription stands, before that is wrong."""
-OFTEN = 5
-"""Failures of one message before that is wrong."""
+MANY_MESSAGES = 1000
+"""So many held up by one other, of its key or above where the subscription stands, are wrong."""
+MANY_FAILURES = 5
+"""So many failures of one message are wrong."""
 SHOWN_HOLDERS = 10
 
 logger = structlog.get_logger("ams.parallel")
 
 
 class Underway(NamedTuple):
-    """What is under way of one subscription, in messages."""
+    """Counts of messages of one subscription."""
 
     acknowledged: int
     """Above where it stands; also what the filter passed over."""
     leased: int
     waiting: int
-    """Failed, to be given again."""
     blocked: int
-    """By an earlier one of their key."""
     failed: int
     """Not done, and failed at least once."""
     holders: Mapping[str, int]
-    """How many each consumer has on lease."""
     failures: int
     """Deliveries that failed since this node works on it."""
     dead_letters: int
-    """Put aside since then."""
 
 
 def underway(opened: Open) -> Underway:
-    """Return what is under way of a subscription."""
+    """Return the counts of a subscription."""
     backlog = opened.backlog
     return Underway(
         backlog.done.above, len(backlog.leases), backlog.waiting, backlog.keys.blocked, len(backlog.failures.counts),
@@ -60,10 +53,7 @@ def underway(opened: Open) -> Underway:
 
 
 def findings(opened: Open, *, names_holders: bool, streams: int = 0) -> Iterator[Finding]:
-    """Yield what is to be said of what is under way; consumers are named if the caller may know them.
-
-    `streams` is how many streams consumers have open.
-    """
+    """Yield findings; consumers are named if the caller may know them. `streams` are open to consumers."""
     backlog = opened.backlog
     if streams:
         yield Finding(False, f"{streams} stream{'s are' if streams != 1 else ' is'} open to consumers.")
@@ -76,7 +66,7 @@ def findings(opened: Open, *, names_holders: bool, streams: int = 0) -> Iterator
     blocking = backlog.keys.blocks_most()
     if blocking is not None:
         offset, key, count = blocking
-        yield Finding(count >= MANY, f"Message {offset} blocks {_messages(count)} of its ordering key {key}.")
+        yield Finding(count >= MANY_MESSAGES, f"Message {offset} blocks {_messages(count)} of its ordering key {key}.")
 
 
 def _holders(backlog: Backlog, *, names_holders: bool) -> str:
@@ -89,6 +79,7 @@ def _holders(backlog: Backlog, *, names_holders: bool) -> str:
 
 
 def _of_room(backlog: Backlog) -> Iterator[Finding]:
+    most_waits = max(backlog.leases.waits_of.values(), default=0)
     until = "pulls wait until some are acknowledged or their leases end."
     if backlog.out >= MAX_OUT:
         yield Finding(True, f"Its room is used up, {_messages(MAX_OUT)} are out: {until}")
@@ -97,9 +88,10 @@ def _of_room(backlog: Backlog) -> Iterator[Finding]:
     if backlog.held_back >= MAX_HELD_BACK:
         text = f"{_messages(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
         yield Finding(True, text)
-    elif backlog.leases.most_waits >= MAX_HELD_BACK - backlog.held_back:
-        most = _messages(backlog.leases.most_waits)
-        text = f"{most} wait to be given again that failed with one consumer: it gets no new ones before."
+    elif most_waits >= MAX_HELD_BACK - backlog.held_back:
+        text = (
+            f"{_messages(most_waits)} wait to be given again that failed with one consumer: it gets no new ones before."
+        )
         yield Finding(True, text)
     if backlog.scan - backlog.floor >= MAX_SPAN:
         text = f"Message {backlog.floor} is {MAX_SPAN} behind the newest that was given: no new ones before it is done."
@@ -107,18 +99,17 @@ def _of_room(backlog: Backlog) -> Iterator[Finding]:
 
 
 def _of_floor(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
-    """Yield what the oldest message that is not done holds up: the subscription stands there, and stores the rest."""
     if not backlog.done.above:
         return
-    floor, holder = backlog.floor, backlog.leases.holder_of(backlog.floor)
+    floor, lease = backlog.floor, backlog.leases.get(backlog.floor)
     above, failed = _messages(backlog.done.above), backlog.failures.of(floor)
     state = "waits to be given"
-    if holder is not None:
-        state = f"is on lease to {holder or 'the service token'}" if names_holders else "is on lease"
+    if lease is not None:
+        state = f"is on lease to {lease.holder or 'the service token'}" if names_holders else "is on lease"
     often = f", and failed {failed} times" if failed else ""
     done = "is" if backlog.done.above == 1 else "are"
     yield Finding(
-        backlog.done.above >= MANY,
+        backlog.done.above >= MANY_MESSAGES,
         f"Message {floor} is the oldest that is not acknowledged, while {above} after it {done}: it {state}{often}.",
     )
 
@@ -139,7 +130,7 @@ def _of_failures(opened: Open) -> Iterator[Finding]:
     if not failures:
         return
     offset, count = max(failures.items(), key=lambda each: each[1])
-    if count < OFTEN:
+    if count < MANY_FAILURES:
         return
     policy = opened.options.dead_letter_policy
     remedy = f"it is put aside after {policy.max_attempts}" if policy else "a deadLetterPolicy would put it aside"
@@ -160,7 +151,7 @@ _GAUGES: Sequence[tuple[str, str, Callable[[Backlog], float]]] = (
 
 
 class Watched:
-    """Figures of all that this node works on; ages of messages are looked up every quarter of a minute."""
+    """Figures of all parallel subscriptions here; ages of messages are looked up every quarter of a minute."""
 
     def __init__(self, working: Working, log: Log, clock: Clock, *, by_name: bool) -> None:
         """`by_name`: with labels for each subscription."""
@@ -169,25 +160,22 @@ class Watched:
         self._clock = clock
         self._by_name = by_name
         self._oldest: dict[SubscriptionId, Milliseconds] = {}
-        """When the oldest message was published that is not acknowledged."""
         self.rounds = Rounds("ages of messages", LOOK_SECONDS, self.look, partial(logger.warning, "ages.put_off"))
 
     async def look(self) -> None:
         """Look up how old the oldest messages are. Raises what the log raises."""
-        found = {}
-        for each in list(self._working.opened.all()):
-            published = await oldest_time(self._log, each.topic, each.backlog.floor)
-            if published is not None:
-                found[each.subscription.id] = published
-        self._oldest = found
+        opened = list(self._working.opened.all())
+        found = {each.subscription.id: await oldest_time(self._log, each.topic, each.backlog.floor) for each in opened}
+        self._oldest = {subscription: time for subscription, time in found.items() if time is not None}
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield what goes up and down."""
+        """Yield figures that go up and down."""
         opened = list(self._working.opened.all())
         yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
         for name, text, value in _GAUGES:
             yield self._figure(name, text, opened, [value(each.backlog) for each in opened], sum)
-        ages = [self._age(each.subscription.id) for each in opened]
+        now = self._clock.wall()
+        ages = [max(now - self._oldest.get(each.subscription.id, now), 0) / 1000 for each in opened]
         text = "Age of the oldest message that is not acknowledged."
         yield self._figure("ams_parallel_oldest_seconds", text, opened, ages, max)
 
@@ -199,28 +187,13 @@ class Watched:
         values: Sequence[float],
         together: Callable[[Sequence[float]], float],
     ) -> Figure:
-        """Return values by subscription, or what they are together."""
         if not self._by_name:
             return figure(name, text, together(values) if values else 0)
         labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
         return Figure(name, text, list(zip(labels, values, strict=True)))
 
     def counters(self) -> Iterator[Figure]:
-        """Yield what only grows while the service runs."""
-        working = self._working
-        yield figure(
-            "ams_parallel_failures", "Deliveries that failed: given back, or not in time.", working.storer.failures
-        )
-        yield figure(
-            "ams_parallel_dead_letters", "Messages put aside after their last attempt.", working.sweeper.dead_letters
-        )
-
-    def _age(self, subscription: SubscriptionId) -> float:
-        published = self._oldest.get(subscription)
-        return 0.0 if published is None else max(self._clock.wall() - published, 0) / 1000
-
-
-async def oldest_time(log: Log, topic: TopicId, floor: Offset) -> Milliseconds | None:
-    """Return when the first message at or after `floor` was published; None without one."""
-    found = await log.read(topic, floor, max_messages=1, max_bytes=1)
-    return found[0].time if found else None
+        """Yield figures that only grow while the service runs."""
+        failures, dead_letters = self._working.storer.failures, self._working.sweeper.dead_letters
+        yield figure("ams_parallel_failures", "Deliveries that failed: given back, or not in time.", failures)
+        yield figure("ams_parallel_dead_letters", "Messages put aside after their last attempt.", dead_letters)

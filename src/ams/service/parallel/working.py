@@ -1,7 +1,7 @@
-"""Working on parallel subscriptions: the parts that do it, and the life of all of them.
+"""Work on parallel subscriptions: the parts together, and their start and end.
 
-A subscription that is used is open: its `Backlog` is in memory, of one process at a time (`ownership`). What consumers
-settle is stored by `Acks` before they are answered; leases are not stored.
+A subscription that is used is open: its `Backlog` is in memory, of one process at a time (`ownership`). `Storer` stores
+settled messages before the answer; leases are not stored.
 """
 
 from collections import Counter
@@ -11,19 +11,17 @@ from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
-from ams.service.parallel.expiry_timer import ExpiryTimer
-from ams.service.parallel.finding import Finder
 from ams.service.parallel.opening import OpenSubscriptions
-from ams.service.parallel.ownership import Alone, Ownership
+from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.pulling import Puller
 from ams.service.parallel.settling import Settler
-from ams.service.parallel.storing import Coverer, Storer
+from ams.service.parallel.storing import Storer
 from ams.service.parallel.sweeper import Sweeper
 from ams.storage.cursors.acks import CursorStore
 
 
 class Working:
-    """What this process does with parallel subscriptions."""
+    """The parts that work on parallel subscriptions."""
 
     def __init__(
         self,
@@ -33,21 +31,15 @@ class Working:
         clock: Clock,
         ownership: Ownership | None = None,
     ) -> None:
-        """`deliverer` has the limits that both types share, and knows who waits.
-
-        `ownership` says what this process may work on; absent: everything. Where it may not, what consumers ask for
-        raises `OwnedElsewhere`, and nothing was done.
-        """
-        finder = Finder(deliverer.log, cursors, clock)
-        self.due = due = ExpiryTimer(clock)
-        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, finder, clock, ownership or Alone())
-        self.storer = Storer(self.opened, cursors, due, clock)
-        self.coverer = Coverer(deliverer.registry, self.opened, self.storer, clock)
-        self.puller = Puller(deliverer, self.opened, finder, self.storer, self.coverer, due, clock)
-        self.settler = Settler(deliverer, cursors, self.opened, self.storer, self.coverer, due, clock)
-        self.sweeper = Sweeper(self.opened, finder, self.storer, dead_letters, due, clock)
+        """`ownership` absent: no other process works on subscriptions. Else requests may raise `OwnedElsewhere`."""
+        ownership = ownership or Ownership()
+        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership)
+        self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
+        self.puller = Puller(deliverer, self.opened, self.storer, clock)
+        self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)
+        self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
         self.streams: Counter[SubscriptionId] = Counter()
-        """How many streams consumers have open here; those who have them count them."""
+        """Streams that consumers have open here; `ams.pubsub` counts them."""
 
     async def start(self, supervisor: Supervisor) -> None:
         """Look after leases in the background, until `close`."""

@@ -1,10 +1,11 @@
 """Assignment of push deliveries: which subscriptions are delivered, by which process, and how that goes.
 
-What is wanted is what the registry holds: every subscription whose push configuration is verified. It is asked for
-with every heartbeat of every process that delivers, so no change has to be announced.
+Every subscription in the registry whose push configuration is verified is delivered. The registry is asked with every
+heartbeat of every process that delivers, so no change has to be announced.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ams.core.names import SubscriptionId, subscription_path, topic_path
@@ -17,47 +18,33 @@ from ams.storage.registry.registry import Registry
 from ams.wire.push import WorkerState
 
 Secrets = Mapping[SubscriptionId, Sequence[str]]
-"""What deliveries are signed with, newest first."""
+"""Secrets that deliveries are signed with, newest first."""
 Tokens = Mapping[Claim, str]
-"""Identity tokens of deliveries in Google's form."""
 
 
-async def no_secrets() -> Secrets:
-    """Return that no delivery is signed."""
-    return {}
+class _Targets(NamedTuple):
+    """The targets, and what they were made of."""
+
+    pushed: Sequence[Pushed]
+    secrets: Secrets
+    tokens: Tokens
+    targets: Sequence[Target]
+    ids: frozenset[SubscriptionId] = frozenset()
 
 
-async def no_tokens(_configs: Iterable[PushConfig]) -> Tokens:
-    """Return that no delivery shows a token."""
-    return {}
-
-
-def no_worker(_subscription: SubscriptionId) -> WorkerState | None:
-    """Return that there is no worker in this process."""
-    return None
-
-
+@dataclass(slots=True)
 class Assignment:
-    """Shares what is wanted among the processes that deliver. All calls raise `RegistryUnavailable`."""
+    """Shares subscriptions among the processes that deliver. All calls raise `RegistryUnavailable`."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        leases: Leases,
-        live: Callable[[SubscriptionId], WorkerState | None] | None = None,
-        secrets: Callable[[], Awaitable[Secrets]] = no_secrets,
-        tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] = no_tokens,
-    ) -> None:
-        """`live` returns the state of a worker of this process; `secrets` the valid ones of all subscriptions.
-
-        `tokens` returns the identity tokens that configurations ask for.
-        """
-        self._registry = registry
-        self._leases = leases
-        self._live = live or no_worker
-        self._secrets = secrets
-        self._tokens = tokens
-        self._known = _Known((), {}, {}, ())
+    registry: Registry
+    leases: Leases
+    live: Callable[[SubscriptionId], WorkerState | None] | None = None
+    """Returns the state of a worker of this process."""
+    secrets: Callable[[], Awaitable[Secrets]] | None = None
+    """Returns the valid ones of all subscriptions."""
+    tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None
+    """Returns those that configurations ask for."""
+    _known: _Targets = _Targets((), {}, {}, ())  # immutable
 
     async def targets(self) -> Sequence[Target]:
         """Return all that shall be delivered, oldest first."""
@@ -66,36 +53,29 @@ class Assignment:
     async def heartbeat(self, heartbeat: Heartbeat) -> Sequence[Target]:
         """Note that a holder lives; return what it shall deliver from now on."""
         if heartbeat.leaving:
-            await self._leases.heartbeat(heartbeat, frozenset())
+            await self.leases.heartbeat(heartbeat, frozenset())
             return []
         wanted = await self._wanted()
-        assigned = await self._leases.heartbeat(heartbeat, wanted.ids)
+        assigned = await self.leases.heartbeat(heartbeat, wanted.ids)
         return [each for each in wanted.targets if each.id in assigned]
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return how a delivery goes: as its worker knows now, or else as its holder reported last; None: unknown."""
-        return self._live(subscription) or await self._leases.state(subscription)
+        return (self.live and self.live(subscription)) or await self.leases.state(subscription)
 
     async def is_held(self) -> bool:
         """Whether any process delivers at all."""
-        return await self._leases.is_held()
+        return await self.leases.is_held()
 
-    async def _wanted(self) -> "_Known":
-        """Return what is wanted, made anew only when something has changed."""
-        pushed, secrets = await self._registry.subscriptions.pushed(), await self._secrets()
-        known, tokens = self._known, await self._tokens(each.config for each in pushed)
+    async def _wanted(self) -> _Targets:
+        pushed = await self.registry.subscriptions.pushed()
+        secrets = await self.secrets() if self.secrets else {}
+        tokens = await self.tokens(each.config for each in pushed) if self.tokens else {}
+        known = self._known
         if pushed is not known.pushed or secrets != known.secrets or tokens != known.tokens:
             targets = [_target(each, secrets.get(each.id, ()), tokens) for each in pushed]
-            self._known = _Known(pushed, secrets, tokens, targets, frozenset(each.id for each in pushed))
+            self._known = _Targets(pushed, secrets, tokens, targets, frozenset(each.id for each in pushed))
         return self._known
-
-
-class _Known(NamedTuple):
-    pushed: Sequence[Pushed]
-    secrets: Secrets
-    tokens: Tokens
-    targets: Sequence[Target]
-    ids: frozenset[SubscriptionId] = frozenset()
 
 
 def _target(pushed: Pushed, secrets: Sequence[str], tokens: Tokens) -> Target:

@@ -28,7 +28,7 @@ from ams.storage.registry.keys import PUSH, SigningKey, SigningKeyRecords
 
 ALGORITHM = "RS256"
 LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800
-"""How long a token is good, and how old one may be that is still used."""
+"""How long a token is good, and when it is replaced."""
 CONFIGURATION = "/.well-known/openid-configuration"
 KEYS = "/.well-known/jwks.json"
 _BITS, _EXPONENT, _ID_LENGTH = 2048, 65537, 40
@@ -64,7 +64,6 @@ class _Key(NamedTuple):
 class _Token(NamedTuple):
     text: str
     made: int
-    """Seconds since the epoch."""
 
 
 class PushIdentity:
@@ -95,7 +94,11 @@ class PushIdentity:
             logger.error("push_key.damaged", reason=str(error))
             return {}
         now = self._clock.wall() // 1000
-        fresh = {each: token for each, token in self._tokens.items() if each in wanted and _is_fresh(token, now)}
+        fresh = {
+            each: token
+            for each, token in self._tokens.items()
+            if each in wanted and 0 <= now - token.made < RENEWED_SECONDS
+        }
         missing = wanted - fresh.keys()
         if missing:  # a signature takes about a millisecond, and there may be thousands
             fresh |= await asyncio.to_thread(lambda: {each: self._signed(key, each, now) for each in missing})
@@ -121,12 +124,10 @@ class PushIdentity:
                 found = await self._records.find(PUSH)
                 if found is None:
                     found = await self._records.add(PUSH, await asyncio.to_thread(_made))
-                self._key = _loaded(found)
+                private = load_pem_private_key(found.pem.encode(), None)
+                assert isinstance(private, rsa.RSAPrivateKey)
+                self._key = _Key(found.id, private)
             return self._key
-
-
-def _is_fresh(token: _Token, now: int) -> bool:
-    return 0 <= now - token.made < RENEWED_SECONDS
 
 
 def _made() -> SigningKey:
@@ -135,9 +136,3 @@ def _made() -> SigningKey:
     public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return SigningKey(hashlib.sha256(public).hexdigest()[:_ID_LENGTH], pem.decode())
-
-
-def _loaded(key: SigningKey) -> _Key:
-    private = load_pem_private_key(key.pem.encode(), None)
-    assert isinstance(private, rsa.RSAPrivateKey)
-    return _Key(key.id, private)

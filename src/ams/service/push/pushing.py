@@ -1,10 +1,11 @@
 """Push as state: configurations are checked, stored and verified here; secrets are replaced, and status is shown.
 
-What is stored is what is wanted (HTTP contract 13, 17.2 A13): workers follow it after any failure.
-The workers are in this service (`ams.service.push.runner`), in `ams push` processes that share the work with it by
-leases (`ams.service.push.assignment`), or in a push server that is driven by gRPC (`ams.push.rpc`).
+Workers follow the stored configurations after any failure (HTTP contract 13, 17.2 A13). They are in this service
+(`ams.service.push.runner`), in `ams push` processes that share the work with it by leases
+(`ams.service.push.assignment`), or in a push server that is driven by gRPC (`ams.push.rpc`).
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -20,16 +21,16 @@ from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority
 from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
-from ams.service.lag import lag_of
 from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
+from ams.service.retention import lag_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
-from ams.wire.push import Attempt, Failure, WorkerState
+from ams.wire.push import Failure, WorkerState
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
@@ -38,6 +39,13 @@ UNREACHABLE = "Push server is currently unavailable"
 SERVING = "SERVING"
 FIRST_WORKER = UserName("push_worker_0")
 """By convention (HTTP contract 13.5)."""
+KEEP_SECONDS = 86_400
+"""How long the previous secret stays valid by default."""
+MAX_KEEP_SECONDS = 30 * 86_400
+NOT_HTTP = "Subscription is not in http push mode"
+UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
+"""States beside a worker's phases: the endpoint did not show the hash yet; no process delivers at all; no worker
+reported, as of a push server over gRPC, of which there is a text only."""
 
 
 async def no_push_server() -> None:
@@ -45,45 +53,32 @@ async def no_push_server() -> None:
 
 
 class PushServer(Protocol):
-    """What delivers. Every call ends within a few seconds and returns what it found as a text of HTTP contract 13.6."""
+    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6; here: there is none."""
 
     async def status(self, path: str) -> str:
         """Return how the delivery of a subscription goes; `path` is its resource name."""
-        ...
+        return UNREACHABLE
 
     async def deactivated(self, path: str) -> str:
-        """Return what becomes of the delivery of a subscription that was deleted."""
-        ...
+        """Return the outcome for the delivery of a subscription that was deleted."""
+        return UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
         """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5)."""
-        ...
-
-    async def settle(self) -> None:
-        """Bring what is delivered in step with what is wanted, which has changed; what fails is tried again later."""
-        ...
-
-
-class NoPushServer:
-    """Stands where no push server is connected: nothing is delivered, and every answer says so."""
-
-    async def status(self, path: str) -> str:
-        """Return that nothing is delivered."""
-        return UNREACHABLE
-
-    async def deactivated(self, path: str) -> str:
-        """Return that nothing is delivered."""
-        return UNREACHABLE
-
-    async def health(self, *, details: bool) -> str:
-        """Return that nothing is delivered."""
         return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:
-        """Do nothing: there is no push server."""
+        """Follow changed configurations at once; what fails is tried again later."""
 
 
-class Leaseholders:
+class NoPushServer(PushServer):
+    """Stands where no push server is connected: nothing is delivered, and every answer says so."""
+
+    async def settle(self) -> None:
+        """Do nothing."""
+
+
+class Leaseholders(PushServer):
     """The workers that deliver by leases, wherever they are, as a push server."""
 
     def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
@@ -117,20 +112,16 @@ class Pushing:
 
     registry: Registry
     enabled: bool = False
-    """Setting `push_enabled`."""
     worker_token: str = ""
     """The token of the user who delivers (HTTP contract 13.5); empty: it is the service's own, `push_worker_0`."""
     endpoints: EndpointCheck | None = None
-    """Asks endpoints for their hash; always there when push is enabled."""
+    """Asks endpoints for their hash; not None when push is enabled."""
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
-    """Which process holds what, where workers deliver by leases."""
     takes_parallel: bool = True
-    """Whether the push server delivers parallel subscriptions: one over gRPC knows nothing of leases."""
+    """Whether the push server delivers parallel subscriptions; one over gRPC does not."""
     local_http: bool = False
-    """Whether Google's form goes to `http` on this machine too, as of Google's emulator."""
     check_slots: CheckSlots = field(default_factory=CheckSlots)
-    """Of those endpoints that are asked at the same time."""
 
     async def for_creation(
         self, caller: Caller, topic: TopicName, asked: AskedPush, *, parallel: bool = False
@@ -183,7 +174,12 @@ class Pushing:
         subscription = await find_subscription(self.registry, caller, name)
         asked = _unverified(subscription.push)
         with self.check_slots.taken(caller.here.id):
-            await self._check(asked)
+            assert self.endpoints is not None
+            host, port = authority(asked.endpoint)
+            try:
+                await self.endpoints.check(host, port, asked.verification_hash)
+            except CheckFailed as error:
+                raise _failed(str(error)) from error
 
         def change(present: PushConfig | None) -> PushConfig:
             # The configuration may have changed while the endpoint was asked: what it showed must be the present hash.
@@ -202,7 +198,7 @@ class Pushing:
             await self.server.settle()
 
     async def settle(self) -> None:
-        """Let the workers follow at once what became of topics and projects (push contract 15, P31)."""
+        """Let the workers follow changes of topics and projects at once (push contract 15, P31)."""
         await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
@@ -218,16 +214,13 @@ class Pushing:
         return await self.server.status(path)
 
     async def deleted(self, project: str, subscription: Subscription) -> str:
-        """Return what becomes of the delivery of a deleted subscription; empty without one (HTTP contract 9.2)."""
+        """Return the outcome for the delivery of a deleted subscription; empty without one (HTTP contract 9.2)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
         return await self.server.deactivated(subscription_path(project, subscription.name))
 
     async def place_worker(self) -> bool:
-        """Put the worker where it has to deliver (HTTP contract 13.5); False when there is none. For the start.
-
-        It is missing where another access list took its place, or when another user is the worker now.
-        """
+        """Put the worker on access lists, at the start (HTTP contract 13.5); False when there is none."""
         worker = await self.worker()
         if worker is not None:
             await self.registry.subscriptions.place_worker(worker)
@@ -248,33 +241,22 @@ class Pushing:
             raise Unavailable(NO_WORKER)
         return worker
 
-    async def _check(self, config: PushConfig) -> None:
-        assert self.endpoints is not None
-        host, port = authority(config.endpoint)
-        try:
-            await self.endpoints.check(host, port, config.verification_hash)
-        except CheckFailed as error:
-            raise _failed(str(error)) from error
+
+def _http(config: PushConfig | None) -> PushConfig:
+    if config is None or config.type != HTTP_ENDPOINT:
+        raise Conflict(NOT_HTTP)
+    return config
 
 
 def _unverified(config: PushConfig | None) -> PushConfig:
-    """Return a configuration that may be verified; raise `Conflict` for any other."""
-    if config is None or config.type != HTTP_ENDPOINT:
-        raise Conflict(NOT_HTTP)
-    if config.verified:
+    found = _http(config)
+    if found.verified:
         raise Conflict("Push endpoint is already verified")
-    return config
+    return found
 
 
 def _failed(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"Endpoint verification failed.{reason}")
-
-
-KEEP_SECONDS = 86_400
-"""How long the secret before stays valid by default."""
-MAX_KEEP_SECONDS = 30 * 86_400
-BAD_KEEP = f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}"
-NOT_HTTP = "Subscription is not in http push mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,25 +265,22 @@ class RotatedSecret:
 
     secret: str = field(repr=False)
     previous_until: Milliseconds | None
-    """When the one before ends; None when there is none any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushSecrets:
-    """Replaces what the deliveries of a subscription are signed with."""
+    """Replaces the secrets that deliveries of a subscription are signed with."""
 
     registry: Registry
     changed: Callable[[], Awaitable[None]] = no_push_server
-    """Lets the workers follow at once."""
 
     async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> RotatedSecret:
-        """Make a new secret, the first one too; deliveries are signed with the one before as well for a while.
+        """Make a new secret, the first one too; deliveries are signed with the previous one as well for a while.
 
-        Raises, in this order: `InvalidInput` for `keep_seconds`, `NotFound`, `Conflict` unless messages of the
-        subscription go to an endpoint.
+        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
         """
         if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
-            raise InvalidInput(BAD_KEEP)
+            raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
         subscription = await find_subscription(self.registry, caller, name)
         secret = new_secret()
         keep = Milliseconds(keep_seconds * 1000)
@@ -311,15 +290,7 @@ class PushSecrets:
 
 
 def _require_endpoint(config: PushConfig | None) -> None:
-    if config is None or config.type != HTTP_ENDPOINT:
-        raise Conflict(NOT_HTTP)
-
-
-NO_PUSH = "Subscription is not in push mode"
-
-UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
-"""What is beside a worker's phases: its endpoint did not show the hash yet; no process delivers at all; no worker
-reported, as of a push server over gRPC, of which there is a text only."""
+    _http(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +300,8 @@ class PushStatus:
     text: str
     """`pushStatus` of the subscription; empty for one that is not verified."""
     state: str
-    """A worker's phase, `unverified`, `inactive` or `unknown`."""
     backlog: int | None
-    """Messages that are not acknowledged, now; None without the topic."""
+    """Messages that are not acknowledged; None without the topic."""
     worker: WorkerState | None
 
 
@@ -345,52 +315,33 @@ class PushWatcher:
     pushing: Pushing
     assignment: Assignment
     working: Working | None = None
-    """What is under way of parallel subscriptions; None: nothing is, here."""
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
-        """Return how a delivery goes; answers of the endpoint are hidden from consumers.
+        """Return how a delivery goes, to consumers without the endpoint's answers.
 
         Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
         """
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         if subscription.push is None:
-            raise Conflict(NO_PUSH)
-        worker = await self.assignment.state(subscription.id) if subscription.push.verified else None
+            raise Conflict("Subscription is not in push mode")
+        is_verified, project = subscription.push.verified, caller.here.name
+        worker = await self.assignment.state(subscription.id) if is_verified else None
         shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
         if shown is not None and subscription.parallel is not None:
-            shown = msgspec.structs.replace(shown, dead=await self._put_aside(subscription))
-        shown_as = await self._text(caller.here.name, subscription, shown)
-        return PushStatus(
-            shown_as, _state(subscription, worker, shown_as), await self._backlog(caller, subscription), shown
-        )
-
-    async def _text(self, project: str, subscription: Subscription, worker: WorkerState | None) -> str:
-        if worker is None:
-            return await self.pushing.status(project, subscription)
-        return text(subscription_path(project, subscription.name), worker)
-
-    async def _backlog(self, caller: Caller, subscription: Subscription) -> int | None:
-        topic = await self.registry.topics.find(caller.here.id, subscription.topic)
-        if topic is None:
-            return None
-        try:
-            return (await lag_of(self.log, self.cursors, subscription, topic.id)).messages
-        except TopicGone:  # deleted meanwhile
-            return None
-
-    async def _put_aside(self, subscription: Subscription) -> int:
-        """Return how many messages of a parallel subscription were put aside since this process works on it."""
-        opened = await self.working.opened.here(subscription.id) if self.working else None
-        return opened.dead_letters if opened else 0
-
-
-def _state(subscription: Subscription, worker: WorkerState | None, shown_text: str) -> str:
-    if subscription.push is None or not subscription.push.verified:
-        return UNVERIFIED
-    if worker is not None:
-        return worker.phase
-    return INACTIVE if shown_text == UNREACHABLE else UNKNOWN
+            opened = await self.working.opened.here(subscription.id) if self.working else None
+            shown = msgspec.structs.replace(shown, dead=opened.dead_letters if opened else 0)
+        if shown is None:
+            shown_as = await self.pushing.status(project, subscription)
+        else:
+            shown_as = text(subscription_path(project, subscription.name), shown)
+        state = INACTIVE if shown_as == UNREACHABLE else UNKNOWN
+        if worker is not None:
+            state = worker.phase
+        topic, backlog = await self.registry.topics.find(caller.here.id, subscription.topic), None
+        with contextlib.suppress(TopicGone):  # deleted meanwhile
+            backlog = (await lag_of(self.log, self.cursors, subscription, topic.id)).messages if topic else None
+        return PushStatus(shown_as, state if is_verified else UNVERIFIED, backlog, shown)
 
 
 def _without_details(worker: WorkerState) -> WorkerState:
@@ -398,15 +349,12 @@ def _without_details(worker: WorkerState) -> WorkerState:
         worker,
         failure=_without_detail(worker.failure),
         last_failure=_without_detail(worker.last_failure),
-        attempts=[_without_answer(each) for each in worker.attempts],
+        # where the endpoint said nothing, the error is our own text
+        attempts=[
+            msgspec.structs.replace(each, error=f"HTTP {each.status}") if each.status and each.error else each
+            for each in worker.attempts
+        ],
     )
-
-
-def _without_answer(attempt: Attempt) -> Attempt:
-    """Return an attempt without what the endpoint said; where it said nothing, its error is our own text."""
-    if not (attempt.status and attempt.error):
-        return attempt
-    return msgspec.structs.replace(attempt, error=f"HTTP {attempt.status}")
 
 
 def _without_detail(failure: Failure | None) -> Failure | None:

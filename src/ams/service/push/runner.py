@@ -1,35 +1,49 @@
 """The push runner: the workers that deliver inside the service, and the engines as their upstream.
 
-What is delivered is what the registry wants, shared with other processes that deliver (`ams.service.push.assignment`),
-whatever happened before: nothing else is remembered. A change of a push configuration here lets the workers follow at
-once.
+The targets are those of the registry, shared with other processes that deliver (`ams.service.push.assignment`); nothing
+else is remembered. A change of a push configuration here lets the workers follow at once.
 """
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
-from ams.core.errors import AmsError
-from ams.core.names import SubscriptionId
+from ams.core.ack_ids import AckIds
+from ams.core.clock import Milliseconds, publish_time
+from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, OwnedElsewhere, TooLarge
+from ams.core.messages import Stored
+from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, Unanswered
 from ams.push.leases import Heartbeat
 from ams.push.report import Tally
+from ams.push.upstream import Away, Gone, HandOut, HandOuts, NotTaken, Pulled, Refused, Target, Verdict
 from ams.push.workers import Workers
+from ams.service.dead_letters import DeadLetters, NotNext
 from ams.service.delivering import Deliverer
+from ams.service.parallel.pulling import Lot
+from ams.service.parallel.storing import Moved
+from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
 from ams.storage.cursors.base import Cursors, TopicOffset
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
 
 DRAIN_SECONDS = 4.0
-"""What deliveries under way have to end when the service stops; an endpoint that takes longer hangs."""
+"""Deliveries under way may take so long to end when the service stops."""
 SETTLE_SECONDS = 2.0
-"""How long a request that changed what is wanted waits for the workers to have heard of it."""
+"""A request that changed a configuration waits so long for the workers to have heard of it."""
 LOOK_SECONDS = 4.0
 """How soon a cursor that another node moved is noticed."""
+LONGEST_WAIT_SECONDS = 3600.0
+"""An idle worker looks at its cursor once an hour, beside when it is woken."""
+HOLDER = "push"
 
 logger = structlog.get_logger("ams.push")
 
@@ -40,10 +54,7 @@ class PushRunner:
     def __init__(
         self, assignment: Assignment, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
     ) -> None:
-        """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too.
-
-        `holder` is a unique name; empty: one is made.
-        """
+        """`tally` observes the workers; `moves` where other nodes move cursors; `holder`: a unique name, or made."""
         self.workers = workers
         self.tally = tally
         self._assignment = assignment
@@ -95,3 +106,154 @@ class Moves:
             if places.get(subscription) != self._known.get(subscription):
                 self._deliverer.wake(subscription)
         self._known = places
+
+
+@dataclass(slots=True)
+class EnginesUpstream:
+    """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
+
+    registry: Registry
+    deliverer: Deliverer
+    dead_letters: DeadLetters
+    hand_outs: HandOuts | None = None
+
+    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
+        """Return the next messages; waits until there is one."""
+        with _as_upstream_errors():
+            subscription = await _subscription_of(self.registry, target)
+            until = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+            found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
+            while not found and await self.deliverer.wait(subscription, until):
+                found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
+        return _pulled(found)
+
+    async def acknowledge(self, target: Target, last: Pulled) -> None:
+        """Acknowledge everything up to `last`."""
+        with _as_upstream_errors():
+            subscription = await _subscription_of(self.registry, target)
+            try:
+                await self.deliverer.settle(subscription, Offset(last.offset))
+            except (InvalidInput, AckTimeout) as error:  # the cursor was moved meanwhile
+                raise NotTaken(error.message) from error
+
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+        """Put a message into the dead letter topic, and acknowledge it."""
+        with _as_upstream_errors():
+            subscription = await _subscription_of(self.registry, target)
+            project, _ = _names_of(target)
+            try:
+                await self.dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
+            except NotNext as error:
+                raise NotTaken(error.message) from error
+
+    def forget(self, target: Target) -> None:
+        """Do nothing: the engines remember all by themselves."""
+
+    def patience(self, target: Target) -> float | None:
+        """Return that any time will do: no other process delivers it meanwhile."""
+        return None
+
+
+def _pulled(messages: Sequence[Stored]) -> Sequence[Pulled]:
+    return [Pulled(each.offset, str(each.offset), publish_time(each.time), each.fragment) for each in messages]
+
+
+async def _subscription_of(registry: Registry, target: Target) -> Subscription:
+    project, name = _names_of(target)
+    place = await registry.projects.find(project)
+    found = await registry.subscriptions.find(place.id, name) if place else None
+    if found is None or found.id != target.id:
+        raise Gone("Subscription doesn't exist")
+    return found
+
+
+def _names_of(target: Target) -> tuple[ProjectName, SubscriptionName]:
+    _, _, project, _, name = target.path.split("/")
+    return ProjectName(project), SubscriptionName(name)
+
+
+@contextlib.contextmanager
+def _as_upstream_errors() -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        raise Gone(error.message) from error
+    except (Conflict, NotAllowed, TooLarge, InvalidInput) as error:
+        raise Refused(error.message) from error
+    except AmsError as error:
+        raise Away(error.message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHandOuts:
+    """Messages of parallel subscriptions for the workers of this process (`ams.push.upstream.HandOuts`)."""
+
+    registry: Registry
+    working: Working
+
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+        """Lease messages that are there now."""
+        with _as_upstream_errors():
+            try:
+                lots = await self._pull(target, max_messages, max_bytes)
+            except OwnedElsewhere:  # it was delivered there before, or somebody looked at it there
+                await self.working.opened.own(SubscriptionId(target.id), seizes=True)
+                lots = await self._pull(target, max_messages, max_bytes)
+        return [HandOut(each.hand_out, each.attempt, _pulled(each.messages)) for each in lots]
+
+    async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[Lot]:
+        subscription, project = await self._found(target)
+        try:
+            return await self.working.puller.pull(
+                subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes
+            )
+        except Moved as error:
+            raise Away(error.message) from error
+
+    async def wait(self, target: Target) -> None:
+        """Wait for messages, or for the time of some that failed."""
+        with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
+            subscription, project = await self._found(target)
+            await self.working.puller.wait(
+                subscription, project, HOLDER, asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+            )
+
+    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+        """Extend leases."""
+        with _settling():
+            subscription, project = await self._found(target)
+            await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
+
+    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+        """Acknowledge messages."""
+        with _settling():
+            subscription, project = await self._found(target)
+            await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
+
+    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+        """Let messages fail."""
+        with _settling():
+            subscription, project = await self._found(target)
+            await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
+
+    def release(self, target: Target, hand_out: HandOut) -> None:
+        """Let messages be leased again."""
+        with contextlib.suppress(InvalidInput):  # the topic was made anew
+            self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
+
+    async def _found(self, target: Target) -> tuple[Subscription, ProjectName]:
+        return await _subscription_of(self.registry, target), _names_of(target)[0]
+
+
+def _ids(hand_out: HandOut) -> AckIds:
+    return {hand_out.text: [Offset(each.offset) for each in hand_out.messages]}
+
+
+@contextlib.contextmanager
+def _settling() -> Iterator[None]:
+    """Raise `NotTaken` for leases that are no more, as after a seek, and other errors as workers know them."""
+    with _as_upstream_errors():
+        try:
+            yield
+        except (AckTimeout, InvalidInput, Moved) as error:
+            raise NotTaken(error.message) from error

@@ -18,11 +18,11 @@ from pathlib import Path
 from ams.client.errors import NotAms, NotFound
 from ams.pipeline.checkpoint import held
 from ams.pipeline.errors import WrongTable
+from ams.pipeline.fetching import Fetch, LostMessages, Part, limited, lost, remade
 from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
 from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
-from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, lost, remade
 from ams.tables import log, upkeep
 from ams.tables.files import File, Partition, batch_name
 from ams.tables.location import Location

@@ -6,9 +6,12 @@ folder here, exactly as on the command line; it is resolved where the query is p
 """
 
 import difflib
+import json
+import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ams.client.bearer import Bearer
@@ -174,3 +177,248 @@ def moment(text: str) -> datetime | None:
 def shortened(text: str) -> str:
     """Quote what was given, but not endlessly."""
     return repr(text if len(text) <= 60 else text[:60] + "...")
+
+
+READING = (
+    "topic",
+    "topicPattern",
+    "subscription",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+)
+
+EARLIEST, LATEST = -2, -1
+"""Stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source."""
+Positions = Mapping[str, int]
+"""Offsets by `PROJECT/TOPIC`, `EARLIEST` and `LATEST` among them; by `""` that of topics which are not named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is to be read, of which service."""
+
+    access: Access
+    topics: tuple[Name, ...]
+    """Empty when a subscription is read, which knows its topic, or when topics are looked for."""
+    patterns: tuple[str, ...] = ()
+    """Topics with names like these are read, whenever they are made."""
+    project: str
+    """Of those topics; empty when none is in use."""
+    subscription: Name | None
+    starting: Positions | datetime | None
+    """None: wherever one starts who was told nothing."""
+    ending: Positions | datetime | None
+    """Of a batch; None: at the end."""
+    max_offsets: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+
+    @property
+    def through(self) -> str:
+        """The subscription by which consumers may read the topic; empty when topics are read."""
+        return self.subscription.name if self.subscription else ""
+
+    @property
+    def begins_at_end(self) -> bool:
+        """Whether a query without a checkpoint begins at the end, or may do so."""
+        if self.starting is None:
+            return self.subscription is None
+        if isinstance(self.starting, datetime):
+            return True
+        return LATEST in self.starting.values()
+
+
+def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Reading:
+    """Read the options of a source; raise `WrongOption` for the first that cannot be."""
+    given = Given(options)
+    given.allow(ACCESS + READING)
+    access, project = given.access(environment)
+    topics, subscription, patterns = _what(given, project)
+    return Reading(
+        access=access,
+        topics=topics,
+        patterns=patterns,
+        project=project or "",
+        subscription=subscription,
+        starting=_point(given, "starting", topics),
+        ending=_point(given, "ending", topics),
+        max_offsets=given.count("maxOffsetsPerTrigger"),
+        min_partitions=given.count("minPartitions"),
+        fail_on_data_loss=given.truth("failOnDataLoss", default=True),
+    )
+
+
+def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
+    said = [option for option in ("topic", "topicPattern", "subscription") if given.text(option)]
+    if len(said) > 1:
+        raise WrongOption(said[-1], "give a subscription, topics, or a pattern, only one of them")
+    topic, subscription, pattern = (given.text(option) for option in ("topic", "subscription", "topicPattern"))
+    if topic:
+        return names("topic", topic, project), None, ()
+    if pattern:
+        return (), None, _patterns(pattern, project)
+    if not subscription:
+        raise WrongOption("topic", "is missing; give it, or a subscription")
+    found = names("subscription", subscription, project)
+    if len(found) > 1:
+        raise WrongOption("subscription", "only one can be read")
+    return (), found[0], ()
+
+
+def _patterns(text: str, project: str | None) -> tuple[str, ...]:
+    if project is None:
+        raise WrongOption("project", "is needed for topicPattern")
+    patterns = tuple(each.strip() for each in text.split(","))
+    if not all(patterns):
+        raise WrongOption("topicPattern", f"{shortened(text)} has an empty pattern")
+    return patterns
+
+
+def _point(given: Given, which: str, topics: Collection[Name]) -> Positions | datetime | None:
+    """Read where reading is `starting`, or `ending`."""
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    positions = _positions(given, offsets, topics)
+    text = given.text(timestamp)
+    if text is None:
+        return positions
+    if positions is not None:
+        raise WrongOption(timestamp, f"give it or {offsets}, not both")
+    return _moment(timestamp, text)
+
+
+def _moment(option: str, text: str) -> datetime:
+    """Read milliseconds since 1970, as Spark's Kafka source has them, or a time with its zone; to a millisecond."""
+    try:
+        is_number = text.isascii() and text.isdecimal()
+        if found := datetime.fromtimestamp(int(text) / 1000, UTC) if is_number else moment(text):
+            return found + timedelta(microseconds=-found.microsecond % 1000)
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
+
+
+_END_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions | None:
+    text = given.text(option)
+    if text is None:
+        return None
+    if text.lower() in _END_WORDS:
+        return {"": _END_WORDS[text.lower()]}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if _is_offset(value):
+        return {"": value}
+    if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
+        raise WrongOption(
+            option, f'{shortened(text)} is none of earliest, latest, a number, {{"PROJECT/TOPIC": number}}'
+        )
+    return _named(option, value, topics)
+
+
+def _named(option: str, offsets: Mapping[str, int], topics: Collection[Name]) -> dict[str, int]:
+    """Return offsets by full names; every topic that is read must have one, and no other."""
+    full = {topic.name: str(topic) for topic in topics} | {str(topic): str(topic) for topic in topics}
+    for name in offsets:
+        if topics and name not in full:
+            raise WrongOption(option, f"{shortened(name)} is not among the topics that are read")
+    found = {full.get(name, name): offset for name, offset in offsets.items()}
+    for topic in topics:
+        if str(topic) not in found:
+            raise WrongOption(option, f"nothing is said of {topic}")
+    return found
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= EARLIEST
+
+
+WRITING = (
+    "topic",
+    "orderBy",
+    "idempotencyKey",
+    "createTopics",
+    "maxRequestMessages",
+    "maxRequestBytes",
+    "keyWindow",
+    "checkpointLocation",
+)
+KEY_WINDOW_SECONDS = 86400.0
+"""How long the service is believed to know idempotency keys, unless it is said otherwise."""
+
+_KEY = re.compile(r"[!-~]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a request may be; a message that is larger travels alone."""
+
+    messages: int = 1000
+    bytes: int = 4 * 1024 * 1024
+    """Of its body: well below the 16 MiB a service takes as it comes."""
+    open_bytes: int = 32 * 1024 * 1024
+    """Of all requests that are not full yet; beyond them all are closed, lest many topics fill the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """What is to be written, to which service. It goes to the executors with the writer and is never shown."""
+
+    access: Access
+    project: str
+    topic: str | None
+    """Where all rows go; None when each row says it."""
+    order_by: tuple[str, ...]
+    """Columns whose values never fall; the sink checks it, and names rows by them."""
+    idempotency_key: str | None
+    create_topics: bool
+    limits: Limits
+    key_window: float
+    """Seconds the service knows keys at least."""
+    checkpoint: str | None
+    """Of a streaming query, where it was said by the option."""
+
+
+def writing(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Writing:
+    """Read the options of a sink; raise `WrongOption` for the first that cannot be."""
+    given = Given(options)
+    given.allow(ACCESS + WRITING)
+    access, in_use = given.access(environment)
+    project, topic = _where(given, in_use)
+    key = given.text("idempotencyKey")
+    if key is not None and not _KEY.fullmatch(key):
+        raise WrongOption("idempotencyKey", "has 1 to 128 visible ASCII characters and no blanks")
+    return Writing(
+        access=access,
+        project=project,
+        topic=topic,
+        order_by=tuple(each.strip() for each in (given.text("orderBy") or "").split(",") if each.strip()),
+        idempotency_key=key,
+        create_topics=given.truth("createTopics", default=False),
+        limits=Limits(
+            messages=given.count("maxRequestMessages") or Limits().messages,
+            bytes=given.count("maxRequestBytes") or Limits().bytes,
+        ),
+        key_window=given.seconds("keyWindow", KEY_WINDOW_SECONDS),
+        checkpoint=given.text("checkpointLocation"),
+    )
+
+
+def _where(given: Given, in_use: str | None) -> tuple[str, str | None]:
+    text = given.text("topic")
+    if text is None:
+        if in_use is None:
+            raise WrongOption("project", "is missing; it says where the topics are")
+        return in_use, None
+    found = names("topic", text, in_use)
+    if len(found) > 1:
+        raise WrongOption("topic", "all rows go to one; a column topic sends each to its own")
+    return found[0].project, found[0].name

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, locked
 from ams.pipeline.errors import Failed, Interrupted
-from ams.pipeline.failures import KILLED, explained, why_removed
 from ams.pipeline.progress import told_by_signals
-from ams.pipeline.running import Plan, Run, Source, Stopped, to_stderr
+from ams.pipeline.running import KILLED, Plan, Run, Source, Stopped, explained, to_stderr, why_removed
 from ams.pipeline.session import local_session
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ams.tables.errors import StoreFailed, WrongTable
+from ams.tables import StoreFailed, WrongTable
 from ams.tables.location import Location
 
 Partition = Mapping[str, str | None]

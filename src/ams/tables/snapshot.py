@@ -12,9 +12,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ams.tables import WrongTable, log
 from ams.tables import files as parquet
-from ams.tables import log
-from ams.tables.errors import WrongTable
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 

@@ -15,8 +15,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from ams.tables import log
-from ams.tables.errors import StoreFailed, WrongTable
+from ams.tables import StoreFailed, WrongTable, log
 from ams.tables.files import File, Partition, write
 from ams.tables.location import Location
 from ams.tables.snapshot import QUERY, Snapshot, exists, open_table

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from ams.tables import WrongTable, log
 from ams.tables import files as parquet
-from ams.tables import log
-from ams.tables.errors import WrongTable
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot, open_table

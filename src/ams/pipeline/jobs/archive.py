@@ -16,7 +16,7 @@ from ams.pipeline.archiving import closed, is_kept_here
 from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.messages import PARTITIONS
-from ams.pipeline.report.text import table
+from ams.pipeline.report.page import table
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Table, frame
 from ams.tables import upkeep

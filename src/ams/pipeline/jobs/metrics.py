@@ -12,10 +12,9 @@ from pyspark.storagelevel import StorageLevel
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.archive import Selection, archived, dated
-from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.frames import columns
-from ams.pipeline.report import plots, text
-from ams.pipeline.report.page import Figure, Rows, Section, page, put
+from ams.pipeline.jobs.base import Job, columns
+from ams.pipeline.report import plots
+from ams.pipeline.report.page import Figure, Rows, Section, page, put, table
 from ams.pipeline.running import Run
 from ams.pipeline.session import activated, persisted
 
@@ -156,7 +155,7 @@ def following(first_day: date) -> date:
 
 def as_text(month: Month) -> str:
     """Return the totals as a table."""
-    return text.table(*_rows(month))
+    return table(*_rows(month))
 
 
 def as_csv(month: Month) -> str:

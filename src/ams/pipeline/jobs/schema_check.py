@@ -23,10 +23,9 @@ from ams.core.messages import message
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import Broken, CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
-from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.fields import in_utf8
-from ams.pipeline.jobs.frames import columns
-from ams.pipeline.report.text import table
+from ams.pipeline.report.page import table
 from ams.pipeline.running import Run, Source
 from ams.pipeline.service import Service, asked
 from ams.pipeline.session import persisted

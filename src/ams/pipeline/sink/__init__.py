@@ -6,9 +6,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.options import Given
+from ams.pipeline.options import KEY_WINDOW_SECONDS, Given
 from ams.pipeline.session import activated
-from ams.pipeline.sink.options import KEY_WINDOW_SECONDS
 from ams.pipeline.sink.rows import arranged, written_down
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 

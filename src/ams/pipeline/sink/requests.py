@@ -25,8 +25,8 @@ from pyspark import TaskContext
 
 from ams.client import wire
 from ams.client.errors import AlreadyExists, ClientError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
+from ams.pipeline.options import Limits, Writing
 from ams.pipeline.service import Service
-from ams.pipeline.sink.options import Limits, Writing
 
 _HEAD, _TAIL = b'{"messages":[', b"]}"
 _EMPTY = len(_HEAD) + len(_TAIL)

@@ -14,10 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
 from ams.client import Client, Message
-from ams.pipeline.jobs.availability.columns import EVENTS, OUTBOX
+from ams.pipeline.jobs.availability.figures import EVENTS, OUTBOX
 from ams.pipeline.jobs.availability.inputs import Options
-from ams.pipeline.jobs.availability.job import JOB, run
-from ams.pipeline.jobs.availability.telling import Outbox
+from ams.pipeline.jobs.availability.job import JOB, Outbox, run
 from ams.pipeline.running import Run, quarantine_of
 from ams.pipeline.tables import Table, rows_of
 from bench.oracles import availability as oracle

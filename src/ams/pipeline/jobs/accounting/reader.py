@@ -12,8 +12,7 @@ from defusedxml.ElementTree import fromstring
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import Trust, opened
-from ams.pipeline.jobs.accounting.forms import Form, Row, record
-from ams.pipeline.jobs.accounting.kinds import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES
+from ams.pipeline.jobs.accounting.forms import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES, Form, Row, record
 from ams.pipeline.jobs.fields import in_utf8, json_value
 
 STAR: Final = "{http://eu-emi.eu/namespaces/2011/02/storagerecord}"

@@ -1,18 +1,102 @@
-"""From records to the results of a month: jobs, virtual machines, storage, and what was lost.
+"""The columns of usage records, and results of a month from them: jobs, virtual machines, storage, and losses.
 
 Messages come twice, late and in any order, so which of several records of the same thing counts depends on the records
-alone, never on when they came. Results have the columns of `columns.RESULTS`, some also others.
+alone, never on when they came. Results have the columns of `RESULTS`, some also others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DecimalType, StructType
 
-from ams.pipeline.jobs.accounting.columns import JOB_GROUP, STORAGE_GROUP, VM_GROUP, VM_KEPT, VM_SUMMARIES
-from ams.pipeline.jobs.frames import first
+from ams.pipeline.columns import PLACE
+from ams.pipeline.jobs.base import columns, first
+
+LEVEL: Final = DecimalType(10, 3)
+LEVELS: Final = ArrayType(columns(("string", "benchmark"), (LEVEL, "level")))
+"""What benchmarks say of the machine a job ran on, in the order of their names."""
+NORMALISED: Final = ArrayType(columns(("string", "benchmark"), ("bigint", "wall cpu")))
+"""Wall and CPU seconds times the level of each benchmark; for si2k times level / 250, the scale of hepspec."""
+
+RECORD: Final = columns(
+    ("string", "kind month signer site submit_host"),
+    ("string", "local_user local_group user fqan vo vo_group vo_role vo_attributes status"),
+    ("timestamp", "start_time end_time created measured"),
+    ("bigint", "wall cpu suspended"),
+    # jobs, and summaries of them
+    ("string", "job_id machine queue infrastructure infrastructure_type"),
+    ("bigint", "processors node_count memory_real memory_virtual jobs"),
+    (LEVELS, "levels"),
+    (NORMALISED, "normalised"),
+    ("timestamp", "earliest_end latest_end"),
+    # virtual machines, and summaries of them
+    ("string", "vm_id cloud_service cloud_type image network_type benchmark_type storage_record"),
+    (LEVEL, "benchmark cpu_count"),
+    ("bigint", "network_in network_out public_ips memory disk vms"),
+    ("timestamp", "earliest_start latest_start"),
+    # storage
+    ("string", "record_id storage_system share media storage_class path"),
+    ("bigint", "files used logical_used allocated"),
+    # public addresses, accelerators, energy
+    ("string", "associated_type accelerator model"),
+    ("bigint", "ip_version active finished"),
+    ("double", "count energy_wh work efficiency normalisation"),
+)
+"""A usage record of any kind; durations are seconds, memory of jobs is kB, of machines MB, disk GB, storage bytes."""
+
+RECORDS: Final = columns(RECORD, (PLACE, "source"))
+"""The table of all records, by kind and month."""
+
+
+def _columns(names: str) -> StructType:
+    return StructType([RECORDS[name] for name in names.split()])
+
+
+JOB_GROUP: Final = _columns(
+    "month site vo user vo_group vo_role infrastructure_type submit_host levels node_count processors"
+)
+"""What jobs are summed by."""
+JOB_SUMMARIES: Final = columns(JOB_GROUP, _columns("jobs earliest_end latest_end wall cpu normalised"))
+
+VM_GROUP: Final = _columns("month site cloud_service vo user status image cpu_count benchmark_type benchmark")
+"""What machines are summed by."""
+VM_SUMMARIES: Final = columns(
+    VM_GROUP, _columns("vms earliest_start latest_start wall cpu network_in network_out public_ips memory disk")
+)
+VM_KEPT: Final = _columns(
+    "month site vm_id cloud_service vo user status image cpu_count benchmark_type benchmark start_time"
+    " measured wall cpu network_in network_out public_ips memory disk source"
+)
+"""The one record that is kept of each machine and month; its durations count from the machine's start."""
+
+STORAGE_GROUP: Final = _columns(
+    "month site storage_system share media storage_class path local_user local_group user vo vo_group vo_role"
+    " vo_attributes"
+)
+"""Whose storage, and which."""
+
+RESULTS: Final[Mapping[str, StructType]] = {
+    "job_summaries": JOB_SUMMARIES,
+    "site_summaries": columns(JOB_SUMMARIES, _columns("source")),
+    # What sites believe they sent beside what came.
+    "sync": columns(_columns("month site submit_host"), ("bigint", "told arrived summarised missing surplus")),
+    "machines": VM_KEPT,
+    # Machines of which a number is smaller than the month before: it was reset, and counts whole.
+    "vm_summaries": columns(VM_SUMMARIES, ("bigint", "resets")),
+    "site_vm_summaries": columns(VM_SUMMARIES, _columns("source")),
+    "storage_summaries": columns(
+        STORAGE_GROUP,
+        ("bigint", "days"),
+        ("timestamp", "last_time"),
+        ("bigint", "last_files last_used last_allocated most_used average_used"),
+    ),
+}
+"""The results, each by month; rows that one record made say by `source` which message it came in."""
+
 
 JOB_KEY = ("site", "submit_host", "job_id", "end_time")
 """What makes two records tell of the same job; records of one key are of one month."""

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.alarms.parse import parse
-from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.frames import columns
+from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import Rows, address, check_table, connected, load, told, write
 from ams.pipeline.running import Run

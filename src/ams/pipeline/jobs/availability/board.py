@@ -35,7 +35,7 @@ class Board(NamedTuple):
 
 
 def board(figures: DataFrame, statuses: DataFrame) -> Board:
-    """Collect what the board shows from `columns.FIGURES` and `columns.STATUSES`."""
+    """Collect what the board shows from `figures.FIGURES` and `figures.STATUSES`."""
     sites = figures.where("type = 'endpoint_group'").withColumnRenamed("endpoint_group", "site")
     days = [row["date"] for row in sites.select("date").distinct().orderBy(F.desc("date")).limit(DAYS).collect()]
     names = ("availability", "reliability")

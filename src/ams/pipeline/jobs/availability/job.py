@@ -4,30 +4,114 @@ The figures of a day follow from the results stored of it and of the two days be
 downtimes and requests that hold on it. The fingerprint of all these is kept beside the figures, and written last. A day
 whose fingerprint has changed is computed anew and replaced whole: after results that came late, after a recomputation
 request and after its withdrawal, and after a kill in the middle.
+
+Events to publish are first put into a table of their own, numbered, and then published from there under their number:
+a kill in between publishes the same under the same name once more, which the service answers without storing it again.
 """
 
 import hashlib
+import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ams.pipeline.checkpoint import CHECKPOINT, read, write
 from ams.pipeline.jobs.availability.board import as_page, board
-from ams.pipeline.jobs.availability.columns import DAYS, EVENTS, FIGURES, RESULTS, STATUSES, SYNCED
-from ams.pipeline.jobs.availability.figures import computed, events, figures, figures_of_groups, statuses
+from ams.pipeline.jobs.availability.figures import (
+    DAYS,
+    EVENT,
+    EVENTS,
+    FIGURES,
+    OUTBOX,
+    RESULTS,
+    STATUSES,
+    SYNCED,
+    computed,
+    events,
+    figures,
+    figures_of_groups,
+    statuses,
+)
 from ams.pipeline.jobs.availability.inputs import DayInputs, Inputs, Options, day_before, inputs
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
-from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed, rows_of, split
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
+from ams.pipeline.sink import publish
+from ams.pipeline.sink.requests import BATCH_ID
 from ams.pipeline.tables import Table
 from ams.tables.files import File, Partition
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """How far events have been published."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """The events that are published to a topic."""
+
+    table: Table
+    options: Mapping[str, str]
+    """Of `format("ams")`."""
+    name: str
+    """Names this outbox, and no other that may publish to the topic."""
+    marker: Path
+
+    @classmethod
+    def of(cls, run: Run, topic: str) -> "Outbox":
+        """Return the outbox of a run whose stream has begun."""
+        name = str(json.loads((run.work / CHECKPOINT / "metadata").read_text())["id"])
+        return cls(run.table("outbox", OUTBOX), {**run.source, "topic": topic}, name, run.work / "published.json")
+
+    def put(self, events: DataFrame) -> None:
+        """Take in what of `EVENTS` is not there yet. The text gets the time at which it is taken in."""
+        number = self.table.batch() + 1
+        date = F.replace("date", F.lit("-"), F.lit("")).alias("date")
+        taken = F.date_format(F.current_timestamp(), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("ts_processed")
+        text = F.to_json(F.struct(*(name for name in events.columns if name != "date"), date, taken))
+        new = events.withColumns({"number": F.lit(number), "data": F.encode(text, "utf-8")})
+        new = new.join(self.table.read().select(*EVENT), on=list(EVENT), how="left_anti")
+        if not new.isEmpty():
+            self.table.append(new, number, self.name)
+
+    def send(self) -> int:
+        """Publish what has not been, oldest first; returns how many numbers that were."""
+        sent = read(self.marker, Sent) or Sent(-1)
+        pending = range(sent.number + 1, self.table.batch() + 1)
+        context = self.table.spark.sparkContext
+        batch = context.getLocalProperty(BATCH_ID)
+        # Under the given name alone: which batch is at work when something is sent again is a matter of chance.
+        context.setLocalProperty(BATCH_ID, None)  # type: ignore[arg-type]  # null takes a property away
+        try:
+            for number in pending:
+                rows = self.table.read().where(F.col("number") == number)
+                key = {"idempotencyKey": f"events-{self.name}-{number}"}
+                publish(_event_messages(rows), {**self.options, **key}, ("order_by",))
+                write(self.marker, Sent(number))
+        finally:
+            context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent
+        return len(pending)
+
+
+def _event_messages(rows: DataFrame) -> DataFrame:
+    """Make messages of the events, in the order in which they happened."""
+    named = {"report": "report", "type": "type", "partition_date": "date"}
+    attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
+    order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
+    return rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
+
 
 AT_ONCE = 7
 """Days computed in one pass: more would only need more memory, fewer would compute more days before as well."""

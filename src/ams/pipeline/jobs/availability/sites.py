@@ -85,7 +85,7 @@ class Happening(NamedTuple):
 def events_of(
     report: str, site: str, inputs: DayInputs, eve: Timelines, today: Timelines, results: Results, repeat: int
 ) -> Iterator[dict[str, Any]]:
-    """Give the events of a site on a day, level by level, each with the fields of `columns.EVENTS`.
+    """Give the events of a site on a day, level by level, each with the fields of `figures.EVENTS`.
 
     `eve` is the site on the day before. An event is repeated after each `repeat` seconds that a bad status lasts.
     """

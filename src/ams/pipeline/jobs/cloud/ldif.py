@@ -7,11 +7,10 @@ case-insensitive, as in LDAP. Objects are those of GLUE 2.0 and of GLUE 2.1, who
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import Vos, by_share
 from ams.pipeline.jobs.fields import Names, Record, in_utf8, join, names, needed, read, shown, text, total, whole
 
 ENDPOINT: Final = names(
@@ -58,12 +57,14 @@ _ESCAPE: Final = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 
 Block = dict[str, list[str]]
 """The values of an object's attributes, by their names in small letters."""
+Vos = Mapping[str, list[str]]
+"""The VOs that may use each share."""
 
 
 def described(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
     blocks = _blocks(data)
-    vos = by_share(
+    vos = vos_by_share(
         (share, policy.get("glue2policyrule", []), policy.get("glue2policyuserdomainforeignkey", []))
         for policy in _of(blocks, "GLUE2MappingPolicy")
         if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
@@ -95,6 +96,19 @@ def described(data: bytes) -> Record:
             *(_cloud_flavour(block, vos) for block in _of(blocks, "GLUE2CloudComputingInstanceType")),
         ],
     }
+
+
+def vos_by_share(policies: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> Vos:
+    """Return the VOs of each share.
+
+    They follow from the mapping policies: of each the share, its rules, which name VOs as `VO:biomed` or `vo:biomed`,
+    and the user domains, which count where no rule names a VO.
+    """
+    found: dict[str, set[str]] = {}
+    for share, rules, domains in policies:
+        ruled = [name for kind, _, name in (rule.partition(":") for rule in rules) if kind.upper() == "VO" and name]
+        found.setdefault(share, set()).update(ruled or domains)
+    return {share: sorted(vos) for share, vos in found.items()}
 
 
 def _blocks(data: bytes) -> list[Block]:

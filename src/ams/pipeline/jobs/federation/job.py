@@ -12,9 +12,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
-from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.federation.parse import parse, redacted
-from ams.pipeline.jobs.frames import columns, first
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted

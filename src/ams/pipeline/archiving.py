@@ -44,15 +44,11 @@ class Wanted:
 
     project: str
     topics: Sequence[str] = ("*",)
-    """Names, and patterns with `*` and `?`, whose topics may come and go."""
     batch_messages: int = 200_000
-    """How many messages are stored at a time."""
     merge: bool = True
-    """Whether the small files of closed days are merged."""
     closed_after: int = 1
     """Days after its end."""
     file_bytes: int = upkeep.FILE_BYTES
-    """How large merged files become."""
     skip_lost: bool = False
     """Whether to go on, with a line that says so, where messages are kept no longer."""
 
@@ -67,7 +63,6 @@ class Archiver:
     stopping: threading.Event
     """Ends the work between two batches."""
     say: Callable[[str], None]
-    """Tells whoever watches."""
     topics: set[Name] = field(default_factory=set)
     """Of which there were messages to store."""
     files: int = 0
@@ -112,7 +107,6 @@ class Archiver:
                 return
 
     def _catch_up(self) -> None:
-        """Store batch after batch up to where the topics end now."""
         while True:
             names = self._names()
             try:
@@ -125,13 +119,11 @@ class Archiver:
                     raise
 
     def _names(self) -> list[Name]:
-        """Return the topics there are now; one that is named without a pattern is always among them."""
         patterns = [each for each in self.wanted.topics if is_pattern(each)]
         names = {Name(self.wanted.project, each) for each in self.wanted.topics if each not in patterns}
         return sorted(names.union(self.service.topics(self.wanted.project, patterns) if patterns else ()))
 
     def _batch(self, topics: Mapping[Name, Bounds]) -> bool:
-        """Store a batch; return False if there was nothing to store."""
         # Looked up each time: the table says where the work stands, even if somebody else was at work too.
         snapshot = self._table.snapshot() if self._table.exists() else None
         number = snapshot.batch + 1 if snapshot else 0
@@ -185,7 +177,6 @@ class Archiver:
 
 
 def _place(topic: Name, known: str) -> str:
-    """Return the name under which the table keeps where a topic stands."""
     return f"{topic} {known}"
 
 
@@ -213,7 +204,6 @@ def alone(location: Location) -> AbstractContextManager[None]:
 
 @contextmanager
 def _losses_told(say: Callable[[str], None]) -> Iterator[None]:
-    """Say what is lost, where it does not end the work, in a line of its own."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", LostMessages)
         yield

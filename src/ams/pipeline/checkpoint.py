@@ -27,7 +27,6 @@ LOCK, DEFINITION, PROGRESS, BEGUN = "lock", "definition.json", "progress.json", 
 EXPECTATIONS = "expectations.json"
 CHECKPOINT, QUARANTINE = "checkpoint", "quarantine"
 SPARK_LOG = "spark.log"
-"""What Spark itself says, and its processes."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +49,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     """Read since the folder was made."""
     lag: int | None = None
-    """Messages that were not read yet; None when the source does not tell."""
+    """None when the source does not tell."""
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):

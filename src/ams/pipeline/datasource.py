@@ -132,7 +132,6 @@ def ids_in(told: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _remade(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
-    """Return the topics that were deleted and made again between two places."""
     return frozenset(topic for topic, known in before.items() if now.get(topic, known) != known)
 
 
@@ -144,9 +143,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: Offsets | None = None
         """Where the query begins, as long as that is not in the checkpoint."""
         self._begun = False
-        """Whether the first batch that is asked for here was planned."""
         self._target: Offsets | None = None
-        """Where a query that reads what is available ends."""
         self._ends: Offsets | None = None
         """Where the topics ended when the last batch was planned."""
         self._followed: int | None = None
@@ -226,11 +223,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**offsets, IDS: ids}
 
     def _follow(self, start: Offsets) -> None:
-        """Move the cursor of a subscription to where everything before is in the checkpoint, which says what is read.
-
-        So offsets, lag and doctor tell how far the query is. It only goes forward: where somebody else acknowledged
-        more, it stays, and where somebody moved it back, it comes forward again with the next batch.
-        """
+        """Move the cursor of a subscription to where everything before is in the checkpoint; it only goes forward."""
         subscription = self.reading.subscription
         if subscription is None:
             return
@@ -243,10 +236,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._followed = offset
 
     def _from(self, start: Mapping[str, int], ends: Mapping[str, int], others: frozenset[str]) -> Offsets:
-        """Return where a batch begins: at its start, but at the oldest message of topics that are new here.
-
-        Raises `DataLoss` for topics that were made again since (`others` by their ids): their offsets began anew.
-        """
+        """Return where a batch begins: at its start, but at the oldest message of topics that are new or made again."""
         new_or_remade = {
             topic for topic, end in ends.items() if topic not in start or start[topic] > end or topic in others
         }

@@ -72,7 +72,6 @@ def parts(
 
 
 def _split(part: Part, total: int, least: int) -> list[Part]:
-    """Split a part into as many pieces as is its share of all messages, rounded up."""
     size = part.stop - part.start
     pieces = min(size, max(1, -(-least * size // total)))
     edges = [part.start + size * number // pieces for number in range(pieces + 1)]
@@ -102,7 +101,6 @@ _decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
 def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield batches as they come in; raise `Unreachable` when one is cut off, or what follows."""
     body = _Body(chunks)
     try:
         with pa.ipc.open_stream(pa.PythonFile(body, mode="r")) as stream:
@@ -140,7 +138,6 @@ class _Body:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield messages as their lines come in; raise `Unreachable` when the last line is cut off."""
     kept: list[bytes] = []
     for chunk in chunks:
         whole, newline, rest = chunk.rpartition(b"\n")
@@ -184,7 +181,6 @@ class Fetch:
     fail_on_data_loss: bool = True
     _at: int = -1
     _gap: int | None = None
-    """The first offset that was not among the messages."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the messages.
@@ -204,7 +200,6 @@ class Fetch:
         self._judge_gap()
 
     def _answer(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one answer, moving `_at` behind each batch and at last behind the answer."""
         topic, stop = self.part.topic, self.part.stop
         numbers = {"from": self._at, "to": stop, "max": stop - self._at}
         try:

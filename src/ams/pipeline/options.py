@@ -21,7 +21,6 @@ from ams.core.names import is_name
 from ams.pipeline.errors import WrongOption
 
 ACCESS = ("endpoint", "token", "tokenFile", "ca", "profile", "project", "retrySeconds")
-"""Options of source and sink alike."""
 _DIGITS = 18
 """Of a whole number that Java can hold."""
 RETRY_SECONDS = 60.0
@@ -206,7 +205,6 @@ class Reading:
     topics: tuple[Name, ...]
     """Empty when a subscription is read, which knows its topic, or when topics are looked for."""
     patterns: tuple[str, ...] = ()
-    """Topics with names like these are read, whenever they are made."""
     project: str
     """Of those topics; empty when none is in use."""
     subscription: Name | None
@@ -280,7 +278,6 @@ def _patterns(text: str, project: str | None) -> tuple[str, ...]:
 
 
 def _point(given: Given, which: str, topics: Collection[Name]) -> Positions | datetime | None:
-    """Read where reading is `starting`, or `ending`."""
     offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
     positions = _positions(given, offsets, topics)
     text = given.text(timestamp)

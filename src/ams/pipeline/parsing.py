@@ -24,7 +24,6 @@ _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 """What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""
 
 Message = dict[str, Any]
-"""A message, by `columns.CONTENT`."""
 Row = dict[str, Any]
 """A record, or a message that is set aside, by `_parsed_schema`."""
 Record = Mapping[str, Any]
@@ -115,7 +114,6 @@ def _source(message: Message) -> dict[str, Any]:
 
 
 def _in_arrow(rows: list[tuple[Message, Row]], schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of rows, of those that do not fit into their columns what is set aside."""
     try:
         return pa.RecordBatch.from_pylist([row for _, row in rows], schema=schema)
     except _UNFIT:

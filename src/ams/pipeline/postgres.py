@@ -142,7 +142,6 @@ def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str], newer: Seq
 def _statements(
     table: str, columns: Sequence[str], key: Sequence[str], newer: Sequence[str]
 ) -> tuple["Composed", "Composed"]:
-    """Return the query that rows of the table are like, and the statement that puts rows of `incoming` into it."""
     from psycopg.sql import SQL, Identifier
 
     def listed(names: Sequence[str], of: str = "") -> "Composed":
@@ -184,7 +183,6 @@ def check_table(connection: "Session", table: str, columns: Sequence[str], key: 
 
 
 def _unique_keys(connection: "Session", table: str) -> list[set[str]]:
-    """Return the columns of each index that holds all rows and none of them twice."""
     words = """
         SELECT (SELECT array_agg(attname::text) FROM pg_attribute
                 WHERE attrelid = indrelid AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1]))
@@ -218,7 +216,6 @@ def identifier(table: str) -> "Identifier":
 
 
 def _in_short(error: BaseException) -> str:
-    """Return what the server said, in a line without what it quotes of the rows."""
     diagnosis = getattr(error, "diag", None)
     said = (diagnosis and diagnosis.message_primary) or reason(error)
     return str(said)[:_SHOWN]

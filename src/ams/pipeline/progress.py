@@ -24,7 +24,7 @@ class Batch:
     number: int
     messages: int
     lag: int | None
-    """Messages that were there and not read; None when the source does not tell."""
+    """None when the source does not tell."""
 
 
 def batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:

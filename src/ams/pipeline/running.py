@@ -77,7 +77,6 @@ def _text(error: BaseException) -> str:
 
 
 def _of_ours(text: str) -> Exception | None:
-    """Find an error of ours that was raised in another process and came back as text."""
     matches = list(_OURS.finditer(text))
     if not matches:
         return None
@@ -144,7 +143,6 @@ class Run:
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the run is to end after the batch at work."""
     say: Callable[[str], None] = to_stderr
-    """Tells whoever watches."""
     skip_lost: bool = False
     """Whether to go on, with a warning, where messages are kept no longer that were not read."""
     progress: Progress = field(init=False)
@@ -184,7 +182,6 @@ class Run:
         return activated(self.spark).readStream.format("ams").options(**given).load()
 
     def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:
-        """Find out where a first batch begins, so that it can be counted."""
         if given.get("startingOffsets") != "earliest" or (self.work / CHECKPOINT).exists():
             return
         with asked(self.source) as (service, project):
@@ -277,7 +274,6 @@ class Run:
         return writer.trigger(**trigger).start()
 
     def _follow(self, query: StreamingQuery) -> None:
-        """Wait for the end of the query, tell of its progress, and end it between batches when that is asked for."""
         while not self._ended(query):
             self._require_spark()
             self._take_stock(query)
@@ -307,7 +303,6 @@ class Run:
                 self._remember()
 
     def _remember(self) -> None:
-        """Keep where the work is for `ams pipeline show`; what is counted begins with the folder."""
         last = self.progress.last
         before = checkpoint.read_standing(self.work)
         if last is None or (before is not None and before.batch >= last.number):
@@ -326,8 +321,7 @@ class Plan:
     summary: str
     run: "Callable[[Run], None]"
     rows: Mapping[str, Any] = field(default_factory=dict)
-    """What decides which rows are kept: see `ams.pipeline.checkpoint.Identity`."""
+    """See `ams.pipeline.checkpoint.Identity`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """All else that can be said, as it is in effect."""
     lines: Sequence[str] = ()
-    """What it will do, for `ams pipeline show`."""

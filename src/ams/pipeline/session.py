@@ -27,7 +27,6 @@ SETTINGS: Mapping[str, str] = {
     # Options whose names say that what they hold is secret, should a plan ever show them.
     "spark.redaction.regex": "(?i)secret|password|token|credential",
 }
-"""What holds for every session unless it is said otherwise."""
 
 LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 """Where a driver is to be reached whose tasks are all on this machine."""

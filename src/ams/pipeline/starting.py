@@ -31,14 +31,12 @@ class Setup:
     every: str | None = None
     accept_change: bool = False
     skip_lost: bool = False
-    """Whether to go on where messages are kept no longer."""
     master: str | None = None
     """Of Spark, such as `spark://HOST:7077`; None for this process."""
     memory: str = "1g"
     settings: Mapping[str, str]
     """Spark's own, which win over the house's."""
     debug: bool = False
-    """Whether Spark talks on stderr instead of into a file."""
     say: Callable[[str], None] = to_stderr
 
 
@@ -51,13 +49,10 @@ class Ended:
     records: int
     """Rows it added to tables; what it put elsewhere is not counted."""
     broken: int
-    """Rows it put into quarantine."""
     expectations: Mapping[str, Counted]
-    """How often what its definition expects held."""
     batches: int
     seconds: float
     stopped: bool
-    """Whether it was told to end before it had caught up."""
 
     def __str__(self) -> str:
         counts = f"messages {self.messages} records {self.records} broken {self.broken} batches {self.batches}"

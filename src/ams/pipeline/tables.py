@@ -48,9 +48,7 @@ class Table:
     schema: StructType
     partition_by: tuple[str, ...] = ()
     order: str | None = None
-    """A column by which the rows of a file are sorted."""
     keep: timedelta = KEPT_ROWS
-    """How long its versions can be read."""
 
     def append(self, batch: DataFrame, batch_id: int, query_id: str) -> int:
         """Add a batch of a streaming query, unless it is there; return how many rows came.
@@ -107,7 +105,6 @@ class Table:
         return table.Table(Location.of(self.root), _arrow(self.schema), self.partition_by, self.keep)
 
     def _written(self, rows: DataFrame, name: str) -> list[File]:
-        """Let tasks write rows; return the files of those that won."""
         rows = rows.select(*self.schema.names)
         sorted_by = [*self.partition_by, *([self.order] if self.order else [])]
         if sorted_by:

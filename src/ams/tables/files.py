@@ -27,7 +27,6 @@ ROW_GROUP_BYTES = 32 * 2**20
 """In memory, of all columns: what writing or reading a file takes."""
 ENDING = ".parquet"
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""In the names of folders."""
 _LONGEST_NAME = 200
 """Bytes of a folder's name; it only helps people, the partition is in the log."""
 _LONGEST_TEXT = 32
@@ -45,10 +44,8 @@ class File:
     rows: int
     partition: dict[str, str | None]
     least: dict[str, Any]
-    """The least value of columns of which it is known."""
     greatest: dict[str, Any]
     nulls: dict[str, int]
-    """How many values of a column are null."""
 
     @property
     def stats(self) -> str:
@@ -101,7 +98,6 @@ def write(
 def _written(
     location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
 ) -> File:
-    """Write one file; one that is not finished is removed."""
     folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
     path = f"{folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
     footers: list[Any] = []
@@ -228,11 +224,6 @@ def text(value: Any) -> str | None:
 
 
 def _escaped(value: str | None) -> str:
-    """Return a name of a folder that no program has to guess at.
-
-    >>> _escaped("a/b c.d")
-    'a%2Fb%20c%2Ed'
-    """
     name = NULL if value is None else urllib.parse.quote(value, safe="").replace(".", "%2E").replace("~", "%7E")
     return name[:_LONGEST_NAME]
 
@@ -255,7 +246,6 @@ def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
 
 
 def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a column, if both can be told exactly."""
     if not all(each.has_min_max for each in chunks):
         return None
     try:

@@ -31,7 +31,6 @@ _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST = 300
-"""Characters of a reason."""
 
 
 def _s3_address(address: str) -> str:
@@ -69,7 +68,6 @@ def _opened_filesystem(endpoint: str | None, region: str | None) -> pafs.FileSys
 
 
 def _s3_options() -> dict[str, str]:
-    """Return what delta-rs has to know besides the environment: no secret is among it."""
     endpoint = _endpoint()
     told = {"AWS_ENDPOINT_URL": endpoint} if endpoint else {}
     if endpoint and endpoint.startswith("http:"):

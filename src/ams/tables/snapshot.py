@@ -17,7 +17,6 @@ from ams.tables import files as parquet
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 
-"""Folder in the tables of versions before Delta."""
 QUERY = "ams.query"
 """Property of a table: the streaming query whose batches it takes."""
 _STATISTICS = ("min", "max", "null_count")
@@ -152,7 +151,6 @@ def _no_table(location: Location) -> str:
 
 
 def _why(location: Location, version: int | None, error: Exception) -> str:
-    """Return why a table could not be opened."""
     there = log.versions(location)
     if not there:
         return _no_table(location)

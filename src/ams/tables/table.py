@@ -254,7 +254,6 @@ class Table:
 
 
 def _plain(type_: Any) -> str:
-    """Return a type as JSON, without what is said of nulls below it."""
     return _ABOUT_NULLS.sub("", type_.to_json())
 
 

@@ -15,7 +15,6 @@ from ams.tables.snapshot import Snapshot, open_table
 from ams.tables.table import Change, commit
 
 FILE_BYTES = 256 * 2**20
-"""How large merged files become."""
 _TOGETHER_BYTES = 2**30
 """What is merged before it is committed."""
 _CROWDED = 200
@@ -116,11 +115,8 @@ class Done(NamedTuple):
     batch: int | None
     """Of other programs' tables any number that the commit has."""
     files: int
-    """That came."""
     rows: int
-    """In those."""
     removed: int
-    """Files that went."""
 
 
 def history(location: Location | str, limit: int | None = None) -> Iterator[Done]:
@@ -150,7 +146,6 @@ class Report:
     rows: int = 0
     size: int = 0
     wrong: list[str] = field(default_factory=list)
-    """In words."""
     unknown: list[str] = field(default_factory=list)
     """Files that no commit names: left by attempts that failed, or of a batch at work; `vacuum` takes them when old."""
 

@@ -25,7 +25,6 @@ ORDERING_KEY = "ordering_key"
 """A column of messages as they come, for ordering keys alone: it is in no table that a definition makes of them."""
 PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
-"""The columns a definition begins with."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 """Of a definition, or of a table of its run."""
@@ -188,7 +187,6 @@ def fields(value: Value, findings: Findings, taken: Collection[str] = (SOURCE, A
 
 
 def _type(value: Value, findings: Findings) -> DataType:
-    """Read a type: a word, `[T]` for lists, names with types for records."""
     if isinstance(value.node, yaml.SequenceNode):
         items = value.values()
         if len(items) != 1:

@@ -78,7 +78,6 @@ def _source_names(value: Value, findings: Findings) -> tuple[str, ...]:
 
 
 def _start(value: Value) -> dict[str, str]:
-    """Read where to begin: a word, or a time, UTC if it names no zone."""
     text = value.text()
     if text in _STARTS:
         return {"startingOffsets": text}
@@ -98,7 +97,6 @@ _OPTIONS: Mapping[str, Callable[[Value], dict[str, str]]] = {
     "partitions": lambda each: {"minPartitions": str(each.number(1, _MOST))},
     "fail_on_data_loss": lambda each: {"failOnDataLoss": str(each.switch()).lower()},
 }
-"""How messages are read, as options of `format("ams")`."""
 
 
 OF_JOBS = ("name", "job", "options")
@@ -142,7 +140,6 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
 
 
 def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: Findings) -> Plan | None:
-    """Plan what source, steps and sink say; None when something is wrong with them."""
     source = read_source(said["source"], findings) if "source" in said else None
     steps = read_steps(said.get("steps"), folder, findings)
     sink = read_sink(said["sink"], steps, findings) if "sink" in said else None
@@ -165,7 +162,6 @@ def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: 
 
 
 def _name(said: Mapping[str, Value], otherwise: str, findings: Findings) -> str:
-    """Return the name of a definition: what it says, or that of its file."""
     name = otherwise
     if "name" in said:
         with findings.catch(said["name"]):
@@ -176,7 +172,6 @@ def _name(said: Mapping[str, Value], otherwise: str, findings: Findings) -> str:
 
 
 def _plan_of_job(name: str, settings: Sequence[str]) -> Plan:
-    """Plan a job with options written KEY=VALUE; raise `WrongOption` for what cannot be."""
     job = load(name)
     options, wrong = read_options(job.options, _settings(job, settings))
     if options is None:
@@ -185,7 +180,6 @@ def _plan_of_job(name: str, settings: Sequence[str]) -> Plan:
 
 
 def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: Findings, name: str) -> Plan | None:
-    """Plan the job that a file names, `--set` winning over its options; None when something is wrong with it."""
     job = load(said["job"].text())
     places = said["options"].mapping() if "options" in said else {}
     options, wrong = read_options(job.options, {**_values(places, job, findings), **_settings(job, settings)})
@@ -226,7 +220,6 @@ def _settings(job: Job[Any], settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dict[str, Any]:
-    """Return the options of a file as plain values; text stays text, also if it looks like a number."""
     found: dict[str, Any] = {}
     for name, value in said.items():
         with findings.catch(value):
@@ -275,7 +268,6 @@ class Flow:
             run.expect(watch.counts, number)
 
     def _result(self, run: Run, table: Table) -> None:
-        """Compute the result of all rows there are, and put it in the place of the one before."""
         assert self.sink.replace is not None, "definitions with other sinks are refused"
         with ExitStack() as stack:
             watch = Watch("the result", run.say, stack)

@@ -45,12 +45,11 @@ class Expectation:
 
     name: str
     rule: str
-    """What is said, as people read it; the name, unless another was given."""
+    """As people read it; the name, unless another was given."""
     holds: Callable[[DataFrame, Column], Column]
     """Makes the column that is true where it holds, of the rows and of whether each came as far as this expectation."""
     on_failure: str
     at_least: Decimal = Decimal(1)
-    """Of how large a share of the rows it must hold, where rows are not set aside."""
 
     def __str__(self) -> str:
         return f"expectation {self.name}" + ("" if self.name == self.rule else f": {self.rule}")
@@ -75,11 +74,8 @@ class Watch:
     where: str
     say: Callable[[str], None]
     stack: ExitStack
-    """At whose end what was kept of the rows goes."""
     counts: dict[str, Counted] = field(default_factory=dict)
-    """By the names of expectations."""
     aside: list[DataFrame] = field(default_factory=list)
-    """What is set aside (`columns.BROKEN`)."""
 
     def expect(self, expectations: Sequence[Expectation], rows: DataFrame) -> DataFrame:
         """Count the rows, and return those that go on. They are made once, and kept until the batch is done.
@@ -103,10 +99,7 @@ class Watch:
 
 
 def _marked(rows: DataFrame, marks: Mapping[str, Expectation]) -> tuple[DataFrame, Column]:
-    """Return the rows with a column for each expectation, and what is true of those rows that go on.
-
-    Such a column is true where the expectation does not hold, and null where a row did not come to it.
-    """
+    """Return the rows with a column for each expectation (true: it fails; null: not reached), and which rows go on."""
     reached = F.lit(True)
     for mark, each in marks.items():
         rows = rows.withColumn(mark, F.when(reached, ~F.coalesce(each.holds(rows, reached), F.lit(False))))
@@ -116,7 +109,6 @@ def _marked(rows: DataFrame, marks: Mapping[str, Expectation]) -> tuple[DataFram
 
 
 def _broken(failed: DataFrame, names: Sequence[str], marks: Mapping[str, Expectation]) -> DataFrame:
-    """Return rows that do not go on as `columns.BROKEN`: each as JSON, with the first expectation it fails."""
     row = F.to_json(F.struct(*(name for name in names if name != SOURCE)), {"ignoreNullFields": "false"})
     made = {
         **{name: F.col(SOURCE).getField(name) for name in PLACED},
@@ -128,7 +120,6 @@ def _broken(failed: DataFrame, names: Sequence[str], marks: Mapping[str, Expecta
 
 
 Step = Callable[[DataFrame, Watch], DataFrame]
-"""Something that is done to rows."""
 
 
 @dataclass(slots=True)
@@ -138,12 +129,10 @@ class Steps:
     folder: str
     """Where the definition is: files it names are relative to it."""
     before: list[Step] = field(default_factory=list)
-    """On messages, before they are parsed."""
     parse: Parse | None = None
     parsed: Mapping[str, DataType] = field(default_factory=dict)
     """The columns a parse makes, `attributes` among them, `source` not."""
     rows: list[Step] = field(default_factory=list)
-    """On each row by itself."""
     whole: list[Step] = field(default_factory=list)
     """On all rows there are, computed anew whenever there are more: so it does not matter when a row came."""
     columns: dict[str, DataType] = field(default_factory=lambda: dict(MESSAGE_TYPES))
@@ -151,15 +140,10 @@ class Steps:
     row_columns: dict[str, DataType] = field(default_factory=dict)
     """Of the rows that are kept, before the steps on all of them."""
     lines: list[str] = field(default_factory=list)
-    """What each does, for people."""
     row_lines: list[str] = field(default_factory=list)
-    """What those do that decide which rows there are before the steps on all of them."""
     checks: list[str] = field(default_factory=list)
-    """Expectations that rows are only counted by, or that end the run."""
     expected: set[str] = field(default_factory=set)
-    """The names of expectations."""
     said: list[str] = field(default_factory=list)
-    """The names of the steps."""
     files: dict[str, str] = field(default_factory=dict)
     """Files they name, with hashes of what these hold."""
 
@@ -219,7 +203,6 @@ Rule = tuple[str, Callable[[DataFrame, Column], Column]]
 """What is said, as text, and as what makes the column that is true where it holds."""
 _SHARE = re.compile(r"0?\.\d{1,9}|[01](\.0{1,9})?", re.ASCII)
 _LONGEST_NAME = 200
-"""Characters of a name."""
 
 
 def expect_step(value: Value, steps: Steps, findings: Findings) -> None:
@@ -235,7 +218,6 @@ def expect_step(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _expectation(item: Value, steps: Steps, findings: Findings) -> list[Expectation]:
-    """Read an expectation; none when something is wrong with it."""
     said = findings.mapping(item, (*_RULES, "name", "on_failure"))
     kinds = [name for name in _RULES if name in said]
     if len(kinds) != 1:
@@ -334,4 +316,3 @@ _RULES: Mapping[str, Callable[[Value, Steps, Findings], Rule]] = {
     "condition": _condition,
     "share": _share,
 }
-"""What can be expected."""

@@ -64,10 +64,7 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
 
 
 def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Read a Delta table in the folder of the run: rows are added by batches, or all of it is replaced.
-
-    Rows of single messages say from which: in `topic` and `offset`, unless the definition has columns of these names.
-    """
+    """Rows of single messages say from which: in `topic` and `offset`, unless the definition has columns of these names."""
     name, columns = said["table"].text(), steps.columns
     if not NAME.fullmatch(name) or name == ROWS:
         raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
@@ -91,7 +88,6 @@ def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
 
 
 def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Read a table of a database that `AMS_PIPELINE_DATABASE` names: one row for each key, the newest."""
     table = said["postgres"].text()
     if not _TABLE.fullmatch(table):
         raise bad(
@@ -116,7 +112,6 @@ def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
 
 
 def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Read a topic of the project: each row is published as a message, exactly once."""
     name = resource_name(said["topic"])
     if steps.whole:
         raise bad(
@@ -154,7 +149,6 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
 
 
 def _of_type(value: Value, columns: Mapping[str, DataType], needed: str, *kinds: DataType) -> Expression:
-    """Read an expression of one of some types; `needed` says in words what they are for."""
     found = expression(value.text(), columns)
     if found.type not in kinds:
         raise bad(value.place, f"{needed}, not {_no_text(found)}")
@@ -170,7 +164,6 @@ def _attributes(value: Value, steps: Steps, findings: Findings) -> dict[str, Exp
 
 
 def _console(said: Said, _: Steps, __: Findings) -> Sink:
-    """Read standard output, for a look at the first rows of a batch, or of all."""
     shown = said["console"].number(1, _MOST_ROWS)
 
     def show(_: Run, rows: DataFrame, __: int = 0) -> None:
@@ -180,7 +173,6 @@ def _console(said: Said, _: Steps, __: Findings) -> Sink:
 
 
 def _not_null(attributes: Mapping[str, Expression]) -> Column:
-    """Return a map of those that are not null."""
     pairs = [part for name, each in attributes.items() for part in (F.lit(name), each.column().cast("string"))]
     given = F.create_map(*pairs).cast("map<string,string>")
     return F.map_filter(given, lambda _, value: value.isNotNull())
@@ -202,4 +194,3 @@ _KINDS: Mapping[str, tuple[Callable[[Said, Steps, Findings], Sink], Sequence[str
     "topic": (_topic, ("data", "attributes", "ordering_key", "create", "key_window")),
     "console": (_console, ()),
 }
-"""Each kind of sink, and what else can be said of it."""

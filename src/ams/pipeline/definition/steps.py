@@ -109,11 +109,7 @@ class _Odd(Exception):
 
 
 def _avro_fields(value: Value, schema: bytes) -> tuple[dict[str, Any], dict[str, DataType]]:
-    """Read the text of a schema; return it and the types of its record's fields.
-
-    Raises `BadDocument` for a schema of something else than a record, and for types that no column has: unions of
-    several types, records that hold themselves, decimals.
-    """
+    """Raise `BadDocument` for what no column can have: unions of several types, records that hold themselves, decimals."""
     try:
         read = msgspec.json.decode(schema)
         record = _avro_type(fastavro.schema.expand_schema(read))
@@ -201,7 +197,6 @@ def _filter(value: Value, steps: Steps, _: Findings) -> None:
 
 
 def _derive(value: Value, steps: Steps, findings: Findings) -> None:
-    """Add columns, or put others in their place; all are computed from the columns before."""
     before = dict(steps.columns)
     found = expressions(value, lambda text: expression(text, before), findings, before)
     steps.columns |= {name: each.type for name, each in found.items()}
@@ -209,7 +204,6 @@ def _derive(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _select(value: Value, steps: Steps, findings: Findings) -> None:
-    """Leave nothing but these columns, and `source`, where there is one."""
     before = dict(steps.columns)
     if isinstance(value.node, yaml.SequenceNode):
         names = [each for each in known_columns(value, before, findings) if each != SOURCE]
@@ -222,7 +216,6 @@ def _select(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _explode(value: Value, steps: Steps, findings: Findings) -> None:
-    """Make a row of each item of a list; a row whose list is empty or null ends there."""
     said = findings.mapping(value, ("column", "as"), ("column",))
     if "column" not in said:
         return
@@ -242,7 +235,6 @@ def _explode(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _join(value: Value, steps: Steps, findings: Findings) -> None:
-    """Add columns from a small table by equal keys; a row without a counterpart gets nulls."""
     said = findings.mapping(value, ("file", "by", "fields"), ("file", "by", "fields"))
     if len(said) < 3:
         return
@@ -269,10 +261,7 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _reference(value: Value, content: bytes, fields: Mapping[str, DataType], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Read a table in CSV with a line of names.
-
-    Raises `BadDocument` for columns it lacks, values of other types, and keys that are there twice.
-    """
+    """Read a table in CSV with a line of names; raise `BadDocument`."""
     try:
         lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         absent = [name for name in fields if name not in (lines.fieldnames or ())]
@@ -300,7 +289,6 @@ def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
-    """Make one row for each key, with figures over the rows that have it; without keys, one row."""
     said = findings.mapping(value, ("by", "values"), ("values",))
     before, by = dict(steps.columns), known_keys(said.get("by"), steps.columns, findings)
     figures: dict[str, Expression] = {}
@@ -313,7 +301,6 @@ def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _made(columns: Mapping[str, Expression]) -> dict[str, Column]:
-    """Return columns by name, each of exactly the type that was found for it."""
     kinds = types.struct({name: each.type for name, each in columns.items()})
     return {name: each.column().cast(kinds[name].dataType) for name, each in columns.items()}
 
@@ -333,4 +320,3 @@ _STEPS: Mapping[str, Callable[[Value, Steps, Findings], None]] = {
     "deduplicate": _deduplicate,
     "aggregate": _aggregate,
 }
-"""The steps there are."""

@@ -268,4 +268,3 @@ _RULES: Mapping[type[exp.Expr], Callable[[Any, _Scope], Expression]] = {
     **dict.fromkeys((exp.Cast, exp.TryCast), _cast),
     exp.Anonymous: _call,
 }
-"""The nodes there are."""

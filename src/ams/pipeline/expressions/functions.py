@@ -49,7 +49,6 @@ class Function:
     gives: DataType | Callable[[Sequence[DataType]], DataType | None]
     """The type of what comes out; worked out of the arguments', None when these do not go together."""
     build: Callable[..., Column]
-    """Makes the column of those of the arguments; of what must be written down it gets the value."""
 
     def kinds(self, count: int) -> list[str] | None:
         """Return the kind of each of `count` arguments; None when it takes another number of them."""
@@ -103,7 +102,6 @@ CASTS: Mapping[DataType, Sequence[DataType]] = {
     DATE: (STRING, TIMESTAMP, NULL),
     BINARY: (STRING, NULL),
 }
-"""What can be cast to each type."""
 
 
 def cast(value: Column, given: DataType, wanted: DataType) -> Column:
@@ -202,7 +200,6 @@ FUNCTIONS: Mapping[str, Function] = {
     "to_json": Function("array|map|struct", STRING, F.to_json),
 }
 CASTING: Mapping[str, DataType] = {"to_date": DATE, "to_timestamp": TIMESTAMP}
-"""Functions that are casts of one argument."""
 AGGREGATES: Mapping[str, Function] = {
     "count": Function("any", BIGINT, F.count),
     "sum": Function("number", _number, F.try_sum),
@@ -214,7 +211,6 @@ AGGREGATES: Mapping[str, Function] = {
 }
 """Functions over the rows of a key, for the step `aggregate`; `count(*)` and this one besides."""
 DISTINCT = Function(f"{_ORDERED}|binary", BIGINT, F.count_distinct)
-"""`count(DISTINCT x)`."""
 OPERATORS: Mapping[type[exp.Expr], tuple[str, Function]] = {
     exp.Or: ("OR", Function("boolean, boolean", BOOLEAN, operator.or_)),
     exp.And: ("AND", Function("boolean, boolean", BOOLEAN, operator.and_)),

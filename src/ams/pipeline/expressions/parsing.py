@@ -58,7 +58,6 @@ _NODES: Final[Mapping[str, tuple[type[exp.Expr], ...]]] = {
     "AS": (exp.Cast,),
     "DISTINCT": (exp.Distinct, exp.NullSafeNEQ),
 }
-"""The nodes that each word stands for."""
 _SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)
 """What else makes such nodes: types before a text."""
 _COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
@@ -182,7 +181,6 @@ def _check_neighbours(token: Token, then: Token) -> None:
 
 
 def _check_size(tree: exp.Expr) -> None:
-    """Refuse trees that are too deep to go through, or too much for Spark."""
     nodes, deep, weight = list(tree.bfs()), {id(None): 0}, {id(node): 1 for node in tree.bfs()}
     for node in nodes:
         deep[id(node)] = deep[id(node.parent)] + 1
@@ -217,7 +215,6 @@ def _copies(node: exp.Expr) -> int:
 
 
 def _refusal(error: ParseError, tokens: Sequence[Token]) -> WrongExpression:
-    """Tell what cannot be read, and why, where a word of SQL is known that is not taken."""
     for token in tokens:
         if token.token_type is TokenType.VAR and token.text.upper() in _NOT_TAKEN:
             word = token.text.upper()

@@ -22,7 +22,6 @@ JOBS: Mapping[str, str] = {
     "republish": "ams.pipeline.jobs.republish:JOB",
     "schema-check": "ams.pipeline.jobs.schema_check:JOB",
 }
-"""Name to `module:JOB`."""
 
 
 def load(name: str) -> "Job[Any]":

@@ -30,7 +30,6 @@ class Job(Generic[O]):
 
     name: str
     summary: str
-    """One line for `ams pipeline list`."""
     options: type[O]
     """A frozen Struct of keyword fields with defaults, each with a docstring that the reference repeats."""
     run: Callable[[Run, O], None]

@@ -27,7 +27,6 @@ USAGE = columns(
     ("timestamp", "first last"),
     ("string", "month"),
 )
-"""The figures (`FIGURES`) of a topic and publisher on a day."""
 FIGURES = USAGE.names[4:-1]
 """Of a group of messages: how many; the bytes of their data; the size that 95 of 100 do not exceed, between two sizes
 interpolated; the largest size; how many were published in the minute with the most; the first and last publish time."""
@@ -115,11 +114,8 @@ class Month:
     """What is reported."""
 
     name: str
-    """Such as `2024-03`."""
     days: pd.DataFrame
-    """`BY_DAY` and `FIGURES`."""
     totals: pd.DataFrame
-    """`BY_MONTH` and `FIGURES`."""
     by_publisher: bool
 
     @property
@@ -182,7 +178,6 @@ def sections(month: Month) -> list[Section]:
 
 
 def _rows(month: Month) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return the names of columns and the totals."""
     per_second = month.totals["messages"] / (month.length * _DAY_SECONDS)
     names = [*BY_MONTH, *FIGURES[:4], "per_second", "busiest_minute"]
     shown = month.totals.assign(per_second=per_second)[names].rename(columns={"largest_bytes": "largest"})
@@ -204,7 +199,6 @@ def _section(month: Month, title: str, names: pd.Series) -> Section:
 
 
 def _series(month: Month, names: pd.Series, values: pd.Series) -> Mapping[str, Sequence[float]]:
-    """Return a value for each day of the largest names, and of all others together."""
     totals = values.groupby(names).sum().sort_index().sort_values(ascending=False, kind="stable")
     shown = names.where(names.isin(totals.index[:MOST]), "others")
     by_day = values.groupby([shown, month.days["date"].map(lambda day: day.day)]).sum()

@@ -78,9 +78,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Identity of what is replayed; its idempotency keys begin with it."""
     messages: int
     start: int
-    """The first offset."""
     stop: int
-    """The first offset behind the last."""
     next: int
     """Where the slice at work begins."""
     begun: float
@@ -169,7 +167,6 @@ def refuse_stale(progress: Progress, window: float) -> None:
 
 
 def _begun(run: Run, options: Options) -> Progress:
-    """Return how far the replay is; the first time, settle what it is."""
     told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
     replay = f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
     known = read_progress(run.work, replay)
@@ -183,7 +180,6 @@ def _begun(run: Run, options: Options) -> Progress:
 
 
 def _left(run: Run, options: Options, progress: Progress) -> int:
-    """Return how many messages are still to be published."""
     if progress.next == progress.start:
         return progress.messages
     between = F.col("offset").between(progress.next, progress.stop - 1)

@@ -114,7 +114,6 @@ def run(run: Run, options: Options) -> None:
 
 
 def _barred(options: Options, project: str | None) -> list[str]:
-    """Return the topics that are read from the project that is written to."""
     target = options.project or project
     parted = [name.rpartition("/") for name in options.topics]
     return [name for owner, _, name in parted if (owner or project) == target]
@@ -171,7 +170,6 @@ def _holds(rule: Rule) -> Column:
 
 
 def _targets(names: Sequence[str]) -> Column:
-    """Return each name with the topic it makes."""
     targets = (F.struct(F.lit(name).alias("name"), _topic(name).alias("topic")) for name in names)
     return F.array(*targets).cast(_TARGETS)
 

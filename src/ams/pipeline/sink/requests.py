@@ -43,7 +43,6 @@ class Encoded(NamedTuple):
     """A message as it travels, and where it comes from."""
 
     body: bytes
-    """A JSON object."""
     where: str
     """Tells a person which row it is; quotes nothing of its data."""
 
@@ -54,7 +53,6 @@ class Chunk:
 
     lane: Lane
     number: int
-    """From 0 in its lane."""
     messages: list[Encoded] = field(default_factory=list)
     size: int = _EMPTY
     """Bytes of the body."""

@@ -67,7 +67,6 @@ class Layout:
     order_by: tuple[str, ...]
     """Columns that must never fall within a lane."""
     columns: frozenset[str]
-    """Those that are there."""
 
 
 def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) -> Layout:

@@ -55,9 +55,7 @@ class Part(msgspec.Struct, frozen=True):
     """The requests of one task."""
 
     file: str
-    """Its name in the folder of the batch."""
     size: int
-    """In bytes."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -66,7 +64,6 @@ class Plan(msgspec.Struct, frozen=True):
     project: str
     """Whose topics it publishes to."""
     key_prefix: str
-    """What the idempotency keys of all its requests begin with."""
     parts: tuple[Part, ...]
     is_published: bool = False
 
@@ -176,7 +173,6 @@ def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> N
 
 
 def _last(folder: Path) -> int:
-    """Return the number of the last batch in a folder of a checkpoint, -1 if there is none."""
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
@@ -217,7 +213,6 @@ class _Writer:
         self._layout = layout(schema, self._writing.topic, self._writing.order_by)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Chunk]:
-        """Yield the requests of a partition in the order of its rows; raise `WrongRow`."""
         rows, chunker = Rows(self._layout, partition), Chunker(self._writing.limits)
         given = (chunk for batch in batches for each in rows.messages(batch) for chunk in chunker.add(*each))
         yield from chain(given, chunker.rest())

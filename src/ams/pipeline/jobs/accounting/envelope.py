@@ -99,9 +99,7 @@ class Signature(NamedTuple):
 
     certificate: x509.Certificate
     signer: str
-    """The name in it, in slash form."""
     certificates: list[x509.Certificate]
-    """All certificates that came along."""
     time: datetime
 
 
@@ -244,7 +242,6 @@ def _opened_signed(headers: Message, body: bytes, trust: Trust) -> Opened:
 
 
 def _headers_and_body(data: bytes) -> tuple[Message, bytes]:
-    """Part MIME headers from what follows them; a part may begin without any."""
     if not MIME.match(data):
         return Message(), data
     data = data.lstrip()

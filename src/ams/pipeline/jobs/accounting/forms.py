@@ -123,7 +123,6 @@ def _fill_in(row: Row) -> None:
 
 
 def _finish(form: Form, row: Row, now: datetime) -> None:
-    """Check a row against itself and the time now, and add what follows from it, the month above all."""
     _check_span(form, row, now)
     _take_level(row)
     _take_normalised(row)
@@ -140,7 +139,6 @@ def _finish(form: Form, row: Row, now: datetime) -> None:
 
 
 def _check_span(form: Form, row: Row, now: datetime) -> None:
-    """Check that the end is not before the start, nor more than two days ahead."""
     start, end = row.get("start_time"), row.get("end_time")
     if end is None:
         return
@@ -172,7 +170,6 @@ def _one_level(benchmark: str, level: str) -> list[dict[str, Any]]:
 
 
 def _take_normalised(row: Row) -> None:
-    """Bring normalised wall and CPU time together by benchmark."""
     wall, cpu = row.pop("normalised_wall", {}), row.pop("normalised_cpu", {})
     if set(wall) != set(cpu):
         raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
@@ -202,7 +199,6 @@ def _take_apart_fqan(row: Row) -> None:
 
 
 def _take_month(form: Form, row: Row, now: datetime) -> None:
-    """Turn Year and Month into `month`, which has begun; times of a summary lie in it."""
     try:
         row["month"] = values.month(row.pop("year"), row.pop("month_number"))
     except ValueError as error:
@@ -215,10 +211,7 @@ def _take_month(form: Form, row: Row, now: datetime) -> None:
 
 
 def _measured(row: Row) -> datetime:
-    """Return the time a record of a virtual machine is of.
-
-    Its end if it is completed, else when the record was made, else its start and all its durations.
-    """
+    """Return its end if it is completed, else when the record was made, else its start and all its durations."""
     ended = row.get("end_time") if row.get("status") == "completed" else None
     known: datetime | None = ended or row.get("created")
     if known is not None:
@@ -319,7 +312,6 @@ IN_TEXT: Final[Mapping[str, Form]] = {
     "APEL-cloud-summary-message: v0.2": VM_SUMMARY,
     "APEL-cloud-summary-message: v0.4": VM_SUMMARY,
 }
-"""The forms by the first line of a text, in the spelling of `header`."""
 
 # JSON: public addresses, accelerators, and energy.
 
@@ -355,7 +347,6 @@ IN_JSON: Final[Mapping[tuple[str, str], Form]] = {
     ("APEL-accelerator-message", "0.1"): ACCELERATOR,
     ("APEL GPU message", "0.1"): ACCELERATOR,
 }
-"""The forms by the type and version a document names; energy records come bare, one or a list."""
 
 # XML, of the EMI name spaces: storage (StAR) and jobs (CAR).
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 TABLES: Final[Mapping[str, StructType]] = {
     name: schema for name, schema in summaries.RESULTS.items() if name != "machines"
 }
-"""The results that go there, each into the table `accounting_` and its name, with the same columns."""
 
 TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz", "decimal(10,3)": "numeric(10, 3)"}
 """Types of PostgreSQL by those of Spark; arrays and structs are kept as `jsonb`."""

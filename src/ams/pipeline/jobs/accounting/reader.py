@@ -35,7 +35,6 @@ class Reader:
 
     trust: Trust = Trust()
     signed_only: bool = False
-    """Whether what came without a signature is refused."""
     now: datetime | None = None
     """The time that ends are compared with; None: when the message is read."""
 
@@ -112,7 +111,6 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _in_json(data: bytes) -> Iterator[Said]:
-    """JSON: an object with the type, the version and the list of records, or energy records alone."""
     document = json_value(data)
     form, found = ENERGY, document if isinstance(document, list) else [document]
     if isinstance(document, dict) and "UsageRecords" in document:
@@ -133,7 +131,6 @@ def _items(found: Any) -> Iterator[tuple[str, object]]:
 
 
 def _in_xml(data: bytes | str) -> Iterator[Said]:
-    """XML: storage (StAR) and jobs (CAR), one record or many."""
     try:
         root = fromstring(data, forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:

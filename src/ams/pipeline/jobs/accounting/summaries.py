@@ -49,7 +49,6 @@ RECORD: Final = columns(
 """A usage record of any kind; durations are seconds, memory of jobs is kB, of machines MB, disk GB, storage bytes."""
 
 RECORDS: Final = columns(RECORD, (PLACE, "source"))
-"""The table of all records, by kind and month."""
 
 
 def _columns(names: str) -> StructType:
@@ -59,11 +58,9 @@ def _columns(names: str) -> StructType:
 JOB_GROUP: Final = _columns(
     "month site vo user vo_group vo_role infrastructure_type submit_host levels node_count processors"
 )
-"""What jobs are summed by."""
 JOB_SUMMARIES: Final = columns(JOB_GROUP, _columns("jobs earliest_end latest_end wall cpu normalised"))
 
 VM_GROUP: Final = _columns("month site cloud_service vo user status image cpu_count benchmark_type benchmark")
-"""What machines are summed by."""
 VM_SUMMARIES: Final = columns(
     VM_GROUP, _columns("vms earliest_start latest_start wall cpu network_in network_out public_ips memory disk")
 )
@@ -77,7 +74,6 @@ STORAGE_GROUP: Final = _columns(
     "month site storage_system share media storage_class path local_user local_group user vo vo_group vo_role"
     " vo_attributes"
 )
-"""Whose storage, and which."""
 
 RESULTS: Final[Mapping[str, StructType]] = {
     "job_summaries": JOB_SUMMARIES,

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ams.pipeline.postgres import Session
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
-"""What makes an alarm: the same of all these is the same alarm."""
 TOLD = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
 """What comes with a report; an alarm has what came with the last one."""
 PLACED = ("published", "topic", "offset")

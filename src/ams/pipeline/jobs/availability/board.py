@@ -12,7 +12,6 @@ from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page
 
 DAYS = 14
-"""Days on the board, the last ones that have figures."""
 SITES = 40
 """Sites in the plots, the least available ones; the table has them all."""
 AVAILABILITY, RELIABILITY = 80, 85

@@ -19,7 +19,6 @@ from ams.pipeline.jobs.availability.timelines import AND, OR, STATUSES, Operatio
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
 Profile = Mapping[str, list[str]]
-"""The metrics of each service that count."""
 
 
 class Document(msgspec.Struct, frozen=True):

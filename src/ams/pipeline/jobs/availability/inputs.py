@@ -101,7 +101,6 @@ class Inputs:
     sites: Mapping[str, Mapping[str, Mapping[Place, str]]]
     lists: Lists
     requests: tuple[documents.Request, ...]
-    """Those to be followed."""
     passed_over: tuple[str, ...] = ()
     """What files say that cannot be, each with its reason; the rest of them holds."""
 
@@ -193,7 +192,6 @@ def _times(option: str, file: str, item: type[P], passed_over: list[str]) -> lis
 
 
 def _ordered(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]:
-    """Return what ends after it starts; one that does not is told, and the others hold."""
     held = []
     for number, each in enumerate(times):
         if each.is_reversed:
@@ -228,14 +226,12 @@ def _by_date(items: Iterable[Dated]) -> dict[str, list[Dated]]:
 
 
 def _listed(option: str, file: str, item: type[T]) -> list[T]:
-    """Read a file of items, or of one alone; an option that was not given is an empty list."""
     # mypy knows no types that are made at run time
     kind = list[item]  # type: ignore[valid-type]
     return _read(option, file, lambda found: _fit(found if isinstance(found, list) else [found], kind)) if file else []
 
 
 def _single(option: str, file: str, item: type[T]) -> T:
-    """Read a file of exactly one item, alone or as a list of one."""
 
     def fit(found: Any) -> T:
         alone = found if isinstance(found, list) else [found]

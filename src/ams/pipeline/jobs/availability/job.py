@@ -64,7 +64,6 @@ class Outbox:
 
     table: Table
     options: Mapping[str, str]
-    """Of `format("ams")`."""
     name: str
     """Names this outbox, and no other that may publish to the topic."""
     marker: Path
@@ -106,7 +105,6 @@ class Outbox:
 
 
 def _event_messages(rows: DataFrame) -> DataFrame:
-    """Make messages of the events, in the order in which they happened."""
     named = {"report": "report", "type": "type", "partition_date": "date"}
     attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
     order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))

@@ -25,7 +25,6 @@ ParseLists = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, str] | Brok
 
 
 def _schema(name: str, words: Iterable[str], others: Mapping[str, Any]) -> Any:
-    """Make the schema of a record of strings, and of other fields that may be null."""
     types = {**dict.fromkeys(words, "string"), **{each: ["null", kind] for each, kind in others.items()}}
     fields = [{"name": each, "type": kind} for each, kind in types.items()]
     return parse_schema({"type": "record", "name": name, "namespace": "argo.avro", "fields": fields})
@@ -42,7 +41,6 @@ RESULT_SCHEMAS: Mapping[Shape, Any] = {
     shape: _schema("metric_data", _WORDS, {**dict.fromkeys(names.split(), "string"), **_TAGS})
     for shape, names in _SHAPES.items()
 }
-"""The schemas of results by the names that the job's option has for them."""
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -62,7 +60,6 @@ LIST_SCHEMAS: Mapping[str, Any] = {
     kind: _schema(kind, words, {} if kind == "downtimes" else {"tags": {"type": "map", "values": "string"}})
     for kind, (_, words) in _KINDS.items()
 }
-"""The schemas of lists by the type that the attributes name."""
 
 _UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, StopIteration, TypeError, ValueError)
 """What the Avro reader raises at bytes that are not a datum of the schema."""

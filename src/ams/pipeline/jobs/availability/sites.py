@@ -29,7 +29,6 @@ class Result(NamedTuple):
 
 
 Results = Mapping[Place, Iterable[Result]]
-"""The results of one site on one day, by metric."""
 Timelines = Mapping[Place, Timeline]
 """All of one site on one day: metrics, endpoints, services, the site. Empty if no endpoint of the site counts."""
 
@@ -67,7 +66,6 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
 
 
 def _measured(today: Iterable[Result], day_before: Iterable[Result], missing: str) -> Timeline:
-    """Make the day of a metric, which begins with its last status of the day before."""
     last = max(day_before, key=lambda result: (result.second, SEVERITY[result.status]), default=None)
     return holding(last.status if last else missing, ((result.second, result.status) for result in today))
 
@@ -99,7 +97,6 @@ def events_of(
 
 
 def _below(lines: Timelines) -> dict[Place, list[Place]]:
-    """List of each place its metrics, and then its endpoints."""
     found: dict[Place, list[Place]] = {}
     for each in lines:
         for place in {*each.above()} if each.hostname else ():
@@ -108,7 +105,6 @@ def _below(lines: Timelines) -> dict[Place, list[Place]]:
 
 
 def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[Happening]:
-    """Give what happens on the day itself: changes, and each `repeat` seconds that a bad status has lasted."""
     previous = None
     for start, end, status in line.spans():
         change = Change(start, status)
@@ -163,13 +159,11 @@ class _Teller:
         return (same or moved or [Place(place.service)])[0]
 
     def _last_two(self, place: Place, second: int) -> tuple[Change, Change]:
-        """Return the status that holds at a second and the one before it, each with its beginning."""
         changes = self.lines[place].changes
         number = self.lines[place].number(second)
         return changes[number], changes[max(number - 1, 0)]
 
     def _fours(self, cause: Place, second: int) -> dict[str, list[str]]:
-        """Tell of each level from the cause on up: status, previous status, and since when each."""
         fours: dict[str, list[str]] = {f"status_{name}": [] for name in ("metric", "endpoint", "service", "egroup")}
         for place in cause.above():
             now, previous = self._last_two(place, second)
@@ -178,7 +172,6 @@ class _Teller:
         return fours
 
     def _neighbours(self, place: Place, cause: Place, second: int) -> dict[str, Sequence[str]]:
-        """Tell the metrics of the endpoint, and on the level of the site all its endpoints."""
         metrics = [each for each in self.below[cause.above()[1]] if each.metric] if cause.hostname else []
         around = [each for each in self.below[place] if not each.metric] if place == Place() else []
         return {
@@ -195,5 +188,4 @@ class _Teller:
 
 @lru_cache(maxsize=100_000)
 def _written(day: str, second: int) -> str:
-    """Write a second of a day as a time; the same few are written over and over."""
     return f"{datetime.fromtimestamp(midnight(day) + second, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -137,7 +137,6 @@ def joined(eve: Timeline | None, today: Timeline) -> Timeline:
 
 
 def _shortest(changes: Iterable[Change]) -> Timeline:
-    """Keep the last change of each second, and of those only the ones that change something."""
     by_second = {change.second: change for change in changes}
     kept: list[Change] = []
     for change in by_second.values():

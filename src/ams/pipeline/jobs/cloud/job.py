@@ -30,7 +30,6 @@ _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
 """Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
 
 CAPACITY = columns(("bigint", "cores ram_mb storage_gb"))
-"""How much there is in all."""
 ENDPOINT = columns(
     ("string", "id url interface interface_version implementation implementation_version"),
     ("string", "authentication health serving"),
@@ -45,7 +44,6 @@ not; the most CPUs and memory are of one instance.
 IMAGE = columns(("string", "id name version os platform marketplace"))
 """A system that instances can be started with; `marketplace` is where the federation knows it: a URL or a name."""
 FLAVOUR = columns(("string", "id name"), ("bigint", "cpus ram_mb disk_gb accelerators"))
-"""A size that instances can have."""
 _VOS = ("array<string>", "vos")
 
 DESCRIPTION = columns(

@@ -56,7 +56,7 @@ _PLUS: Final = re.compile(r"(?<!\\)\+(?=[A-Za-z0-9-]+=)")
 _ESCAPE: Final = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 
 Block = dict[str, list[str]]
-"""The values of an object's attributes, by their names in small letters."""
+"""Values by the names of attributes, in small letters."""
 Vos = Mapping[str, list[str]]
 """The VOs that may use each share."""
 
@@ -112,7 +112,6 @@ def vos_by_share(policies: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -
 
 
 def _blocks(data: bytes) -> list[Block]:
-    """Return the objects, each once; raises `Broken` for two of one name that differ."""
     try:
         lines = re.sub("\r\n?", "\n", in_utf8(data).decode())
     except UnicodeDecodeError as error:
@@ -189,7 +188,6 @@ def _attribute(line: str) -> tuple[str, list[str], str]:
 
 
 def _parts(dn: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a name in the tree (RFC 4514), with what is escaped in them as it is meant."""
     for part in _PART.findall(dn):
         for each in _PLUS.split(part):
             key, _, value = each.strip().partition("=")
@@ -220,7 +218,6 @@ def _read(block: Block, *tables: Names) -> Record:
 
 
 def _id(block: Block, name: str) -> str:
-    """Return the id of an object: of its attribute, or of its name in the tree (`dn: NAME=ID,...`)."""
     return needed({name: _first(block, name) or _in_dn(block, name)}, name)
 
 
@@ -229,12 +226,10 @@ def _in_dn(block: Block, name: str) -> str | None:
 
 
 def _other(block: Block, name: str) -> str | None:
-    """Return a value of the form `name=value` among an object's other information."""
     return _value(block.get("glue2entityotherinfo", []), name)
 
 
 def _value(pairs: list[str], name: str) -> str | None:
-    """Return the value of the first of several `name=value`."""
     for each in pairs:
         key, _, value = each.partition("=")
         if key.strip().lower() == name.lower():
@@ -277,7 +272,6 @@ def _flavour(block: Block, vos: list[str]) -> Record:
 
 
 def _cloud_image(block: Block, vos: Vos) -> Record:
-    """Read an image of GLUE 2.1, which belongs to a share."""
     found = _id(block, "GLUE2CloudComputingImageID")
     parts = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
     name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingImage")
@@ -291,7 +285,6 @@ def _cloud_image(block: Block, vos: Vos) -> Record:
 
 
 def _cloud_flavour(block: Block, vos: Vos) -> Record:
-    """Read a size of GLUE 2.1, which belongs to a share."""
     found = _id(block, "GLUE2ResourceID")
     name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingInstanceType")
     return {"id": found, "name": name, "vos": users, **_read(block, CLOUD_FLAVOUR, EARLIER_FLAVOUR)}

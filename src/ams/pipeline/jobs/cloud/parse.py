@@ -60,7 +60,6 @@ LISTS: Final = (
     *("CloudComputingService", "CloudComputingManager", "CloudComputingEndpoint", "Share", "MappingPolicy"),
     *("CloudComputingImage", "CloudComputingInstanceType", ACCELERATORS),
 )
-"""The lists of which at least one makes an object a description."""
 
 ENDPOINT: Final = names(
     needed="id=ID",
@@ -77,7 +76,6 @@ FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
 
 
 def _glue21(value: Record) -> Record:
-    """Read a description; raises `Broken`, naming the item and the field."""
     vos = vos_by_share(
         (share, _names(policy, "Rule"), _associated(policy, "PolicyUserDomain"))
         for policy in objects(value, "MappingPolicy")
@@ -122,12 +120,10 @@ def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> 
 
 
 def _vos(item: Record, vos: Vos) -> list[str]:
-    """Return the VOs that may use an item: those of its shares."""
     return sorted({vo for share in _associated(item, "Share") for vo in vos.get(share, ())})
 
 
 def _associated(item: Record, kind: str) -> list[str]:
-    """Return the ids of the items of a kind that an item points at; one alone may stand without its list."""
     return _names(an_object(item.get("Associations") or {}, "Associations"), kind)
 
 
@@ -148,7 +144,6 @@ CMDB_FLAVOUR: Final = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=
 
 
 def _cmdb(value: Any) -> Record:
-    """Read a description; raises `Broken`, naming the item and the field."""
     items = _cmdb_items(value)
     vos = {needed(each, "tenant_id"): needed(each, "user_group") for each in items.get("tenant", [])}
     services = items.get("service", [])
@@ -169,7 +164,6 @@ def _cmdb(value: Any) -> Record:
 
 
 def _cmdb_items(value: Any) -> dict[str, list[Record]]:
-    """Return the data of the items by their type."""
     if isinstance(value, dict):
         return {"image": objects(value, "images")}
     found: dict[str, list[Record]] = {}

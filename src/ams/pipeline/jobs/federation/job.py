@@ -115,7 +115,6 @@ def deployments(found: DataFrame) -> DataFrame:
 
 
 def _numbered(kept: DataFrame) -> DataFrame:
-    """Give each record the number of the version it belongs to."""
     configures = F.col("kind") == "configuration"
     order = [F.col("publish_time"), F.when(configures, 0).otherwise(1), F.col("topic"), F.col("offset")]
     told = Window.partitionBy(*KEY).orderBy(*order)
@@ -125,7 +124,6 @@ def _numbered(kept: DataFrame) -> DataFrame:
 
 
 def _configurations(numbered: DataFrame) -> DataFrame:
-    """Return a row for each version: what it wants, and since when."""
     return numbered.groupBy(*KEY, "version").agg(
         F.min("publish_time").alias("wanted_since"),
         *(F.max(name).alias(name) for name in (*_CONFIGURED, "client", "external_id")),
@@ -147,7 +145,6 @@ def _answers(numbered: DataFrame) -> DataFrame:
 
 
 def _state() -> Column:
-    """Return what has become of a version, by the answer that counts."""
     deletes = F.col("deployment_type") == "delete"
     return (
         F.when(F.col("wanted_since").isNull(), "unknown")

@@ -21,7 +21,6 @@ _WORDS = ("secret", "password", "private_key")
 _WHOLE = ("jwks", "access_token", "registration_access_token")
 """Fields without such a word that may hold a key; lifetimes of tokens are none."""
 _SECRET = re.compile(rf"{'|'.join(_WORDS)}|^({'|'.join(_WHOLE)})\Z", re.IGNORECASE)
-"""What the names of fields have that may hold a secret."""
 _ANY = re.compile("|".join("\0*".join(word) for word in (*_WORDS, *_WHOLE)).encode(), re.IGNORECASE)
 """Any of these, also in an encoding of two or four bytes a letter."""
 

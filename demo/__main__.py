@@ -6,12 +6,11 @@ from pathlib import Path
 
 from argo_ams_library import AmsException
 
-from demo import pushing, report, service, usage
+from demo import pushing, report, service
 from demo.job import Job
-from demo.ledger import Message
 from demo.pushing import Receiver
 from demo.service import FAILED, INTERRUPTED, OK, Service, trust_of_library
-from demo.traffic import Wire, untouched
+from demo.traffic import Message, Wire, untouched
 
 
 def main() -> int:
@@ -59,11 +58,10 @@ def _run(job: Job, running: Service, receiver: Receiver) -> int:
         return FAILED
     pushed = pushing.outcome(job.results, receiver)
     print(report.by_push(pushed), flush=True)
-    return OK if pushed.is_whole and usage.report(running) else FAILED
+    return OK if pushed.is_whole and report.run_metrics(running) else FAILED
 
 
 def _reaching(receiver: Receiver) -> tuple[str, ...]:
-    """Return the flags by which the service may deliver to a receiver on this machine."""
     return ("--push-allow", pushing.ALLOWED, "--push-ca-file", receiver.ca)
 
 

@@ -22,7 +22,7 @@ from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
 
 from ams.client import Client, Message, wire
 from ams.core.rights import PUBLISH
-from demo import command_line, service, site
+from demo import service, site
 from demo.issuer import ExampleIssuer
 from demo.service import Service, trust_of_library
 from demo.site import PROJECT, SUBSCRIPTION, TOPIC
@@ -30,7 +30,6 @@ from demo.workers import write_secret
 
 OTHER_TOPIC = "alarms"
 AUDIENCE = "ams"
-"""Audience that tokens must have."""
 ENTITLEMENT = "urn:geant:example.org:group:federation:role=reporter#aai.example.org"
 """Entitlement that makes a publisher of the project (AARC-G069)."""
 CAROL, SENSOR, COLLECTOR = "carol", "sensor", "collector"
@@ -39,7 +38,6 @@ SHORT_LIVED = 1
 CHALLENGE = 'Bearer realm="ams"'
 """The challenge of every 401 (RFC 6750, 3)."""
 UNKNOWN = "Unauthorized"
-"""Message for a token of no user."""
 ISSUERS = """\
 [[issuer]]
 name = "example"
@@ -59,14 +57,11 @@ roles = ["publisher"]
 
 
 class Tokens(NamedTuple):
-    """Tokens of AMS, by what they are for."""
-
     sensor: str
     """The sensor's named one, good for publishing to one topic only."""
     revoked: str
     expiring: str
     collector: str
-    """The collector's own one."""
 
 
 def play(folder: Path, options: Namespace) -> bool:
@@ -158,8 +153,6 @@ Headers = Callable[[ExampleIssuer, Tokens], Mapping[str, str]]
 
 
 class Try(NamedTuple):
-    """A publish that is to be refused."""
-
     name: str
     code: int
     text: str
@@ -208,4 +201,4 @@ def _is_refused(ams: Service, tried: Try, headers: Mapping[str, str]) -> bool:
 
 if __name__ == "__main__":
     about = "Log in with tokens of an issuer."
-    sys.exit(command_line.run("identity", about, play, AmsException, httpx.HTTPError, each=50))
+    sys.exit(service.run_demo("identity", about, play, AmsException, httpx.HTTPError, each=50))

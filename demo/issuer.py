@@ -34,15 +34,12 @@ Claims = dict[str, Any]
 DISCOVERY, JWKS, INTROSPECT, TOKEN = "/.well-known/openid-configuration", "/jwks", "/introspect", "/token"
 ALGORITHMS = ("RS256", "ES256")
 CLIENT, CLIENT_SECRET = "ams", "a secret of the example"
-"""Who may ask about tokens."""
 LONGEST_HANG = 30.0
 """Seconds after which an answer that hangs comes all the same."""
 _FORM = "application/x-www-form-urlencoded"
 
 
 class Key(NamedTuple):
-    """A key that tokens are signed with."""
-
     algorithm: str
     private: PrivateKey
     kid: str
@@ -72,8 +69,6 @@ def _jwk(private: PrivateKey) -> dict[str, Any]:
 
 
 class IssuerResponse(NamedTuple):
-    """What is sent."""
-
     status: int
     body: bytes
     headers: Mapping[str, str] = {}
@@ -94,7 +89,6 @@ class ExampleIssuer:
         self._released.set()
         self.client_id, self.client_secret = CLIENT, CLIENT_SECRET
         self.requests: Counter[str] = Counter()
-        """How often each path was asked for."""
         self.instead: dict[str, IssuerResponse] = {}
         """What is answered at a path instead of the truth."""
 
@@ -133,7 +127,6 @@ class ExampleIssuer:
 
     @property
     def hang(self) -> bool:
-        """Whether the keys are not answered for now."""
         return not self._released.is_set()
 
     @hang.setter
@@ -142,7 +135,6 @@ class ExampleIssuer:
 
     @property
     def lie(self) -> bytes | None:
-        """What is answered for the keys instead of them."""
         return self.instead[JWKS].body if JWKS in self.instead else None
 
     @lie.setter
@@ -153,11 +145,9 @@ class ExampleIssuer:
             self.instead[JWKS] = IssuerResponse(200, body)
 
     def public_keys(self) -> list[dict[str, Any]]:
-        """Return the public keys, as JSON Web Keys."""
         return [key.public() for key in self._keys]
 
     def key(self, algorithm: str = "RS256") -> Key:
-        """Return the key that tokens of this algorithm are signed with now."""
         return next(key for key in self._keys if key.algorithm == algorithm)
 
     def rotate(self, keep_old: bool = False) -> None:
@@ -350,7 +340,6 @@ def _number(number: int, size: int) -> str:
 
 
 def main() -> None:
-    """Run until Ctrl-C."""
     words = "An example issuer; it issues any token to any client."
     parser = argparse.ArgumentParser(prog="demo.issuer", description=words)
     parser.add_argument("--port", type=int, default=9400)

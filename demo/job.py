@@ -8,10 +8,8 @@ from threading import Event
 from time import perf_counter
 
 from demo import traffic
-from demo.ledger import Ledger, Message
-from demo.pipeline.samples import Sample, accounting, monitoring
-from demo.pipeline.samples.mishaps import NONE
-from demo.traffic import ACCOUNTING, MONITORING, Ends, Flow, Line
+from demo.pipeline.samples import NONE, Sample, accounting, monitoring
+from demo.traffic import ACCOUNTING, MONITORING, Ends, Flow, Ledger, Line, Message
 
 RESULTS_PER_BATCH = 5
 """Monitoring results for each accounting batch."""
@@ -25,7 +23,6 @@ Pace = Callable[[Iterator[Message], int], Iterator[Message]]
 
 
 def at_once(messages: Iterator[Message], _count: int) -> Iterator[Message]:
-    """Hand on messages as fast as they are taken."""
     return messages
 
 
@@ -74,7 +71,6 @@ class Job:
         self.flows = tuple(flow._replace(retries=retries, patience=patience) for flow in plans)
         self.expected = messages
         self.seconds = 0.0
-        """Duration of the traffic so far."""
         self._wire = wire
         self._stop = Event()
 
@@ -101,7 +97,6 @@ class Job:
 
     @property
     def results(self) -> Ledger:
-        """The book of the monitoring results."""
         return self.flows[1].ledger
 
     def total(self, count: str) -> int:
@@ -109,7 +104,6 @@ class Job:
         return sum(getattr(flow.ledger, count) for flow in self.flows)
 
     def findings(self) -> list[str]:
-        """Return every violation of the promises, one sentence each."""
         return [error for flow in self.flows for error in flow.ledger.findings()]
 
     def _start(self, threads: ThreadPoolExecutor, flow: Flow, ends: Ends) -> list[Future[None]]:

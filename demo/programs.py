@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from argo_ams_library import AmsServiceException, ArgoMessagingService
 
-from demo.books import note, note_arrival
 from demo.site import ARCHIVE, DEADLINE, JOBS, READINGS, is_broken, readings
+from demo.workers import note, note_arrival
 
 if TYPE_CHECKING:
     from google.cloud.pubsub_v1.subscriber.message import Message
@@ -64,7 +64,6 @@ def read(ams: ArgoMessagingService, book: TextIO) -> None:
 
 
 def repeat(project: str, step: Callable[[ArgoMessagingService, TextIO], None], *arguments: str) -> NoReturn:
-    """Do a step with the official library again and again until SIGTERM."""
     endpoint, token, book = arguments
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ams = ArgoMessagingService(endpoint=endpoint, token=Path(token).read_text(), project=project)
@@ -74,7 +73,6 @@ def repeat(project: str, step: Callable[[ArgoMessagingService, TextIO], None], *
 
 
 def subscribe(endpoint: str, book: str) -> None:
-    """Handle the stream of a parallel subscription until SIGTERM."""
     from google.cloud import pubsub_v1
 
     subscriber = pubsub_v1.SubscriberClient(client_options={"api_endpoint": endpoint})

@@ -8,7 +8,7 @@
 
 All of them are in `programs.py`. Publisher and subscribers are programs of Google's client for Python, changed in
 nothing but the endpoint: they log in by a service account file. Each message has an ordering key. A worker writes down
-each message with the time before it acknowledges it. In the end `books.py` compares that with what was published: no
+each message with the time before it acknowledges it. In the end `workers.py` compares that with what was published: no
 message may be missing on either side, those of each key must have come in order, and the one that always fails has to
 be in the dead letter topic.
 """
@@ -20,11 +20,10 @@ from time import perf_counter
 
 from ams.cli.google_file import new_key, service_account
 from ams.client import Client, wire
-from demo import command_line, service, site
-from demo.books import balance_streams, lines_of
+from demo import service, site
 from demo.service import Service
 from demo.site import ARCHIVE, READINGS
-from demo.workers import GaveUp, Worker, kill_best, stop, tell, until, write_secret
+from demo.workers import GaveUp, Worker, balance_streams, kill_best, lines_of, stop, tell, until, write_secret
 
 SUBSCRIBERS = 4
 PROJECT = READINGS.project
@@ -84,4 +83,4 @@ def _start(workers: list[Worker], ams: Service, folder: Path, messages: int) -> 
 
 if __name__ == "__main__":
     about = "Google's clients beside the library of AMS."
-    sys.exit(command_line.run("pubsub", about, play, GaveUp, messages=20_000))
+    sys.exit(service.run_demo("pubsub", about, play, GaveUp, messages=20_000))

@@ -1,13 +1,17 @@
-"""Output of the main job: progress, the summary, and commands to try next."""
+"""Output of the main job: progress, the summary, who used how much by a job on Spark, and commands to try next."""
 
+import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 from time import monotonic
 
+from ams.pipeline.errors import Unavailable
+from ams.pipeline.java import java
 from demo.job import Job
 from demo.pushing import SUBSCRIPTION, Outcome
-from demo.service import Service
+from demo.service import Service, python
 from demo.traffic import ACCOUNTING, MONITORING, PROJECT
 
 DEFAULT_PORT = 8080
@@ -25,7 +29,6 @@ class Progress:
         self._next = 0.0
 
     def __call__(self, job: Job) -> None:
-        """Show how far the job is."""
         line = so_far(job)
         if self._terminal:
             print(f"\r{line}", end="", flush=True)
@@ -34,13 +37,11 @@ class Progress:
             print(line, flush=True)
 
     def end(self) -> None:
-        """Leave the updated line standing."""
         if self._terminal:
             print()
 
 
 def so_far(job: Job) -> str:
-    """Return how far a job is, in one line."""
     return (
         f"published {job.total('published'):>6,}   received {job.total('received'):>6,}"
         f"   acknowledged {job.total('acknowledged'):>6,}   of {job.expected:,}   {job.seconds:5.1f} s"
@@ -53,7 +54,6 @@ def summary(job: Job) -> str:
 
 
 def by_push(outcome: Outcome) -> str:
-    """Return a line on what was delivered by push."""
     return (
         f"Delivered by push as well, to a receiver over https: {outcome.delivered:,} of {outcome.published:,} results"
         f" as they went in, in {outcome.deliveries:,} deliveries.\n"
@@ -94,7 +94,6 @@ def _messages_table(job: Job) -> list[str]:
 
 
 def what_next(service: Service) -> str:
-    """Return commands to try against the service while it keeps running."""
     curl = f'curl --cacert {service.ca} -H "x-api-key: $(cat {service.token_file})"'
     project = f"{service.url}/v1/projects/{PROJECT}"
     ams = ".venv/bin/ams"
@@ -128,10 +127,47 @@ def what_next(service: Service) -> str:
 
 
 def _exports(service: Service) -> list[str]:
-    """Return settings the commands need where something is not as they expect it."""
     exports = []
     if service.data != DEFAULT_DATA or not service.url.endswith(f":{DEFAULT_PORT}"):
         exports.append(f"  export AMS_ENDPOINT={service.url} AMS_CA={service.ca} AMS_TOKEN_FILE={service.token_file}")
     if any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")):
         exports.append("  export no_proxy=localhost,127.0.0.1")
     return [*exports, ""] if exports else []
+
+
+MISSING = "Who used how much is computed on Spark, which needs {}; left out."
+
+WORK = Path("ams-pipeline", "demo")
+"""The folder of the run, beside the data; not the job's own, which belongs to a run by hand."""
+
+
+def run_metrics(service: Service) -> bool:
+    """Run `ams pipeline run metrics` and let it print its table; return whether it did what it should.
+
+    Where there is no Java for it, or this environment was made before there was one, say so; that is well too.
+    """
+    lacking = _lacking()
+    if lacking:
+        print(MISSING.format(lacking), flush=True)
+        return True
+    print("Now one small job on Spark reads the topics and says who used how much (half a minute):\n", flush=True)
+    return _run_job(service, service.data.absolute().parent / WORK) == 0
+
+
+def _lacking() -> str:
+    try:
+        java()
+    except Unavailable:
+        return "Java 17 or newer"
+    return "" if importlib.util.find_spec("pyspark") else "PySpark (make setup brings it)"
+
+
+def _run_job(service: Service, work: Path) -> int:
+    connection = {
+        "AMS_ENDPOINT": service.url,
+        "AMS_TOKEN_FILE": str(service.token_file.absolute()),
+        "AMS_CA": str(service.ca.absolute()),
+        "AMS_PROJECT": PROJECT,
+    }
+    command = python("ams.cli.main", "pipeline", "run", "metrics", "--work", str(work))
+    return subprocess.run(command, env={**os.environ, **connection}, check=False).returncode  # noqa: S603  # our own

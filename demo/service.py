@@ -1,9 +1,12 @@
-"""The service under the demo: `ams serve` as a child process, told to stop when the demo ends."""
+"""The service under a demo (`ams serve` as a child process), and the command line of demos that end by themselves."""
 
+import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +14,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ams.client import Client
 from ams.client.errors import ClientError
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
-"""Exit codes of a demo."""
 READY = "ready "
 """Prefix of the line that says the service is up; its base URL follows."""
 PUBSUB_PORT = 8085
@@ -39,7 +41,6 @@ PROGRAM_PATH = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module."""
     return [sys.executable, "-m", module, *arguments]
 
 
@@ -48,8 +49,6 @@ class DidNotStart(Exception):
 
 
 class Service(NamedTuple):
-    """A running service."""
-
     url: str
     data: Path
     output: "Output"
@@ -66,21 +65,17 @@ class Service(NamedTuple):
 
     @property
     def ca(self) -> Path:
-        """Return the certificate its clients must trust."""
         return self.data / "ca.pem"
 
     @property
     def token_file(self) -> Path:
-        """Return where the administrator's token stands."""
         return self.data / "admin.token"
 
     @property
     def token(self) -> str:
-        """Return the administrator's token."""
         return self.token_file.read_text().strip()
 
     def administrator(self) -> Client:
-        """Return a client with the administrator's token."""
         return Client(self.url, self.token, ca=str(self.ca))
 
 
@@ -202,3 +197,37 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         process.wait()
     for number, handler in zip(INTERRUPTIONS, handlers, strict=True):
         signal.signal(number, handler)
+
+
+def run_demo(
+    name: str,
+    about: str,
+    play: Callable[[Path, Any], bool],
+    *failures: type[Exception],
+    keeps_folder: bool = False,
+    **options: int,
+) -> int:
+    """Run a demo; return 0 when all went well, 1 when not, 130 when it was interrupted.
+
+    Args:
+        name: of its module.
+        about: its help.
+        play: the demo itself; called with its folder and its options.
+        failures: exceptions that are told in one line.
+        keeps_folder: also when all went well and the folder is a temporary one.
+        options: their defaults by name: numbers, or False for a flag.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m demo.{name}", description=about)
+    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
+    for option, default in options.items():
+        if default is False:
+            parser.add_argument(f"--{option}", action="store_true")
+        else:
+            parser.add_argument(f"--{option}", type=int, default=default, help="how many (default: %(default)s)")
+    chosen = parser.parse_args()
+    stop_by_any_interruption()
+    folder = (chosen.folder or Path(tempfile.mkdtemp(prefix=f"ams-{name}-"))).absolute()
+    status = ended(f"{name}-demo", folder, lambda: OK if play(folder, chosen) else FAILED, *failures)
+    if status == OK and not chosen.folder and not keeps_folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return status

@@ -17,12 +17,10 @@ BROKEN = " is broken"
 
 
 def member(admin: Client, name: str, *roles: str, project: str = PROJECT) -> wire.User:
-    """Create a user who is a member of the project."""
     return admin.call(wire.create_member(project, name, list(roles)))
 
 
 def make_federation(admin: Client, *other_topics: str) -> None:
-    """Create the project of the demos of logins."""
     admin.call(wire.create_project(PROJECT))
     project = admin.project(PROJECT)
     for name in (TOPIC, *other_topics):
@@ -31,7 +29,6 @@ def make_federation(admin: Client, *other_topics: str) -> None:
 
 
 def reports(who: str, count: int) -> list[str]:
-    """Return the texts of reports."""
     return [f"{who} report {number}" for number in range(count)]
 
 
@@ -61,7 +58,6 @@ class Backlog(NamedTuple):
 
     @property
     def letters(self) -> str:
-        """Return the dead letter topic."""
         return f"broken-{self.topic}"
 
     def make(self, admin: Client, *, ordering: bool = False) -> None:
@@ -85,7 +81,6 @@ class Backlog(NamedTuple):
         return all(each.current == each.max for each in offsets)
 
     def dead_letters(self, admin: Client) -> list[str]:
-        """Return the texts of the dead letters."""
         letters = admin.project(self.project).subscription("desk").messages(follow=False)
         return [letter.data.decode() for letter in letters]
 
@@ -113,5 +108,4 @@ def readings(count: int) -> list[tuple[str, str]]:
 
 
 def is_broken(text: str) -> bool:
-    """Return whether a text can never be handled."""
     return text.endswith(BROKEN)

@@ -32,7 +32,6 @@ BULK, MAX_MESSAGES = 5, 50
 PAUSE_SECONDS = 0.3
 """Between two publishes, or after a pull that brought nothing."""
 RETRY_SECONDS = 0.5
-"""After an answer that was an error."""
 CALL_SECONDS = 150
 """For a call to be answered: longer than any pause."""
 ATTRIBUTES = {"from": "the demo"}
@@ -45,19 +44,15 @@ class Way(NamedTuple):
     pull: Callable[[], list[tuple[str, str]]]
     """Returns ids to acknowledge by, and texts, of what is there."""
     acknowledge: Callable[[str], object]
-    """Acknowledges all up to this id."""
 
 
 class Login(NamedTuple):
-    """Address of the service, and the login of a client."""
-
     url: str
     token: str
     ca: str
 
 
 def library(login: Login, name: str) -> Way:
-    """Return the official library, as it comes."""
     endpoint = login.url.removeprefix("https://")
     ams = ArgoMessagingService(endpoint=endpoint, token=login.token, project=site.PROJECT)
 
@@ -73,7 +68,6 @@ def library(login: Login, name: str) -> Way:
 
 
 def own(login: Login, name: str) -> Way:
-    """Return our own client."""
     project = Client(login.url, login.token, ca=login.ca, retry=None, timeout=CALL_SECONDS).project(site.PROJECT)
     topic, subscription = project.topic(name), project.subscription(name)
 
@@ -138,7 +132,6 @@ WAYS = {
 
 
 def main() -> int:
-    """Publish or consume until SIGTERM."""
     name, work, url, file = sys.argv[1:]
     login = Login(url, os.environ["AMS_TOKEN"], os.environ["AMS_CA"])
     ended = Event()
@@ -155,7 +148,6 @@ def main() -> int:
 
 @contextmanager
 def _calling() -> Iterator[None]:
-    """Make errors of all clients one error."""
     try:
         yield
     except (AmsException, ClientError, requests.RequestException) as error:

@@ -29,12 +29,9 @@ NEVER = datetime(1, 1, 1)
 WEEK = timedelta(days=7)
 ROLES = ("project_admin", "publisher", "consumer")
 GONE = "00000000-0000-4000-8000-00000000dead"
-"""A uuid of nobody and nothing."""
 
 
 class Size(NamedTuple):
-    """How much there is."""
-
     users: int
     projects: int
     topics: int
@@ -46,12 +43,9 @@ SMALL = Size(40, 8, 30, 20_000)
 
 
 class Log(NamedTuple):
-    """What a Kafka topic has."""
-
     name: str
     end: int
     first: int = 0
-    """The oldest message kept."""
     dirty: bool = False
     """Whether some records are of the kinds that cannot be read, or not as they stand."""
     retention_ms: int | None = None
@@ -61,8 +55,6 @@ class Log(NamedTuple):
 
 @dataclass
 class Day:
-    """All of it."""
-
     size: Size
     seed: int = 1
     collections: dict[str, list[Document]] = field(default_factory=dict)
@@ -149,7 +141,6 @@ class _Maker:
         self._now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
     def people(self) -> None:
-        """Make users, most of them well."""
         self._day.admin_token = self._token()
         self._user("admin", token=self._day.admin_token, service_roles=["service_admin"])
         self._user("push_worker_0", uuid="push-worker-0", token=WORKER_TOKEN, service_roles=["push_worker"])
@@ -188,7 +179,6 @@ class _Maker:
         return self._now - timedelta(days=1 + self._chance.random() * days)
 
     def projects(self) -> None:
-        """Make projects with their members."""
         for number in range(self._day.size.projects - 1):
             name = "EGI ops/test" if number == 3 else f"EGI-{number}"
             made = self._day.add(
@@ -308,7 +298,6 @@ class _Maker:
             self._subscription(project, topic, way, log, {"acl": [users[1]["uuid"]], "ack": 10, **push})
 
     def rubbish(self) -> None:
-        """Add what is left of ten years."""
         users, projects = self._users, self._projects
         here, topic = projects[0], self._topics[0]
         log = self._day.logs[0]

@@ -15,8 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from cluster.haproxy import MovingHaproxy
-from demo.migrate.new import NewSide
-from demo.migrate.original import Address
+from demo.migrate.sides import Address, NewSide
 from demo.service import PROGRAM_PATH, ROOT, python
 
 LOOK_SECONDS = 0.01
@@ -60,7 +59,6 @@ class Operator:
 
     @contextmanager
     def services(self, stop_old: Callable[[], None], start_new: Callable[[], None]) -> Iterator[None]:
-        """Do what the commands ask for until the block ends."""
         ended = threading.Event()
         wanted = {"stop": stop_old, "start": start_new}
 

@@ -16,7 +16,7 @@ from ams.pipeline.report.page import Rows, Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
-from demo.pipeline.boards import accounting, alarms, cloud, federation
+from demo.pipeline.boards import accounting_sections, alarm_sections, cloud_sections, federation_sections, months
 from demo.pipeline.worlds import PROJECT
 
 _LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."
@@ -41,7 +41,6 @@ _READING = (
 )
 
 Figures = Mapping[str, float]
-"""A figure of each site."""
 
 
 def write(folder: Path, day: date, before: datetime, url: str, master: str) -> Path:
@@ -74,17 +73,17 @@ def _from_spark(folder: Path, day: date, before: datetime, master: str) -> list[
 
 def _from_files(folder: Path) -> Iterator[Section]:
     results = _results(folder, "accounting")
-    for month in accounting.months(results)[-1:]:
-        yield from accounting.sections(results, month)
-    yield from cloud.sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
-    yield from federation.sections(_results(folder, "federation"))
+    for month in months(results)[-1:]:
+        yield from accounting_sections(results, month)
+    yield from cloud_sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
+    yield from federation_sections(_results(folder, "federation"))
 
 
 def _from_database(url: str) -> list[Section]:
     if not url:
         return []
     with connected(url) as connection:
-        return alarms.sections(connection, PROJECT)
+        return alarm_sections(connection, PROJECT)
 
 
 def _results(folder: Path, job: str) -> Path:

@@ -1,12 +1,25 @@
-"""The day: which messages there are, and which jobs look at them."""
+"""The day: which messages there are, which jobs look at them, and one job after the other in this process.
 
+Jobs run as by `ams pipeline run`, with the driver's Java started only once.
+"""
+
+import io
 import itertools
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from ams.pipeline.definition.plans import read_plan
+from ams.pipeline.running import Plan
+from ams.pipeline.starting import Ended, Setup, start
+from cluster.postgres import Postgres, is_installed
+from cluster.spark import SparkCluster
 from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
+from demo.service import Service
 
 PROJECT = "egi"
 SEED = 1
@@ -18,8 +31,6 @@ EARLY = ("accounting", "availability")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job and what is said to it."""
-
     job: str
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -30,7 +41,6 @@ def yesterday() -> date:
 
 
 def messages(day: date) -> Iterator[Sample]:
-    """Yield all messages of the day."""
     return itertools.chain(
         accounting.messages(SEED, day),
         monitoring.messages(SEED, day),
@@ -41,7 +51,6 @@ def messages(day: date) -> Iterator[Sample]:
 
 
 def is_late(sample: Sample) -> bool:
-    """Return whether a message comes a day late."""
     return any(each in sample.data.replace(b"\r\n", b"\n") for each in LATE)
 
 
@@ -57,3 +66,60 @@ def tasks(day: date, folder: Path, *, with_database: bool) -> list[Task]:
         Task("federation"),
     ]
     return [*found, Task("alarms", {"topics": f"[{', '.join(alarms.TOPICS)}]"})] if with_database else found
+
+
+WORKERS = 2
+"""Workers of the cluster, each with one core."""
+
+
+def planned(task: Task) -> Plan:
+    """Read what is said to a job; raises what a wrong option does, which is better known before the first job runs."""
+    return read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
+
+
+def work(plan: Plan, service: Service, folder: Path, master: str) -> Ended:
+    """Run a job in its folder, without what it prints, which the page shows; raises what a run raises.
+
+    Ctrl-C ends a job after its batch at work, and then the demo.
+    """
+    source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
+    with redirect_stdout(io.StringIO()):
+        ended = start(plan, Setup(work=folder, project=PROJECT, source=source, master=master, settings={}, say=_quiet))
+    if ended.stopped:
+        raise KeyboardInterrupt
+    return ended
+
+
+def _quiet(_text: str) -> None:
+    """Say nothing of progress: each job here is done in seconds."""
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """Start a master of Spark and workers; yields what drivers call it by. Raises `DidNotStart`."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ams-spark-") as folder,
+        SparkCluster(Path(folder), workers=WORKERS) as spark,
+    ):
+        yield spark.url
+
+
+@contextmanager
+def database(folder: Path) -> Iterator[str]:
+    """Start a PostgreSQL for the alarms; yields its URL, and an empty one where none is installed."""
+    if not is_installed():
+        yield ""
+        return
+    postgres = Postgres(folder / "postgresql", careless=True)
+    postgres.start()
+    try:
+        yield postgres.url()
+    finally:
+        postgres.stop()
+
+
+def hand_over(service: Service, url: str) -> None:
+    """Let the jobs, which take secrets from the environment only, find them there."""
+    os.environ["AMS_TOKEN"] = service.token_file.read_text().strip()
+    if url:
+        os.environ["AMS_PIPELINE_DATABASE"] = url

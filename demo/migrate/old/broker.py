@@ -15,8 +15,6 @@ _FETCH_BYTES = 8 << 20
 
 
 class Range(NamedTuple):
-    """The oldest offset kept, and the end."""
-
     min: int
     max: int
 
@@ -32,7 +30,6 @@ class Broker:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def start(self) -> None:
-        """Connect."""
         await self._producer.start()
         await self._ranges.start()
 
@@ -103,7 +100,6 @@ def joined(attributes: Mapping[str, str] | None) -> Mapping[str, Any]:
 
 
 def publish_time(nanoseconds: int) -> str:
-    """Return a time with the digits it has."""
     seconds, rest = divmod(nanoseconds, 10**9)
     digits = f".{rest:09}".rstrip("0").rstrip(".")
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}{digits}Z"

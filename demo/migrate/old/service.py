@@ -16,8 +16,18 @@ import pymongo
 import uvicorn
 
 from demo.migrate.old.broker import Broker, joined
-from demo.migrate.old.changes import Changes
-from demo.migrate.old.views import FORBIDDEN, Caller, Document, Json, Refused, Views, metric, roles_in, zulu
+from demo.migrate.old.documents import (
+    FORBIDDEN,
+    Caller,
+    Changes,
+    Document,
+    Json,
+    Refused,
+    Views,
+    metric,
+    roles_in,
+    zulu,
+)
 
 DATABASE = "argo_msg"
 UNREADABLE = "Message retrieved from broker network has invalid JSON Structure"
@@ -39,7 +49,6 @@ class Request:
 
     @property
     def project(self) -> str:
-        """Return the name of the project."""
         return str(self.caller.project["name"])
 
     @property
@@ -59,8 +68,6 @@ class Request:
 
 
 class Service:
-    """The API."""
-
     def __init__(self, database: Any, broker: Broker) -> None:
         self._db, self._broker = database, broker
         self._changes = Changes(database, broker)
@@ -86,7 +93,6 @@ class Service:
         }
 
     async def __call__(self, scope: Json, receive: Any, send: Any) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
         body = b""
@@ -176,7 +182,6 @@ class Service:
         raise Refused(404, "404 page not found")
 
     def _change_service(self, token: str, method: str, path: str, body: Json) -> Any:
-        """Change users, projects and registrations."""
         found = _OF_SERVICE.fullmatch(path)
         if found is None:
             raise Refused(404, "404 page not found")
@@ -212,7 +217,6 @@ class Service:
         return self._shown(Views(self._db), kind, self._document(caller, kind, name), caller)
 
     async def _change(self, asked: Request) -> None:
-        """Change a topic or a subscription, as its verb says."""
         kind, changes = "subscriptions" if "topic" in asked.document else "topics", self._changes
         if asked.verb == "modifyAcl":
             changes.modify_acl(kind, asked.document, asked.json("Invalid ACL Arguments"))
@@ -419,7 +423,6 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Serve until it is killed."""
     parser = argparse.ArgumentParser(prog="python -m demo.migrate.old.service")
     for name in ("--mongodb", "--kafka", "--cert", "--key"):
         parser.add_argument(name, required=True)

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from fastavro import schemaless_writer
 
 from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, RESULT_SCHEMAS
-from demo.pipeline.samples import Sample
-from demo.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Mishaps, Sample
 
 TOPICS = ("metric_data", "sync_data")
 GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -43,8 +42,6 @@ MISHAPS = Mishaps(late=0.003, doubled=0.01, broken=0.001)
 
 
 class Host(NamedTuple):
-    """A host of a site with one service."""
-
     site: str
     region: str
     service: str
@@ -55,8 +52,6 @@ class Host(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """When a host is down, in seconds of the day."""
-
     start: int
     end: int
     announced: bool
@@ -211,7 +206,6 @@ def _sample(random: Random, check: Check) -> Sample:
 
 
 def _spoilt(random: Random, data: bytes) -> bytes:
-    """Make what is found where publishers are set up wrongly or die in the middle."""
     wrong = (data[: len(data) // 2], data + b"\x00\x00", b"OK - all is well", b"", data.replace(b"\x04OK", b"\x04ok"))
     return random.choice([each for each in wrong if each != data])
 

@@ -24,7 +24,7 @@ from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
 from ams.tables import log, upkeep
-from ams.tables.files import File, Partition, batch_name
+from ams.tables.files import Partition, batch_name
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot
 from ams.tables.table import Table
@@ -135,7 +135,9 @@ class Archiver:
             parts = [part for part in parts if part.start < part.stop]
             if not parts:
                 return False
-            files = self._written(parts, number)
+            fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
+            rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
+            files = self._table.write(batch_name(self._query, number), rows)
         if self._table.append(self._query, number, files, {_place(part.topic, part.id): part.stop for part in parts}):
             self.files += len(files)
             self.topics |= {part.topic for part in parts}
@@ -158,11 +160,6 @@ class Archiver:
             lost(f"messages {there.end} to {at - 1} of topic {topic}", fail=fail)
             return there.first
         return at
-
-    def _written(self, parts: Iterable[Part], number: int) -> list[File]:
-        fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
-        rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
-        return self._table.write(batch_name(self._query, number), rows)
 
     def _merge(self) -> None:
         if not self._table.exists():

@@ -129,8 +129,11 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
     now = msgspec.json.decode(msgspec.json.encode(identity), type=Identity)  # so that tuples and lists are the same
     if known is None and (work / CHECKPOINT).exists():
         raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
-    if known is not None and known != now and _is_begun(work):
-        _compare(work, known, now, accept_change)
+    if known is not None and known != now:
+        beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
+        # Before anything was read or written, mistakes in a definition can be mended.
+        if beside or any((work / CHECKPOINT / "offsets").glob("[0-9]*")):
+            _compare(work, known, now, accept_change)
     if known != now:
         write(work / DEFINITION, identity)
 
@@ -161,12 +164,6 @@ def begin(work: Path, table: str) -> None:
 def write(path: Path, value: msgspec.Struct) -> None:
     """Replace a small file in one step, synced."""
     write_whole(Disk(), str(path), msgspec.json.format(msgspec.json.encode(value), indent=2))
-
-
-def _is_begun(work: Path) -> bool:
-    """Whether a run read or wrote anything, before which mistakes in a definition can be mended."""
-    beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
-    return bool(beside) or any((work / CHECKPOINT / "offsets").glob("[0-9]*"))
 
 
 def _compare(work: Path, known: Identity, now: Identity, accept_change: bool) -> None:

@@ -142,23 +142,21 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     for chunk in chunks:
         whole, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            yield _of_lines(_decode_lines(b"".join([*kept, whole])))
+            read = _decode_lines(b"".join([*kept, whole]))
+            times = [datetime.fromisoformat(each.publish_time) for each in read]
+            attributes = [list(each.attributes.items()) for each in read]
+            columns = {
+                "offset": pa.array([each.offset for each in read], pa.int64()),
+                "publish_time": pa.array(times, MESSAGE.field("publish_time").type),
+                "attributes": pa.array(attributes, MESSAGE.field("attributes").type),
+                "data": pa.array([data_of(each) for each in read], pa.binary()),
+                "ordering_key": pa.array([each.ordering_key or None for each in read], pa.string()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
             kept = []
         kept.append(rest)
     if any(kept):
         raise Unreachable("an answer was cut off within a line")
-
-
-def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
-    times = [datetime.fromisoformat(each.publish_time) for each in lines]
-    columns = {
-        "offset": pa.array([each.offset for each in lines], pa.int64()),
-        "publish_time": pa.array(times, MESSAGE.field("publish_time").type),
-        "attributes": pa.array([list(each.attributes.items()) for each in lines], MESSAGE.field("attributes").type),
-        "data": pa.array([data_of(each) for each in lines], pa.binary()),
-        "ordering_key": pa.array([each.ordering_key or None for each in lines], pa.string()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
 
 
 def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
@@ -197,7 +195,9 @@ class Fetch:
                     yield batch
             except ClientError as error:
                 patience.after(error)
-        self._judge_gap()
+        # Retention took it while it was read, or it never was a message, as damage or a marker on Kafka.
+        if self._gap is not None and self.service.bounds(self.part.topic, self.subscription).first > self._gap:
+            self._lost(f"messages from {self._gap} on of topic {self.part.topic}")
 
     def _answer(self) -> Iterator[pa.RecordBatch]:
         topic, stop = self.part.topic, self.part.stop
@@ -208,7 +208,10 @@ class Fetch:
                     remade(str(topic), fail=self.fail_on_data_loss)
                     self._at = stop  # nothing is left of the topic that was planned
                     return
-                self._skip_to(told.first)
+                if told.first > self._at:
+                    gone = min(told.first, self.part.stop) - 1
+                    self._lost(f"messages {self._at} to {gone} of topic {self.part.topic}")
+                    self._at = told.first
                 found = _arrow if response.headers.get("content-type", "").startswith(ARROW) else _lines
                 for batch in filter(len, found(response.iter_raw())):
                     offsets = batch.column("offset")
@@ -221,11 +224,6 @@ class Fetch:
             self._pass_over(self._at)
         else:
             self._finish(told)
-
-    def _skip_to(self, first: int) -> None:
-        if first > self._at:
-            self._lost(f"messages {self._at} to {min(first, self.part.stop) - 1} of topic {self.part.topic}")
-            self._at = first
 
     def _finish(self, told: Bounds) -> None:
         """Go on behind what was answered, which may be less than was asked for."""
@@ -240,14 +238,6 @@ class Fetch:
         if end < self.part.stop:
             self._lost(f"messages {end} to {self.part.stop - 1} of topic {self.part.topic}")
         self._at = self.part.stop
-
-    def _judge_gap(self) -> None:
-        """Tell what retention took while it was read from what never was a message, as damage or a marker on Kafka."""
-        if self._gap is None:
-            return
-        oldest = self.service.bounds(self.part.topic, self.subscription).first
-        if oldest > self._gap:
-            self._lost(f"messages from {self._gap} on of topic {self.part.topic}")
 
     def _lost(self, what: str) -> None:
         lost(what, fail=self.fail_on_data_loss)

@@ -15,13 +15,13 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ams.client.bearer import Bearer
-from ams.client.connection import Connection, Source, connection
+from ams.client.connection import Source, connection
 from ams.client.errors import BadConnection, NoService
 from ams.core.names import is_name
 from ams.pipeline.errors import WrongOption
 
 ACCESS = ("endpoint", "token", "tokenFile", "ca", "profile", "project", "retrySeconds")
-_DIGITS = 18
+_MAX_DIGITS = 18
 """Of a whole number that Java can hold."""
 RETRY_SECONDS = 60.0
 """How long a call to a service that is away is tried again, unless it is said otherwise."""
@@ -74,7 +74,7 @@ class Given:
         text = self.text(name)
         if text is None:
             return None
-        if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
+        if not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS or int(text) < 1:
             raise WrongOption(name, f"{shortened(text)} is no whole number of at least 1, or too large")
         return int(text)
 
@@ -96,7 +96,7 @@ class Given:
             raise WrongOption(name, f"{shortened(text or '')} is no number of seconds")
         return value
 
-    def access(self, environment: Mapping[str, str]) -> tuple[Access, str | None]:
+    def access(self, environment: Mapping[str, str] = os.environ) -> tuple[Access, str | None]:
         """Return which service, as whom, and the project in use, if any."""
         asked = Source(
             endpoint=self.text("endpoint"),
@@ -107,7 +107,15 @@ class Given:
         )
         if asked.token and asked.token_file:
             raise WrongOption("tokenFile", "give the token or a file that holds it, not both")
-        found = self._connection(asked, environment)
+        try:
+            found = connection(asked, self.text("profile"), environment)
+        except NoService:
+            reason = "no service is named: give it, a profile, or AMS_ENDPOINT where Spark is started"
+            raise WrongOption("endpoint", reason) from None
+        except BadConnection as error:
+            # The option that it most likely is about.
+            blamed = "profile" if self.text("profile") and not asked.endpoint else None
+            raise WrongOption(blamed or ("tokenFile" if asked.token_file else "endpoint"), error.message) from None
         access = Access(
             endpoint=found.endpoint,
             token=found.token,
@@ -116,17 +124,6 @@ class Given:
             bearer=found.bearer,
         )
         return access, found.project
-
-    def _connection(self, asked: Source, environment: Mapping[str, str]) -> Connection:
-        try:
-            return connection(asked, self.text("profile"), environment)
-        except NoService:
-            reason = "no service is named: give it, a profile, or AMS_ENDPOINT where Spark is started"
-            raise WrongOption("endpoint", reason) from None
-        except BadConnection as error:
-            # The option that it most likely is about.
-            blamed = "profile" if self.text("profile") and not asked.endpoint else None
-            raise WrongOption(blamed or ("tokenFile" if asked.token_file else "endpoint"), error.message) from None
 
 
 def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
@@ -259,22 +256,18 @@ def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | N
     if topic:
         return names("topic", topic, project), None, ()
     if pattern:
-        return (), None, _patterns(pattern, project)
+        if project is None:
+            raise WrongOption("project", "is needed for topicPattern")
+        patterns = tuple(each.strip() for each in pattern.split(","))
+        if not all(patterns):
+            raise WrongOption("topicPattern", f"{shortened(pattern)} has an empty pattern")
+        return (), None, patterns
     if not subscription:
         raise WrongOption("topic", "is missing; give it, or a subscription")
     found = names("subscription", subscription, project)
     if len(found) > 1:
         raise WrongOption("subscription", "only one can be read")
     return (), found[0], ()
-
-
-def _patterns(text: str, project: str | None) -> tuple[str, ...]:
-    if project is None:
-        raise WrongOption("project", "is needed for topicPattern")
-    patterns = tuple(each.strip() for each in text.split(","))
-    if not all(patterns):
-        raise WrongOption("topicPattern", f"{shortened(text)} has an empty pattern")
-    return patterns
 
 
 def _point(given: Given, which: str, topics: Collection[Name]) -> Positions | datetime | None:
@@ -285,18 +278,13 @@ def _point(given: Given, which: str, topics: Collection[Name]) -> Positions | da
         return positions
     if positions is not None:
         raise WrongOption(timestamp, f"give it or {offsets}, not both")
-    return _moment(timestamp, text)
-
-
-def _moment(option: str, text: str) -> datetime:
-    """Read milliseconds since 1970, as Spark's Kafka source has them, or a time with its zone; to a millisecond."""
     try:
         is_number = text.isascii() and text.isdecimal()
         if found := datetime.fromtimestamp(int(text) / 1000, UTC) if is_number else moment(text):
             return found + timedelta(microseconds=-found.microsecond % 1000)
     except (ValueError, OverflowError, OSError):
         pass
-    raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
+    raise WrongOption(timestamp, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
 
 
 _END_WORDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -318,16 +306,12 @@ def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions
         raise WrongOption(
             option, f'{shortened(text)} is none of earliest, latest, a number, {{"PROJECT/TOPIC": number}}'
         )
-    return _named(option, value, topics)
-
-
-def _named(option: str, offsets: Mapping[str, int], topics: Collection[Name]) -> dict[str, int]:
-    """Return offsets by full names; every topic that is read must have one, and no other."""
+    # Every topic that is read must have one, and no other.
     full = {topic.name: str(topic) for topic in topics} | {str(topic): str(topic) for topic in topics}
-    for name in offsets:
+    for name in value:
         if topics and name not in full:
             raise WrongOption(option, f"{shortened(name)} is not among the topics that are read")
-    found = {full.get(name, name): offset for name, offset in offsets.items()}
+    found: dict[str, int] = {full.get(name) or name: offset for name, offset in value.items()}
     for topic in topics:
         if str(topic) not in found:
             raise WrongOption(option, f"nothing is said of {topic}")
@@ -384,18 +368,25 @@ class Writing:
     """Of a streaming query, where it was said by the option."""
 
 
-def writing(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Writing:
+def writing(options: Mapping[str, str]) -> Writing:
     """Read the options of a sink; raise `WrongOption` for the first that cannot be."""
     given = Given(options)
     given.allow(ACCESS + WRITING)
-    access, in_use = given.access(environment)
-    project, topic = _where(given, in_use)
+    access, project = given.access()
+    topic = given.text("topic")
+    if topic is None and project is None:
+        raise WrongOption("project", "is missing; it says where the topics are")
+    if topic is not None:
+        found = names("topic", topic, project)
+        if len(found) > 1:
+            raise WrongOption("topic", "all rows go to one; a column topic sends each to its own")
+        [(project, topic)] = found
     key = given.text("idempotencyKey")
     if key is not None and not _KEY.fullmatch(key):
         raise WrongOption("idempotencyKey", "has 1 to 128 visible ASCII characters and no blanks")
     return Writing(
         access=access,
-        project=project,
+        project=project or "",
         topic=topic,
         order_by=tuple(each.strip() for each in (given.text("orderBy") or "").split(",") if each.strip()),
         idempotency_key=key,
@@ -407,15 +398,3 @@ def writing(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
         key_window=given.seconds("keyWindow", KEY_WINDOW_SECONDS),
         checkpoint=given.text("checkpointLocation"),
     )
-
-
-def _where(given: Given, in_use: str | None) -> tuple[str, str | None]:
-    text = given.text("topic")
-    if text is None:
-        if in_use is None:
-            raise WrongOption("project", "is missing; it says where the topics are")
-        return in_use, None
-    found = names("topic", text, in_use)
-    if len(found) > 1:
-        raise WrongOption("topic", "all rows go to one; a column topic sends each to its own")
-    return found[0].project, found[0].name

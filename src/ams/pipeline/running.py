@@ -44,9 +44,13 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 def explained(error: BaseException) -> Exception:
     """Return the error to tell of what Spark or a batch raised: its root cause; a fault of a job stays what it is."""
-    known = next((each for each in _chain(error) if isinstance(each, _KNOWN)), None)
-    if known is not None:
-        return known
+    chain: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in chain:
+        if isinstance(each, _KNOWN):
+            return each
+        chain.append(each)
+        each = each.__cause__ or each.__context__
     if isinstance(error, Exception) and not isinstance(error, PySparkException | Py4JError | OSError):
         return error
     text = _text(error)
@@ -61,14 +65,6 @@ def why_removed(log: Path, error: BaseException) -> str | None:
         said = ""
     found = _REMOVED.search(f"{said}\n{error}\n{_text(error)}")
     return _shortened(found["text"] or found["raised"]) if found else None
-
-
-def _chain(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
 
 
 def _text(error: BaseException) -> str:
@@ -177,16 +173,11 @@ class Run:
             given["failOnDataLoss"] = "false"
         if names:
             given["topicPattern" if any(map(is_pattern, names)) else "topic"] = ",".join(names)
-        if "topic" in given:
-            self._note_beginning(names, given)
+        if "topic" in given and given.get("startingOffsets") == "earliest" and not (self.work / CHECKPOINT).exists():
+            with asked(self.source) as (service, project):
+                for topic in (Name(project, name) for name in names if "/" not in name):
+                    self.progress.begin[str(topic)] = service.bounds(topic).first
         return activated(self.spark).readStream.format("ams").options(**given).load()
-
-    def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:
-        if given.get("startingOffsets") != "earliest" or (self.work / CHECKPOINT).exists():
-            return
-        with asked(self.source) as (service, project):
-            for topic in (Name(project, name) for name in names if "/" not in name):
-                self.progress.begin[str(topic)] = service.bounds(topic).first
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
         """Return a table of this run that batches are added to."""
@@ -240,8 +231,7 @@ class Run:
         from being done by, and the root cause as a `ClientError` or `PipelineError` when Spark gives up.
         """
         try:
-            query = self._start(frame, handle, refresh)
-            self._follow(query)
+            self._follow(self._start(frame, handle, refresh))
             if self.stopping.is_set():
                 raise Stopped
             if refresh is not None and self.every is None:
@@ -275,19 +265,15 @@ class Run:
 
     def _follow(self, query: StreamingQuery) -> None:
         while not self._ended(query):
-            self._require_spark()
+            scala: Any = self.spark.sparkContext._jsc
+            if scala.sc().isStopped() and not self.stopping.is_set():  # without new messages the query would wait on
+                raise Interrupted(
+                    "Spark was stopped under the run: what is done stays done, the next run goes on behind it"
+                )
             self._take_stock(query)
             if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
                 query.stop()
         self._take_stock(query)
-
-    def _require_spark(self) -> None:
-        """Raise `Interrupted` when Spark was stopped: a query without new messages would not notice, and wait on."""
-        scala: Any = self.spark.sparkContext._jsc
-        if scala.sc().isStopped() and not self.stopping.is_set():
-            raise Interrupted(
-                "Spark was stopped under the run: what is done stays done, the next run goes on behind it"
-            )
 
     def _ended(self, query: StreamingQuery) -> bool:
         try:
@@ -299,10 +285,8 @@ class Run:
 
     def _take_stock(self, query: StreamingQuery) -> None:
         with suppress(ValueError):  # of reports that are not complete yet
-            if self.progress.take([dict(each) for each in query.recentProgress]):
-                self._remember()
-
-    def _remember(self) -> None:
+            if not self.progress.take([dict(each) for each in query.recentProgress]):
+                return
         last = self.progress.last
         before = checkpoint.read_standing(self.work)
         if last is None or (before is not None and before.batch >= last.number):

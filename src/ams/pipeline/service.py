@@ -1,9 +1,8 @@
 """Calls that source and sink make of a service: each tried again with growing pauses while the service is away."""
 
 import contextlib
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -40,9 +39,8 @@ class Bounds(NamedTuple):
 class Patience:
     """How long to go on after errors that may pass: pauses that grow, up to a total since the last success."""
 
-    def __init__(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, seconds: float) -> None:
         self.policy = Retry(attempts=None, total=seconds, first=0.25, longest=5.0)
-        self._sleep = sleep
         self._failed = 0
         self._since = 0.0
 
@@ -60,13 +58,13 @@ class Patience:
         pause = self.policy.pause(self._failed, time.monotonic() - self._since, seconds_asked(error), random())  # noqa: S311  # spreads load
         if pause is None:
             raise error
-        self._sleep(pause)
+        time.sleep(pause)
 
 
 @contextlib.contextmanager
 def asked(options: Mapping[str, str]) -> Iterator[tuple["Service", str]]:
     """Connect to the service that options of `format("ams")` name; tell the project in use too, empty for none."""
-    access, project = Given(options).access(os.environ)
+    access, project = Given(options).access()
     with Service(access) as service:
         yield service, project or ""
 

@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.federation.job import Options, run
 from ams.pipeline.jobs.federation.parse import parse, redacted
-from demo.pipeline.samples import Sample
+from demo.pipeline.samples import Mishaps, Sample
 from demo.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
-from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
 
 CONFIGURATION = {

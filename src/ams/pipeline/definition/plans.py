@@ -61,7 +61,13 @@ def read_source(value: Value, findings: Findings) -> Source:
     if len(chosen) != 1:
         findings.add(value, f"one of {', '.join(_WHAT)} must be said, and only one")
         return Source()
-    said = findings.values(told, {chosen[0]: lambda each: _source_names(each, findings), **_OPTIONS})
+
+    def read_names(each: Value) -> tuple[str, ...]:
+        if not values_of(each):
+            raise bad(each.place, "at least one name is expected here")
+        return tuple(findings.each(values_of(each), resource_name))
+
+    said = findings.values(told, {chosen[0]: read_names, **_OPTIONS})
     names = said.pop(chosen[0], ())
     options = dict(sorted(option for each in said.values() for option in each.items()))
     if chosen[0] != "subscription":
@@ -69,12 +75,6 @@ def read_source(value: Value, findings: Findings) -> Source:
     if len(names) > 1:
         findings.add(told["subscription"], "only one subscription can be read")
     return Source(subscription="".join(names[:1]), options=options)
-
-
-def _source_names(value: Value, findings: Findings) -> tuple[str, ...]:
-    if not values_of(value):
-        raise bad(value.place, "at least one name is expected here")
-    return tuple(findings.each(values_of(value), resource_name))
 
 
 def _start(value: Value) -> dict[str, str]:
@@ -115,7 +115,11 @@ def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
     Raises `WrongDefinition` with everything that is wrong with a file, and `WrongOption` for options of a job.
     """
     if not is_file(target):
-        return _plan_of_job(target, settings)
+        job = load(target)
+        options, wrong = read_options(job.options, _settings(job, settings))
+        if options is None:
+            raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
+        return _plan_of(job, job.name, options)
     root = read_tree(target)
     if root is None:
         raise WrongDefinition(target, [Finding(1, "it says nothing")])
@@ -169,14 +173,6 @@ def _name(said: Mapping[str, Value], otherwise: str, findings: Findings) -> str:
             if not NAME.fullmatch(name):
                 raise bad(said["name"].place, f"{name[:64]!r} is no name: letters, digits, - and _, 64 of them at most")
     return name
-
-
-def _plan_of_job(name: str, settings: Sequence[str]) -> Plan:
-    job = load(name)
-    options, wrong = read_options(job.options, _settings(job, settings))
-    if options is None:
-        raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
-    return _plan_of(job, job.name, options)
 
 
 def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: Findings, name: str) -> Plan | None:

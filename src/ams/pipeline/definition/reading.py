@@ -83,7 +83,13 @@ class Watch:
         Each expectation is about the rows that those before let pass. Raises `CheckFailed` for one that must not fail.
         """
         marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no column of a definition has such a name
-        marked, passed = _marked(rows, marks)
+        # In marked: true where the expectation does not hold, null where a row did not come to it.
+        marked, passed = rows, F.lit(True)
+        for mark, each in marks.items():
+            holds = F.coalesce(each.holds(marked, passed), F.lit(False))
+            marked = marked.withColumn(mark, F.when(passed, ~holds))
+            if each.on_failure == SET_ASIDE:
+                passed = passed & ~F.col(mark)
         self.stack.callback(marked.persist(StorageLevel.DISK_ONLY).unpersist)
         sums = [F.struct(F.count(mark), F.count_if(F.col(mark))).alias(mark) for mark in marks]
         [found] = marked.agg(*sums).collect()
@@ -96,16 +102,6 @@ class Watch:
         if aside := {mark: each for mark, each in marks.items() if each.on_failure == SET_ASIDE}:
             self.aside.append(_broken(marked.where(~passed), rows.columns, aside))
         return marked.where(passed).select(*rows.columns)
-
-
-def _marked(rows: DataFrame, marks: Mapping[str, Expectation]) -> tuple[DataFrame, Column]:
-    """Return the rows with a column for each expectation (true: it fails; null: not reached), and which rows go on."""
-    reached = F.lit(True)
-    for mark, each in marks.items():
-        rows = rows.withColumn(mark, F.when(reached, ~F.coalesce(each.holds(rows, reached), F.lit(False))))
-        if each.on_failure == SET_ASIDE:
-            reached = reached & ~F.col(mark)
-    return rows, reached
 
 
 def _broken(failed: DataFrame, names: Sequence[str], marks: Mapping[str, Expectation]) -> DataFrame:
@@ -223,7 +219,14 @@ def _expectation(item: Value, steps: Steps, findings: Findings) -> list[Expectat
     if len(kinds) != 1:
         raise bad(item.place, f"one of {', '.join(_RULES)} must be said{', not several' if kinds else ''}")
     [kind] = kinds
-    on_failure = _on_failure(kind, said, steps)
+    # Only rows of a batch can be set aside, as a result is made anew each time.
+    choices = [FAIL, WARN] if steps.whole or kind == "share" else [SET_ASIDE, FAIL, WARN]
+    on_failure = choices[0]
+    if "on_failure" in said:
+        place = said["on_failure"].place
+        if steps.whole and said["on_failure"].text() == SET_ASIDE:
+            raise bad(place, "behind steps over all rows none is set aside: expect it before, or filter")
+        on_failure = said["on_failure"].one_of(*choices)
     found: list[Expectation] = []
     with findings.catch(said[kind]):
         text, holds = _RULES[kind](said[kind], steps, findings)
@@ -234,19 +237,14 @@ def _expectation(item: Value, steps: Steps, findings: Findings) -> list[Expectat
         if name in steps.expected:
             raise bad(item.place, f"there is an expectation {name!r} already; give this one another name")
         steps.expected.add(name)
-        share = _at_least(said[kind]) if kind == "share" else Decimal(1)
+        share = Decimal(1)
+        if kind == "share":
+            at_least = said[kind].mapping()["at_least"]
+            if not _SHARE.fullmatch(at_least.text()):
+                raise bad(at_least.place, "a share from 0 to 1 is expected here, such as 0.95")
+            share = Decimal(at_least.text())
         found.append(Expectation(name=name, rule=rule, holds=holds, on_failure=on_failure, at_least=share))
     return found
-
-
-def _on_failure(kind: str, said: Mapping[str, Value], steps: Steps) -> str:
-    """Read what becomes of rows: only those of a batch can be set aside, as a result is made anew each time."""
-    choices = [FAIL, WARN] if steps.whole or kind == "share" else [SET_ASIDE, FAIL, WARN]
-    if "on_failure" not in said:
-        return choices[0]
-    if steps.whole and said["on_failure"].text() == SET_ASIDE:
-        raise bad(said["on_failure"].place, "behind steps over all rows none is set aside: expect it before, or filter")
-    return said["on_failure"].one_of(*choices)
 
 
 def _not_null(value: Value, steps: Steps, findings: Findings) -> Rule:
@@ -293,13 +291,6 @@ def _share(value: Value, steps: Steps, findings: Findings) -> Rule:
         raise bad(value.place, "condition and at_least must be said")
     rule: list[Rule] = findings.each([said["condition"]], lambda each: _condition(each, steps, findings))
     return rule[0] if rule else ("", lambda _, reached: reached)
-
-
-def _at_least(value: Value) -> Decimal:
-    said = value.mapping()["at_least"]
-    if not _SHARE.fullmatch(said.text()):
-        raise bad(said.place, "a share from 0 to 1 is expected here, such as 0.95")
-    return Decimal(said.text())
 
 
 def _not_empty(value: Value) -> Value:

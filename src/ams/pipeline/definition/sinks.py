@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
@@ -22,6 +23,7 @@ from ams.pipeline.definition.fields import (
 )
 from ams.pipeline.definition.reading import ORDER, Steps, one_of_each
 from ams.pipeline.expressions import Expression, expression, types
+from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.running import Run
 
 ROWS = "rows"
@@ -64,7 +66,7 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
 
 
 def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Rows of single messages say from which: in `topic` and `offset`, unless the definition has columns of these names."""
+    """Rows of single messages say from which in `topic` and `offset`, unless the definition has such columns."""
     name, columns = said["table"].text(), steps.columns
     if not NAME.fullmatch(name) or name == ROWS:
         raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
@@ -133,13 +135,16 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
 
         Raises `StaleCheckpoint` for one that was begun so long ago that some of it could be published twice.
         """
-        from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
+        from ams.pipeline.sink import publish
+        from ams.pipeline.sink.writer import refuse_stale
 
         refuse_stale(run.work / CHECKPOINT, read.get("key_window", KEY_WINDOW_SECONDS))
         order = {f"_{each}": F.col(SOURCE).getField(each) for each in ORDER}
+        texts = [(F.lit(name), each.column().cast("string")) for name, each in read.get("attributes", {}).items()]
+        given = F.create_map(*chain.from_iterable(texts)).cast("map<string,string>")
         parts = {
             "data": data.column() if data else F.to_json(F.struct(*columns)),
-            "attributes": _not_null(read.get("attributes", {})),
+            "attributes": F.map_filter(given, lambda _, value: value.isNotNull()),
             ORDERING_KEY: (key.column() if key else F.lit(None)).cast("string"),
         }
         options = {**run.source, "topic": name, "createTopics": str(read.get("create", False)).lower()}
@@ -170,12 +175,6 @@ def _console(said: Said, _: Steps, __: Findings) -> Sink:
         rows.drop(SOURCE).show(shown, truncate=False)
 
     return Sink(show, show)
-
-
-def _not_null(attributes: Mapping[str, Expression]) -> Column:
-    pairs = [part for name, each in attributes.items() for part in (F.lit(name), each.column().cast("string"))]
-    given = F.create_map(*pairs).cast("map<string,string>")
-    return F.map_filter(given, lambda _, value: value.isNotNull())
 
 
 def _no_text(given: Expression) -> str:

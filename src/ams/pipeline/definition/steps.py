@@ -63,7 +63,14 @@ def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Find
     required = frozenset(known_columns(said.get("required"), found, findings))
     if kind == "json":
         return Json(found, required)
-    _check_text(found, said, findings)
+    for name, type_ in found.items():
+        if types.is_nested(type_):
+            findings.add(said["fields"], f"field {name}: text holds no {type_.typeName()}")
+    separator = said.get("separator")
+    if separator is None and len(found) > 1:
+        findings.add(said["fields"], "several fields need a separator")
+    if separator is not None and (len(separator.text()) != 1 or separator.text() in '"\n\r'):
+        findings.add(separator, "a separator is one character, and neither a quote nor the end of a line")
     return Text(found, required, said["separator"].text() if "separator" in said else "")
 
 
@@ -76,17 +83,6 @@ def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findin
             check_name(said["schema"], name, [each for each in found if each < name], (SOURCE, ATTRIBUTES))
     packed = said["packed"].switch() if "packed" in said else False
     return Avro(found, frozenset(known_columns(said.get("required"), found, findings)), schema, packed)
-
-
-def _check_text(found: Mapping[str, DataType], said: Mapping[str, Value], findings: Findings) -> None:
-    for name, kind in found.items():
-        if types.is_nested(kind):
-            findings.add(said["fields"], f"field {name}: text holds no {kind.typeName()}")
-    separator = said.get("separator")
-    if separator is None and len(found) > 1:
-        findings.add(said["fields"], "several fields need a separator")
-    if separator is not None and (len(separator.text()) != 1 or separator.text() in '"\n\r'):
-        findings.add(separator, "a separator is one character, and neither a quote nor the end of a line")
 
 
 _PLAIN: Mapping[str, DataType] = {
@@ -109,7 +105,7 @@ class _Odd(Exception):
 
 
 def _avro_fields(value: Value, schema: bytes) -> tuple[dict[str, Any], dict[str, DataType]]:
-    """Raise `BadDocument` for what no column can have: unions of several types, records that hold themselves, decimals."""
+    """Raise `BadDocument` for what no column has: unions of several types, records that hold themselves, decimals."""
     try:
         read = msgspec.json.decode(schema)
         record = _avro_type(fastavro.schema.expand_schema(read))

@@ -17,9 +17,9 @@ from ams.pipeline import checkpoint
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.options import moment
+from ams.pipeline.options import KEY_WINDOW_SECONDS, moment
 from ams.pipeline.running import Run, Stopped
-from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish
+from ams.pipeline.sink import publish
 from ams.pipeline.sink.rows import marked
 
 FROM, OFFSET, TIME = "ams-replayed-from", "ams-replayed-offset", "ams-replayed-time"

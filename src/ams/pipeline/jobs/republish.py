@@ -22,11 +22,13 @@ from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.schema_check import Rules, Verdicts, rules_named
+from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.running import Run, Source
 from ams.pipeline.service import asked
 from ams.pipeline.session import persisted
-from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
+from ams.pipeline.sink import publish
 from ams.pipeline.sink.rows import marked
+from ams.pipeline.sink.writer import refuse_stale
 
 SOURCE_TOPIC = "topic"
 """In a name between braces: the topic a message was read from, and no attribute."""

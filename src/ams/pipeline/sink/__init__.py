@@ -11,8 +11,6 @@ from ams.pipeline.session import activated
 from ams.pipeline.sink.rows import arranged, written_down
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 
-__all__ = ["KEY_WINDOW_SECONDS", "arranged", "publish", "publish_stream", "refuse_stale", "written_down"]
-
 
 def publish(
     rows: DataFrame, options: Mapping[str, str], order_by: Sequence[str] = (), lane: Column | None = None

@@ -135,21 +135,24 @@ class Publisher:
             except NotFound as error:
                 if not self.writing.create_topics:
                     raise NotFound(f"{error.message} (createTopics=true makes it)") from None
-                self._create(topic)
+                with contextlib.suppress(AlreadyExists):  # by another task, or by a call whose answer was lost
+                    self.service.call(replace(wire.create_topic(project, topic), repeatable=True))
                 self.service.call(call)
         except ClientError as error:
             # Of the same class, so that whoever gets it knows as much as from the service.
             raise type(error)(f"topic {project}/{topic}: {_reason(chunk, error)}") from None
 
-    def _create(self, topic: str) -> None:
-        # It may be there: made by another task meanwhile, or by a call whose answer was lost.
-        with contextlib.suppress(AlreadyExists):
-            self.service.call(replace(wire.create_topic(self.writing.project, topic), repeatable=True))
-
 
 def _reason(chunk: Chunk, error: ClientError) -> str:
     if isinstance(error, TooLarge):
-        return _too_large(chunk)
+        largest = max(chunk.messages, key=lambda each: len(each.body))
+        if len(chunk.messages) == 1:
+            return f"{largest.where} is too large for the service: {len(largest.body)} bytes as it travels"
+        return (
+            f"a request of {_extent(chunk)} and {chunk.size} bytes is too large for the service, or a message of it; "
+            f"the largest is {largest.where} with {len(largest.body)} bytes (maxRequestBytes says how large requests "
+            "may be)"
+        )
     if isinstance(error, Conflict):
         return (
             f"a request of {_extent(chunk)} was published with other content before, in an earlier try of this batch; "
@@ -160,16 +163,6 @@ def _reason(chunk: Chunk, error: ClientError) -> str:
     if isinstance(error, InvalidInput):
         return f"the service refuses a request of {_extent(chunk)}: {error.message}"
     return error.message
-
-
-def _too_large(chunk: Chunk) -> str:
-    largest = max(chunk.messages, key=lambda each: len(each.body))
-    if len(chunk.messages) == 1:
-        return f"{largest.where} is too large for the service: {len(largest.body)} bytes as it travels"
-    return (
-        f"a request of {_extent(chunk)} and {chunk.size} bytes is too large for the service, or a message of it; the "
-        f"largest is {largest.where} with {len(largest.body)} bytes (maxRequestBytes says how large requests may be)"
-    )
 
 
 def _extent(chunk: Chunk) -> str:

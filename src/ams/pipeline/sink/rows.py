@@ -113,7 +113,10 @@ class Rows:
             self._row += 1
             where = self._lanes.get((topic, lane)) or self._lane(topic, lane)
             if order:
-                self._in_order(where, order)
+                rank = tuple((value is not None, value) for value in order)
+                if rank < self._last.get(where, rank):
+                    raise self._wrong(f"comes after a larger one of topic {topic}; sort within partitions by orderBy")
+                self._last[where] = rank
             yield where, Encoded(self._encoded(data, attributes, key or ""), self.name(order))
 
     def name(self, order: tuple[Any, ...]) -> str:
@@ -142,12 +145,6 @@ class Rows:
         place = f"p{self._partition}" if lane is None else f"l{lane}"
         self._lanes[topic, lane] = found = Lane(topic, place)
         return found
-
-    def _in_order(self, lane: Lane, order: tuple[Any, ...]) -> None:
-        key = tuple((value is not None, value) for value in order)
-        if key < self._last.get(lane, key):
-            raise self._wrong(f"comes after a larger one of topic {lane.topic}; sort within partitions by orderBy")
-        self._last[lane] = key
 
     def _encoded(self, data: bytes | str | None, attributes: list[tuple[str, str]] | None, key: str) -> bytes:
         given = data.encode() if isinstance(data, str) else data or b""

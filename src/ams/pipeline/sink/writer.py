@@ -100,7 +100,7 @@ class BatchFolder:
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"part-{partition:05d}-{uuid4().hex}"
-        with open(self.path / name, "xb", opener=_open_private) as file:
+        with open(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             for chunk in chunks:
                 data = _encode(chunk)
                 file.write(len(data).to_bytes(_LENGTH_BYTES, "big"))
@@ -142,10 +142,6 @@ class BatchFolder:
         write_whole(Disk(), str(self.path / PLAN), msgspec.json.encode(plan))
         for each in (self.path.parent, self.path.parent.parent):  # the first batch makes them
             sync(str(each))
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def local_folder(checkpoint: str | None) -> Path | None:
@@ -224,7 +220,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish the rows of a partition in their order; raise `WrongRow` or a `ClientError`."""
         task = _task()
-        self._refuse_partitions(task)
+        is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
+        if is_repeatable and LANE not in self._layout.columns:  # keys would follow from the partitions of the rows
+            raise WrongOption(
+                "columns",
+                "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
+                " store messages twice: publish it with ams.pipeline.sink.publish, which arranges the rows",
+            )
         messages = requests = 0
         with Service(self._writing.access) as service:
             publisher = Publisher(service, self._writing, key_prefix(self._writing.idempotency_key, task))
@@ -233,16 +235,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                     sender.put(chunk)
                     messages, requests = messages + len(chunk.messages), requests + 1
         return Published(messages, requests)
-
-    def _refuse_partitions(self, task: TaskContext) -> None:
-        """Refuse a write that is to be repeated exactly where its keys would follow from the partitions of its rows."""
-        is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
-        if is_repeatable and LANE not in self._layout.columns:
-            raise WrongOption(
-                "columns",
-                "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
-                " store messages twice: publish it with ams.pipeline.sink.publish, which arranges the rows",
-            )
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -1,25 +1,90 @@
-"""The old side: the original, built from Go's module registry by its name, or the stand-in where it cannot be had.
+"""The old side and the new one, and a day written to MongoDB and Kafka of the old one.
 
-Nothing of it is in this repository: it is built into a cache folder of the user's, once.
+The old side is the original, built from Go's module registry by its name into a cache folder of the user's, once; or
+the stand-in where it cannot be had. Nothing of the original is in this repository.
 """
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pymongo
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.records_to_delete import RecordsToDelete
+from aiokafka.structs import TopicPartition
 
 from ams.http.tls import self_signed
 from cluster.mongodb import MongoDB
 from cluster.old_kafka import OldKafka
 from cluster.ports import LOOPBACK, free_port, listening
 from cluster.processes import Process, Startable
-from demo.migrate.filling import DATABASE
+from demo import pushing
+from demo.migrate.day import Day, Log, records
 from demo.migrate.site import WORKER_TOKEN
 from demo.service import PROGRAM_PATH, python
 from demo.workers import write_secret
+
+DATABASE = "argo_msg"
+BATCH_BYTES = 400_000
+_AT_ONCE = 8
+
+
+def write_documents(day: Day, uri: str) -> None:
+    with pymongo.MongoClient[dict[str, Any]](uri) as client:
+        for name, documents in day.collections.items():
+            client[DATABASE][name].insert_many(documents)
+
+
+async def write_messages(day: Day, servers: str) -> None:
+    """Fill the topics; what is not kept any more is deleted as retention does."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=servers, acks=1, max_batch_size=BATCH_BYTES, max_request_size=2 * BATCH_BYTES, linger_ms=0
+    )
+    await admin.start()
+    await producer.start()
+    logs = [each for each in day.logs if each.end]
+    try:
+        await admin.create_topics([_new_topic(each) for each in logs])
+        turns, now = asyncio.Semaphore(_AT_ONCE), datetime.now(UTC)
+
+        async def write(log: Log) -> None:
+            async with turns:
+                await _write_log(producer, log, day.seed, now)
+
+        await asyncio.gather(*map(write, logs))
+        cut = {TopicPartition(each.name, 0): RecordsToDelete(before_offset=each.first) for each in logs if each.first}
+        await admin.delete_records(cut)
+    finally:
+        await producer.stop()
+        await admin.close()
+
+
+def _new_topic(log: Log) -> NewTopic:
+    settings = {"retention.ms": str(log.retention_ms)} if log.retention_ms else {}
+    return NewTopic(log.name, 2 if log.elsewhere else 1, 1, topic_configs=settings)
+
+
+async def _write_log(producer: AIOKafkaProducer, log: Log, seed: int, now: datetime) -> None:
+    batch = producer.create_batch()
+    for moment, value in records(log, seed, now):
+        if batch.append(key=None, value=value, timestamp=moment) is None:
+            await (await producer.send_batch(batch, log.name, partition=0))
+            batch = producer.create_batch()
+            batch.append(key=None, value=value, timestamp=moment)
+    if batch.record_count():
+        await (await producer.send_batch(batch, log.name, partition=0))
+    for number in range(log.elsewhere):
+        await producer.send(log.name, b"%d" % number, partition=1)
+
 
 MODULE, VERSIONS = "github.com/ARGOeu/argo-messaging", ("v1.7.0", "latest")
 BUILD_SECONDS = 300
@@ -54,8 +119,6 @@ def program() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Addresses of the parts of the old side."""
-
     url: str
     mongodb: str
     kafka: str
@@ -83,16 +146,13 @@ class OldSide(Startable):
 
     @property
     def port(self) -> int:
-        """Return the port of the API."""
         return self._port
 
     @property
     def certificate(self) -> Path:
-        """Return what clients of the API trust."""
         return self._folder / "ca.pem"
 
     def start(self) -> None:
-        """Start the stores alone, both empty."""
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             self.mongodb.start()
@@ -102,7 +162,6 @@ class OldSide(Startable):
             raise
 
     def start_api(self) -> None:
-        """Start the API, and return when it takes connections."""
         _, chain, key = self_signed(str(self._folder))
         command = self._original(chain, key) if self.is_original else self._stand_in(chain, key)
         self._api = Process("old service", command, self._folder / "api.log", environment=PROGRAM_PATH)
@@ -115,7 +174,6 @@ class OldSide(Startable):
             self._api.stop()
 
     def stop(self) -> None:
-        """End everything."""
         if self._api:
             self._api.kill()
         self.kafka.stop()
@@ -135,3 +193,38 @@ class OldSide(Startable):
         }  # fmt: skip
         write_secret(self._folder / "config.json", json.dumps(settings))
         return [str(program()), "--config-dir", str(self._folder)]
+
+
+START_SECONDS = 120.0
+
+
+class NewSide(Startable):
+    """Settings in a file that `ams migrate` reads too; `receiver_ca` is what push endpoints are checked by."""
+
+    def __init__(self, folder: Path, receiver_ca: str) -> None:
+        self.data, self.config = folder / "ams-data", folder / "ams.toml"
+        self.port = free_port()
+        settings = {
+            "data": str(self.data), "host": LOOPBACK, "port": self.port, "ops_port": 0,
+            "push_worker_token": WORKER_TOKEN, "push_allow": pushing.ALLOWED, "push_ca_file": receiver_ca,
+            "trusted_proxies": LOOPBACK, "console": False,
+        }  # fmt: skip
+        write_secret(self.config, "".join(f"{name} = {_toml(value)}\n" for name, value in settings.items()))
+        command = python("ams.cli.main", "serve", "--config", str(self.config))
+        self._process = Process("new service", command, folder / "ams.log", environment=PROGRAM_PATH)
+
+    @property
+    def url(self) -> str:
+        """Return the base URL, which only haproxy and administrators use."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        self._process.start()
+        self._process.wait_said("ready ", START_SECONDS)
+
+    def stop(self) -> None:
+        self._process.stop()
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool | int) else f'"{value}"'

@@ -10,6 +10,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
+import ams.tables as tables
 from ams.cli.exits import Exit, exit_code
 from ams.client import errors as client
 from ams.pipeline import errors
@@ -18,7 +19,6 @@ from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, Wr
 from ams.pipeline.progress import Progress
 from ams.pipeline.running import explained
 from ams.pipeline.starting import ends_told
-from ams.tables import errors as tables
 
 MINE = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
 

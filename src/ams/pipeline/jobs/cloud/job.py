@@ -16,9 +16,8 @@ from pyspark.sql.types import ArrayType
 
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.cloud.parse import parse
-from ams.pipeline.jobs.frames import columns, first
 from ams.pipeline.options import moment
 from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put

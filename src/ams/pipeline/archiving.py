@@ -189,10 +189,7 @@ def closed(partitions: Iterable[Partition], closed_after: int) -> list[Partition
 
 
 def alone(location: Location) -> AbstractContextManager[None]:
-    """Hold an archive, whose folder is made if it is absent; raise `Busy` when another `ams archive` holds it.
-
-    In an object store there is nothing to hold. Two at work there do no harm: a batch of one of them is refused.
-    """
+    """Lock an archive's folder, or raise `Busy`. In a store there is no lock: of two writers one batch is refused."""
     if location.is_store:
         return nullcontext()
     busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"

@@ -52,9 +52,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """None when the source does not tell."""
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tables batches were added to."""
-
+class _Begun(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[str, ...] = ()
     """Below the folder of the run as they lie there, others by their whole paths."""
 
@@ -101,11 +99,7 @@ def locked(work: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def held(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
-    """Hold a lock in a folder, made if it is absent; a kill lets go.
-
-    Raises `Busy`, with the text `busy`, when another process holds it, and `WrongTable` about `what` when it cannot be
-    had here.
-    """
+    """Hold a lock in a folder, made if absent; raises `Busy` with the text `busy`, or `WrongTable` about `what`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / name, "ab")  # noqa: SIM115  # closed below, after the work
@@ -145,7 +139,7 @@ def read_standing(work: Path) -> Standing | None:
 
 def read_begun(work: Path) -> Collection[str]:
     """Return the paths of tables that runs in a folder added to."""
-    found = read(work / BEGUN, Begun) or Begun()
+    found = read(work / BEGUN, _Begun) or _Begun()
     return {os.path.join(work, each) if ":" not in each else each for each in found.tables}
 
 
@@ -158,7 +152,7 @@ def begin(work: Path, table: str) -> None:
     """Remember a table that a run added to; the folder may be moved with all in it."""
     known = read_begun(work)
     if table not in known:
-        write(work / BEGUN, Begun(tables=tuple(sorted(each.removeprefix(f"{work}/") for each in {*known, table}))))
+        write(work / BEGUN, _Begun(tables=tuple(sorted(each.removeprefix(f"{work}/") for each in {*known, table}))))
 
 
 def write(path: Path, value: msgspec.Struct) -> None:

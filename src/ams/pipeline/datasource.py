@@ -88,8 +88,6 @@ class Places:
 
 
 class _Reader:
-    """Reads the partitions that were planned; runs on executors."""
-
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
 
@@ -125,8 +123,7 @@ def plain(told: Mapping[str, Any]) -> Offsets:
     return {name: at for name, at in told.items() if name != IDS}
 
 
-def ids_in(told: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the ids of topics."""
+def _ids_in(told: Mapping[str, Any]) -> Mapping[str, str]:
     found: Mapping[str, str] = told[IDS]
     return found
 
@@ -174,7 +171,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         when it asks for the first time.
         """
         self._ends = ends = self._target or self._ends_now()
-        begin, others = plain(start), _remade(ids_in(start), self._places.ids)
+        begin, others = plain(start), _remade(_ids_in(start), self._places.ids)
         if not self.reading.patterns:  # of which topics come and go
             for topic in begin.keys() - set(map(str, self._places.topics)):
                 raise WrongOption("topic", f"the checkpoint stands in {topic} too; read it as well, or begin another")
@@ -196,9 +193,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: Told, end: Told) -> Sequence[InputPartition]:
         """Return the ranges of a batch."""
         self._begun = True
-        ends, ids = plain(end), ids_in(end)
+        ends, ids = plain(end), _ids_in(end)
         topics = [Name(*topic.split("/")) for topic in ends]  # of a batch that comes again, as they were then
-        starts = self._from(plain(start), ends, _remade(ids_in(start), ids))
+        starts = self._from(plain(start), ends, _remade(_ids_in(start), ids))
         ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
         return [InputPartition(each) for each in ranges]
 

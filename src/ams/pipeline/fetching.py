@@ -181,11 +181,7 @@ class Fetch:
     _gap: int | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages.
-
-        Raises `DataLoss` when some are kept no longer, unless that is only to be warned of, and the `ClientError` that
-        does not pass.
-        """
+        """Yield the messages. Raises `DataLoss` where some are gone, and the `ClientError` that does not pass."""
         self._at = self.part.start
         patience = Patience(self.service.access.retry_seconds)
         while self._at < self.part.stop:

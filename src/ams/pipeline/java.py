@@ -18,10 +18,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def java(environment: Mapping[str, str] = os.environ) -> str:
-    """Return which Java Spark will use, and what that says of its version.
-
-    Raises `Unavailable` when there is none, or one that is too old.
-    """
+    """Return which Java Spark will use, and its version; raise `Unavailable` for none or one that is too old."""
     home = environment.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
     try:

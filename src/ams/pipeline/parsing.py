@@ -45,19 +45,13 @@ class Parsed(NamedTuple):
 def parsed(
     messages: DataFrame, parse: Parse, schema: StructType, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER
 ) -> Iterator[Parsed]:
-    """Parse messages (`columns.CONTENT`) into records with the columns of `schema`.
-
-    Both results are gone through, so that what came of the messages is kept until the block ends.
-    """
+    """Parse messages (`columns.CONTENT`) into records with the columns of `schema`, kept until the block ends."""
     with persisted(rows_of(messages, parse, schema), level) as rows:
         yield split(rows, schema)
 
 
 def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
-    """Return a row for each record and each thing set aside: `source`, `record`, `attributes`, `data`, `reason`.
-
-    `record` is null where `reason` is not, and the other way round.
-    """
+    """Return a row for each record and each thing set aside: `source`, `record` or `reason`, `attributes`, `data`."""
     return messages.select(*CONTENT.names).mapInArrow(_mapper(parse, _parsed_schema(schema)), _parsed_schema(schema))
 
 

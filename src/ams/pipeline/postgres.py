@@ -64,10 +64,7 @@ def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
 
 @contextlib.contextmanager
 def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator["Session"]:
-    """Connect to the database at a connection string, and wait for it so many seconds if it is away.
-
-    Raises `PipelineError` when it stays away, or will not let us in.
-    """
+    """Connect to a database, and wait so many seconds if it is away; raises `PipelineError` when it cannot be used."""
     from psycopg import OperationalError, connect
 
     give_up, pause = time.monotonic() + patience, _FIRST_PAUSE
@@ -86,10 +83,7 @@ def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator["Session"
 
 
 def write(frame: DataFrame, to: str, by: Sequence[str], each: Write) -> int:
-    """Let `each` write the rows of a frame, all rows with the same `by` in the same task; return how many it wrote.
-
-    Raises `PipelineError`, out of a task as the cause of what Spark raises.
-    """
+    """Let `each` write rows, those with the same `by` in one task; return how many. Raises `PipelineError`."""
     parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or "2")
 
     def write_part(rows: Rows) -> Rows:
@@ -177,10 +171,7 @@ def check_table(connection: "Session", table: str, columns: Sequence[str], key: 
 
 
 def load(cursor: "Cursor[TupleRow]", shape: "SQL | Composed", columns: Sequence[str], rows: Rows) -> None:
-    """Copy rows into the temporary table `incoming`, whose columns and types are those of the query `shape`.
-
-    It is as fast as PostgreSQL takes rows, and gone at the end of the transaction.
-    """
+    """Copy rows into a temporary table `incoming`, with the columns and types of the query `shape`."""
     from psycopg.sql import SQL, Identifier
     from psycopg.types.json import Jsonb
 

@@ -126,10 +126,7 @@ def quarantine_of(spark: SparkSession, work: Path) -> Table:
 
 @dataclass(slots=True)
 class Run:
-    """What a job has while it runs.
-
-    The folder `work` holds `checkpoint/`, `tables/`, `results/` and `quarantine/`; it is the job's whole memory.
-    """
+    """What a job has while it runs; the folder `work` is its whole memory."""
 
     spark: SparkSession
     work: Path

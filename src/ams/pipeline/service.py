@@ -70,10 +70,7 @@ def asked(options: Mapping[str, str]) -> Iterator[tuple["Service", str]]:
 
 
 class Service:
-    """A service as one user; made where it is used, as connections do not travel to executors.
-
-    Every method raises a `ClientError` once trying again is of no use any more.
-    """
+    """A service as one user, made where it is used; methods raise a `ClientError` once trying again is of no use."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -146,10 +143,7 @@ class Service:
     def read(
         self, topic: Name, numbers: Mapping[str, int], subscription: str, accept: str = "*/*"
     ) -> Iterator[tuple[httpx.Response, Bounds]]:
-        """Ask once for messages, by the numbers `from`, `to` and `max`; the answer is to be read piece by piece.
-
-        What goes wrong meanwhile is raised as a `ClientError`, also within the block.
-        """
+        """Ask once for messages, by the numbers `from`, `to` and `max`; raises `ClientError`, also within the block."""
         query: dict[str, int | str] = {**numbers, **({"subscription": subscription} if subscription else {})}
         path = topics_path(topic.project, topic.name, "read")
         try:

@@ -38,10 +38,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 def local_session(
     name: str, *, cores: int = 2, memory: str = "1g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in a Java of its own, `cores` tasks at a time, each tried up to three times.
-
-    Raises `Unavailable` when there is no Java for it.
-    """
+    """Start Spark in a Java of its own, `cores` tasks at a time, each tried up to three times; raises `Unavailable`."""
     said = settings or {}
     master = said.get("spark.master", f"local[{cores},3]")
     chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **said}

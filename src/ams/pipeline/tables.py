@@ -38,10 +38,7 @@ _FILES = "files binary"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table at an address: `append` adds a batch exactly once, `replace` puts rows in the place of others.
-
-    Written by one streaming query, and by one run at a time.
-    """
+    """A Delta table at an address, written by one streaming query, and by one run at a time."""
 
     spark: SparkSession
     root: str
@@ -65,11 +62,7 @@ class Table:
         return sum(file.rows for file in written) if is_new else 0
 
     def replace(self, rows: DataFrame, partitions: Iterable[Partition] = ()) -> None:
-        """Put `rows` in the place of all rows of the partitions they belong to, in one step; other partitions stay.
-
-        Of `partitions` those that `rows` has nothing of become empty. Without partitions all rows are replaced, also by
-        none.
-        """
+        """Put `rows` in the place of all in their partitions and in `partitions`; without partitions, of all rows."""
         written = self._written(rows.coalesce(1), "result")
         self._table().replace(written, list(partitions) if self.partition_by else None)
 
@@ -137,10 +130,7 @@ def frame(spark: SparkSession, location: Location, files: Sequence[File], schema
 
 
 def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = None) -> DataFrame:
-    """Return all rows of a table, of its newest version, or of that of a number or a time.
-
-    Raises `WrongTable` where there is no table, or no such version any longer.
-    """
+    """Return all rows of a table's newest version, or of one by number or time; raises `WrongTable`."""
     found = snapshot.open_table(Location.of(path), at)
     return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
 

@@ -144,10 +144,7 @@ def _put(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.Rec
 def read(
     location: Location, files: Iterable[File], schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read files one after the other, in flat memory; the order of their rows is kept.
-
-    Columns that a file lacks are null, and those of the partition are added. Raises `WrongTable` when a file is gone.
-    """
+    """Read files in their order, in flat memory; columns they lack are null. Raises `WrongTable` for one gone."""
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     for file in files:
         with opened(location, file.path) as parquet:

@@ -104,10 +104,7 @@ def checkpoint(location: Location, version: int) -> None:
 
 
 def recover(location: Location) -> list[str]:
-    """Remove what a loss of power left half written, and return it in words.
-
-    To be called by the run that writes the table, before it does.
-    """
+    """Remove what a loss of power left half written, and return it in words; for the run that writes the table."""
     if not is_half_written(location):
         return []
     with location.alone():  # and look again: another run may have done it, and gone on

@@ -77,10 +77,7 @@ class Snapshot:
     def select(
         self, partitions: Iterable[Partition] | None = None, where: Callable[[File], bool] | None = None
     ) -> list[File]:
-        """Return the files of some partitions, of these those that `where` holds of.
-
-        Raises `WrongTable` for a partition that does not name all columns the table has its partitions by.
-        """
+        """Return the files of some partitions that `where` holds of; raises `WrongTable` for other columns."""
         wanted = None if partitions is None else {self._key(each) for each in partitions}
         found = (file for file in self.files if wanted is None or self._key(file.partition) in wanted)
         return [file for file in found if where is None or where(file)]

@@ -192,10 +192,7 @@ class Table:
         self._is_ready = True
 
     def make(self, query: str | None) -> None:
-        """Make the table, without rows, for batches of a streaming query, or without one for rows that are replaced.
-
-        `append` and `replace` do so by themselves.
-        """
+        """Make the table, without rows, for batches of a query or, without one, for rows that are replaced."""
         schema = Schema.from_arrow(self.schema)
         if "timestamp_ntz" in schema.to_json():
             raise WrongTable(f"{self.location}: times without a zone are no columns of a table that all readers know")

@@ -110,10 +110,7 @@ def is_file(target: str) -> bool:
 
 
 def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
-    """Read a definition file, or a job by its name, with options `KEY=VALUE` that win over the file's.
-
-    Raises `WrongDefinition` with everything that is wrong with a file, and `WrongOption` for options of a job.
-    """
+    """Read a file, or a job by its name; `KEY=VALUE` win over its options. Raises `WrongDefinition`, `WrongOption`."""
     if not is_file(target):
         job = load(target)
         options, wrong = read_options(job.options, _settings(job, settings))
@@ -154,7 +151,7 @@ def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: 
     return Plan(
         name=name,
         summary=f"{source} to {next(iter(to))}",
-        run=Flow(source, steps, sink).run,
+        run=_Flow(source, steps, sink).run,
         rows={"source": source.identity, "steps": steps.row_lines, "files": steps.files},
         options=after | ({"expectations": steps.checks} if steps.checks else {}),
         lines=[
@@ -225,12 +222,8 @@ def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dic
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """A definition, ready to run.
-
-    Rows are made of each batch by itself. With steps on all rows, they are kept in a table, and what the sink gets is
-    computed from all of it, so that doubled and late messages change nothing that they should not.
-    """
+class _Flow:
+    """A definition, ready to run. With steps on all rows, they are kept in a table, and the sink gets what it gives."""
 
     source: Source
     steps: Steps
@@ -248,7 +241,6 @@ class Flow:
         run.stream(messages, lambda batch, number: self._batch(run, batch, number, take), refresh)
 
     def _batch(self, run: Run, batch: DataFrame, number: int, take: Handle) -> None:
-        """Set aside what of a batch cannot be read or is not as expected, and hand over the rows of the rest."""
         steps = self.steps
         with ExitStack() as stack:
             watch = Watch(f"batch {number}", run.say, stack)

@@ -78,10 +78,7 @@ class Watch:
     aside: list[DataFrame] = field(default_factory=list)
 
     def expect(self, expectations: Sequence[Expectation], rows: DataFrame) -> DataFrame:
-        """Count the rows, and return those that go on. They are made once, and kept until the batch is done.
-
-        Each expectation is about the rows that those before let pass. Raises `CheckFailed` for one that must not fail.
-        """
+        """Count the rows, and return those that go on, expectation by expectation. Raises `CheckFailed`."""
         marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no column of a definition has such a name
         # In marked: true where the expectation does not hold, null where a row did not come to it.
         marked, passed = rows, F.lit(True)
@@ -185,10 +182,7 @@ def one_of_each(rows: DataFrame, by: Sequence[str], *, last: bool) -> DataFrame:
 
 
 def place_among(rows: DataFrame, by: Sequence[str | Column], *, last: bool = False) -> Column:
-    """Return the place of each row, from 1, among those that are equal in `by`.
-
-    Rows of one message are told apart by their content, so that it is the same whatever order they come in.
-    """
+    """Return the place of each row, from 1, among those equal in `by`; by content where they are of one message."""
     order = [F.col(SOURCE).getField(name) for name in ORDER] if SOURCE in rows.columns else []
     order.append(F.to_json(F.struct(*sorted(name for name in rows.columns if name != SOURCE))))
     window = Window.partitionBy(*by).orderBy(*(each.desc() if last else each.asc() for each in order))

@@ -131,10 +131,7 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
     data, key = read.get("data"), read.get(ORDERING_KEY)
 
     def put(run: Run, rows: DataFrame, _: int) -> None:
-        """Publish the rows of a batch, in the order of the messages they come from.
-
-        Raises `StaleCheckpoint` for one that was begun so long ago that some of it could be published twice.
-        """
+        """Publish a batch in the order of its messages; raise `StaleCheckpoint` where some could be published twice."""
         from ams.pipeline.sink import publish
         from ams.pipeline.sink.writer import refuse_stale
 

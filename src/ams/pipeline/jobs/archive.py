@@ -116,10 +116,7 @@ def _day(name: str, text: str) -> str:
 
 
 def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
-    """Return archived messages (`ARCHIVE`) as they are now; more may be archived, and days merged, meanwhile.
-
-    Raises `WrongTable` where there is no archive.
-    """
+    """Return archived messages (`ARCHIVE`) as they are now; raises `WrongTable` where there is no archive."""
     return frame(spark, Location.of(path), selected(path, selection or Selection()), ARCHIVE)
 
 
@@ -164,10 +161,7 @@ def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[Fi
 
 
 def steps(messages: DataFrame) -> DataFrame:
-    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`.
-
-    Between `previous` and a larger `offset` messages are missing; an `offset` that is not larger came again.
-    """
+    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`."""
     in_order = Window.partitionBy("project", "topic").orderBy("offset").rowsBetween(-1, -1)
     following = messages.select("project", "topic", "offset", F.max("offset").over(in_order).alias("previous"))
     return following.where(F.col("offset") != F.col("previous") + 1).select("project", "topic", "previous", "offset")

@@ -22,11 +22,7 @@ O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741  # O for options
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[O]):
-    """A job by name: what it is for, what can be said to it, and the lines that read, compute and write.
-
-    `run` may be killed at any moment and started again with the same folder: whatever it writes is either known by the
-    id of its batch or an absolute replacement of what stood there.
-    """
+    """A job. `run` may be killed at any moment: what it writes is known by its batch, or replaces all there was."""
 
     name: str
     summary: str

@@ -84,10 +84,7 @@ def read(run: Run, options: Options, first: date) -> DataFrame:
 
 
 def sizes(messages: DataFrame, publisher: str) -> DataFrame:
-    """Return what is counted of each message: `project`, `topic`, `date`, `publisher`, `publish_time`, `bytes`.
-
-    Messages are `columns.MESSAGES`, or rows of an archive; `publisher` is as in the options.
-    """
+    """Return what is counted of each message (`columns.MESSAGES`): keys, `publish_time`, `bytes`."""
     who: Column = F.coalesce(F.col("attributes")[publisher], F.lit("")) if publisher else F.lit("")
     days = messages if "date" in messages.columns else dated(messages)
     size = F.length("data").cast("long")

@@ -57,7 +57,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         if self.values and not self.attribute:
             raise ValueError("values without an attribute: which one is looked at?")
-        check_names(self.to)
+        _check_names(self.to)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if not self.rules and not self.default:
             raise WrongOption("rules", "there are none and no default, so that nothing would go anywhere")
         try:
-            check_names(self.default)
+            _check_names(self.default)
         except ValueError as error:
             raise WrongOption("default", str(error)) from None
         for name in (*self.default, *(name for rule in self.rules for name in rule.to)):
@@ -103,13 +103,13 @@ def run(run: Run, options: Options) -> None:
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         with ExitStack() as stack:
-            copies = judged = stack.enter_context(persisted(routed(batch, options.rules, options.default, barred)))
+            copies = judged = stack.enter_context(persisted(_routed(batch, options.rules, options.default, barred)))
             topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
-            rules = rules_of(target, (each.to for each in topics))
+            rules = _rules_of(target, (each.to for each in topics))
             if rules:
-                sent = sent_attributes(origin=options.origin)
-                judged = stack.enter_context(persisted(fitting(copies, rules, sent)))
-            publish(to_publish(judged, origin=options.origin), written, ORDER)
+                sent = _sent_attributes(origin=options.origin)
+                judged = stack.enter_context(persisted(_fitting(copies, rules, sent)))
+            publish(_to_publish(judged, origin=options.origin), written, ORDER)
             run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
@@ -121,8 +121,7 @@ def _barred(options: Options, project: str | None) -> list[str]:
     return [name for owner, _, name in parted if (owner or project) == target]
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raise `ValueError` for the first that can never be a topic's, or stands there twice."""
+def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not all(_LITERAL.fullmatch(text) for text in _HOLE.split(name)[::2]):
             raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
@@ -132,12 +131,8 @@ def check_names(names: Sequence[str]) -> None:
         raise ValueError("a topic stands there twice")
 
 
-def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
-    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason` to set it aside.
-
-    `to` is null where `reason` is not. Messages for which no rule holds go to `default`; nothing goes to a topic that
-    is `barred`, because the messages come from there and would come again and again.
-    """
+def _routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
+    """Return a row for each copy: the columns of a message, `copy` (a number), and `to` or the `reason` for none."""
     targets = _targets(default)
     for rule in reversed(rules):
         targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
@@ -147,15 +142,13 @@ def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], b
     return told.select(*MESSAGES.names, "copy", to.alias("to"), "reason")
 
 
-def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
-    """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
+def _to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
     going = copies.where("to IS NOT NULL")
-    sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
+    sent = (F.col("to").alias("topic"), "data", _sent_attributes(origin=origin).alias("attributes"), "ordering_key")
     return going.select(*sent, _source().alias("source"), "offset", "copy")
 
 
-def sent_attributes(*, origin: bool) -> Column:
-    """Return the attributes that copies are published with."""
+def _sent_attributes(*, origin: bool) -> Column:
     marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
     return marked(marks) if origin else F.col("attributes")
 
@@ -177,7 +170,6 @@ def _targets(names: Sequence[str]) -> Column:
 
 
 def _topic(name: str) -> Column:
-    """Return the topic that a name makes, null when an attribute is missing."""
     texts_and_attributes = enumerate(_HOLE.split(name))  # by turns
     return F.concat(*(_attribute(piece) if number % 2 else F.lit(piece) for number, piece in texts_and_attributes))
 
@@ -194,11 +186,8 @@ def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
     )
 
 
-def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
-    """Ask what messages of topics must be, where anything is asked of them; raise a `ClientError`.
-
-    Of topics that are not there yet, or schemas that may not be seen, nothing is known: publishing will tell.
-    """
+def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
+    """Ask what messages of topics must be; of topics and schemas that cannot be seen, publishing will tell."""
     found = {}
     with asked(source) as (service, project):
         for topic in topics:
@@ -212,11 +201,8 @@ def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
     return found
 
 
-def fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
-    """Return the copies of `routed`; those that their topic would refuse go nowhere, and say why.
-
-    `attributes` are those they are published with.
-    """
+def _fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
+    """Return copies of `_routed`; those whose attributes or data their topic would refuse go nowhere, and say why."""
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:

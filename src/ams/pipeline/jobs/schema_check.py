@@ -72,12 +72,12 @@ class Rules(msgspec.Struct, frozen=True):
 def run(run: Run, options: Options) -> None:
     """Print how many messages of each topic would be refused, and the first of them; raise `CheckFailed` for any."""
     if options.schema:
-        rules = of_service(run.source, options.schema)
+        rules = _of_service(run.source, options.schema)
     else:
         rules = of_files(options.type, options.file, options.attributes_file)
-    verdicts = checked(archived(run.spark, options.archive, options), rules)
+    verdicts = _checked(archived(run.spark, options.archive, options), rules)
     with persisted(verdicts, StorageLevel.DISK_ONLY) as found:
-        counts = counted(found).collect()
+        counts = _counted(found).collect()
         refused = found.where("reason IS NOT NULL").orderBy(*CHECKED.names[:3]).limit(options.most).collect()
     messages, total = (sum(row[name] for row in counts) for name in ("checked", "refused"))
     run.count(messages)
@@ -88,8 +88,7 @@ def run(run: Run, options: Options) -> None:
         raise CheckFailed(f"{total} of {messages} messages would be refused")
 
 
-def checked(messages: DataFrame, rules: Rules) -> DataFrame:
-    """Return the verdict on each message, `CHECKED`."""
+def _checked(messages: DataFrame, rules: Rules) -> DataFrame:
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Verdicts(rules) as verdicts:
@@ -102,8 +101,7 @@ def checked(messages: DataFrame, rules: Rules) -> DataFrame:
     return messages.select("project", "topic", "offset", "attributes", "data").mapInArrow(check, CHECKED)
 
 
-def counted(verdicts: DataFrame) -> DataFrame:
-    """Return of each topic how many messages were checked and how many would be refused."""
+def _counted(verdicts: DataFrame) -> DataFrame:
     topic = F.concat_ws("/", "project", "topic").alias("topic")
     refused = F.count("reason").alias("refused")
     return verdicts.groupBy(topic).agg(F.count("*").alias("checked"), refused).orderBy("topic")
@@ -119,8 +117,7 @@ def of_files(kind: str, payload: str, attributes: str) -> Rules:
     return rules
 
 
-def of_service(source: Source, name: str) -> Rules:
-    """Ask the service for a schema of the project; raise a `ClientError`."""
+def _of_service(source: Source, name: str) -> Rules:
     with asked(source) as (service, project):
         if not project:
             raise WrongOption("schema", "is one of a project, and none is named")

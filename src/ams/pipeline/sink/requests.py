@@ -115,10 +115,7 @@ def key_prefix(name: str | None, task: TaskContext) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publishes the requests of one task; may be used from several threads.
-
-    A request is sent again, under its key, until it is answered or the patience of the connection is at its end.
-    """
+    """Publishes the requests of one task, also from several threads, each again under its key until it is answered."""
 
     service: Service
     writing: Writing

@@ -48,8 +48,6 @@ _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 class _Message(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """A message of a publish; bytes are written as base64."""
-
     data: bytes = b""
     attributes: dict[str, str] = {}
     ordering_key: str = ""

@@ -94,10 +94,7 @@ class BatchFolder:
         return self.path.is_dir() and (plan is None or plan.is_published)
 
     def keep(self, partition: int, chunks: Iterable[Chunk]) -> Part:
-        """Write down the requests of a task, on stable storage; runs on executors.
-
-        A task that is tried again, or twice at once, writes another file each time.
-        """
+        """Write down the requests of a task, on stable storage, in a new file each time; runs on executors."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"part-{partition:05d}-{uuid4().hex}"
         with open(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -178,9 +175,7 @@ def _in_hours(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Published(WriterCommitMessage):
-    """What a task published."""
-
+class _Published(WriterCommitMessage):
     messages: int
     requests: int
 
@@ -199,8 +194,6 @@ PARTS_AT_ONCE = 4
 
 
 class _Writer:
-    """Makes requests of partitions."""
-
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         """Raise `WrongOption` for options or columns that cannot be."""
         if overwrite:
@@ -217,7 +210,7 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Of `frame.write`. What a task sent stays sent when the job fails: trying again sends the same requests."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Published:
         """Publish the rows of a partition in their order; raise `WrongRow` or a `ClientError`."""
         task = _task()
         is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
@@ -234,7 +227,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 for chunk in self._chunks(iterator, task.partitionId()):
                     sender.put(chunk)
                     messages, requests = messages + len(chunk.messages), requests + 1
-        return Published(messages, requests)
+        return _Published(messages, requests)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -51,27 +51,23 @@ NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress", NameOID.SERIAL_NUMBER: "s
 
 
 @asn1.sequence
-class ContentInfo:
-    """The outer shell: what it is, and its fields."""
-
+class _ContentInfo:
     kind: x509.ObjectIdentifier
     content: Annotated[list[asn1.TLV], asn1.Explicit(0)]
 
 
 @asn1.sequence
-class IssuerAndSerial:
-    """How a signature names its certificate."""
-
+class _IssuerAndSerial:
     issuer: asn1.TLV
     serial: int
 
 
 @asn1.sequence
-class SignerInfo:
+class _SignerInfo:
     """The signature itself; `attributes` is what was signed, and holds the hash of the text."""
 
     version: int
-    signer: IssuerAndSerial
+    signer: _IssuerAndSerial
     digest: list[asn1.TLV]
     attributes: asn1.TLV
     algorithm: list[asn1.TLV]
@@ -80,18 +76,14 @@ class SignerInfo:
 
 
 @asn1.sequence
-class Attribute:
-    """A signed attribute."""
-
+class _Attribute:
     kind: x509.ObjectIdentifier
     values: asn1.SetOf[asn1.TLV]
 
 
 @asn1.sequence
-class Attributes:
-    """Signed attributes, wrapped to be read as a field."""
-
-    all: list[Attribute]
+class _Attributes:
+    all: list[_Attribute]
 
 
 class Signature(NamedTuple):
@@ -106,11 +98,11 @@ class Signature(NamedTuple):
 def checked(content: bytes, der: bytes) -> Signature:
     """Check a detached signature over `content`; raises `Broken` if it does not hold or cannot be read."""
     try:
-        shell = asn1.decode_der(ContentInfo, der)
+        shell = asn1.decode_der(_ContentInfo, der)
         if shell.kind != SIGNED_DATA:
             raise Broken("signature: is something else")
         # The last field is the set of signers; with one signer its content is that signer.
-        info = asn1.decode_der(SignerInfo, bytes(shell.content[-1].data))
+        info = asn1.decode_der(_SignerInfo, bytes(shell.content[-1].data))
         certificates = pkcs7.load_der_pkcs7_certificates(der)
         attributes = {each.kind: each.values.as_list()[0] for each in _signed_attributes(info)}
         certificate = _certificate_of(info, certificates)
@@ -135,14 +127,14 @@ def slash_form(name: x509.Name) -> str:
     return "".join(f"/{NAMES.get(each.oid, each.rfc4514_attribute_name)}={each.value!s}" for each in name)
 
 
-def _signed_attributes(info: SignerInfo) -> list[Attribute]:
+def _signed_attributes(info: _SignerInfo) -> list[_Attribute]:
     if info.attributes.tag_bytes != b"\xa0":
         raise Broken("signature: has no signed attributes")
     wrapped = _der(0x30, _der(0x30, bytes(info.attributes.data)))
-    return asn1.decode_der(Attributes, wrapped).all
+    return asn1.decode_der(_Attributes, wrapped).all
 
 
-def _certificate_of(info: SignerInfo, certificates: list[x509.Certificate]) -> x509.Certificate:
+def _certificate_of(info: _SignerInfo, certificates: list[x509.Certificate]) -> x509.Certificate:
     issuer = _der(info.signer.issuer.tag_bytes[0], bytes(info.signer.issuer.data))
     for each in certificates:
         if each.serial_number == info.signer.serial and each.issuer.public_bytes() == issuer:
@@ -169,7 +161,6 @@ def _signing_time(value: asn1.TLV | None) -> datetime:
 
 
 def _der(tag: int, content: bytes) -> bytes:
-    """Encode a value of any tag as the library encodes bytes."""
     return bytes([tag]) + asn1.encode_der(content)[1:]
 
 
@@ -315,10 +306,7 @@ def _is_authority(
 
 
 def authorities(path: str) -> list[x509.Certificate]:
-    """Return the certificates of a PEM file or of all PEM files of a folder; raises `ValueError` if there are none.
-
-    They are read again after a minute: authorities come and go while a job runs.
-    """
+    """Return the certificates of a PEM file or a folder, read anew each minute; raises `ValueError` for none."""
     return _authorities(path, _minute())
 
 

@@ -49,11 +49,10 @@ class Form(NamedTuple):
 
     def knows(self, key: str) -> bool:
         """Whether a key that fills no column may be there."""
-        return not self.not_taken.isdisjoint((key, f"*@{key.rpartition('@')[2]}", any_type(key)))
+        return not self.not_taken.isdisjoint((key, f"*@{key.rpartition('@')[2]}", _any_type(key)))
 
 
-def any_type(key: str) -> str:
-    """Return the key that stands for all other types of an element."""
+def _any_type(key: str) -> str:
     return f"{key.partition('[')[0]}[*]"
 
 
@@ -82,7 +81,7 @@ def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Ro
         if field is None:
             if form.knows(key):
                 continue
-            if any_type(key) not in fields:
+            if _any_type(key) not in fields:
                 raise Broken(f"unknown key {key[:40]!r}")
             others.append(f"{key.partition('[')[2].removesuffix(']')}={value}")
             continue
@@ -178,11 +177,7 @@ def _take_normalised(row: Row) -> None:
 
 
 def _take_apart_fqan(row: Row) -> None:
-    """Fill VO, group and role from the first name of an FQAN, where the record does not say them itself.
-
-    `/atlas/Role=production/Capability=NULL` is VO `atlas`, group `/atlas`, role `Role=production`; a text without a
-    leading slash is the VO itself; `Role=NULL` is no role. Upper and lower case of `Role=` are one.
-    """
+    """Fill VO (also one without a leading slash), group and role (if not NULL) from the first name of an FQAN."""
     if "fqan" not in row:
         return
     first = row["fqan"].split(";", 1)[0].strip()

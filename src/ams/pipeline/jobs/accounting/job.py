@@ -42,10 +42,7 @@ TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz"
 
 
 def prepared_database(database: str) -> str:
-    """Make the tables and columns that are missing, and return the connection string.
-
-    Raises `WrongOption` for a URL that cannot be read and `PipelineError` for a database that cannot be used.
-    """
+    """Make missing tables and columns; return the connection string. Raises `WrongOption` or `PipelineError`."""
     from psycopg.sql import SQL, Identifier
 
     to = address(database)
@@ -61,8 +58,7 @@ def prepared_database(database: str) -> str:
     return to
 
 
-def replace_in_database(frame: DataFrame, to: str, name: str) -> int:
-    """Put the rows of a result in the place of those of the same months; return how many there are now."""
+def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
     table, names = f"accounting_{name}", TABLES[name].names
     nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
 
@@ -111,7 +107,7 @@ def run(run: Run, options: Options) -> None:
     trust.check()
     reader = Reader(trust, options.signed_only)
     to = prepared_database(options.database) if options.database or VARIABLE in os.environ else ""
-    records = records_of(run)
+    records = _records_of(run)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         with parsed(batch, reader, summaries.RECORD) as (found, broken):
@@ -122,17 +118,13 @@ def run(run: Run, options: Options) -> None:
     run.stream(messages, handle, lambda: refresh(run, to))
 
 
-def records_of(run: Run) -> Table:
-    """Return the table of all records, by kind and month."""
+def _records_of(run: Run) -> Table:
     return run.table("records", summaries.RECORDS, ("kind", "month"))
 
 
 def refresh(run: Run, to: str) -> None:
-    """Compute anew the months that records came for since the last time.
-
-    Results go to a database too, whose connection string is `to`, unless that is empty.
-    """
-    records, mark = records_of(run), run.work / MARK
+    """Compute anew the months that records came for since the last time; `to` is the database, or empty."""
+    records, mark = _records_of(run), run.work / MARK
     last, touched = records.batch(), defaultdict[str, set[str]](set)
     for each in records.partitions_since(int(mark.read_text()) if mark.exists() else -1):
         touched[str(each["kind"])].add(str(each["month"]))
@@ -149,7 +141,7 @@ def refresh(run: Run, to: str) -> None:
             return
         with persisted(frame.select(*summaries.RESULTS[name].names)) as rows:
             result(name).replace(rows)
-            replace_in_database(rows, to, name)
+            _replace_in_database(rows, to, name)
 
     if months := touched["job"]:
         put("job_summaries", summaries.job_summaries(came("job", months)))

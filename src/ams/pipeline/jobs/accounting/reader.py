@@ -28,10 +28,7 @@ Said = tuple[Form, Iterator[tuple[str, object]]]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads messages; what cannot be read is `Broken`, raised for a message and yielded for records of one.
-
-    A message is set aside once, however many of its records are broken: it is kept whole, and may be a megabyte.
-    """
+    """Reads messages; one is set aside once, however many of its records are broken: it may be a megabyte."""
 
     trust: Trust = Trust()
     signed_only: bool = False
@@ -145,10 +142,7 @@ def _in_xml(data: bytes | str) -> Iterator[Said]:
 
 
 def _elements(element: Element, space: str, path: str = "") -> Iterator[tuple[str, str]]:
-    """Return texts of elements by `path` or `path[type]`, and attributes by `path@name`.
-
-    What is of another name space is left out: there anyone may add what they like, as the schemas say.
-    """
+    """Return texts by `path` or `path[type]` and attributes by `path@name`, without other name spaces."""
     for child in element:
         tag = child.tag.removeprefix(space) if isinstance(child.tag, str) else "{"  # a comment
         if tag.startswith("{"):

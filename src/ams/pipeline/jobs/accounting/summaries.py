@@ -104,11 +104,7 @@ USED = ("wall", "cpu", "network_in", "network_out")
 def kept(
     records: DataFrame, key: Sequence[str], order: Sequence[str], content: Sequence[str], *equal: str
 ) -> DataFrame:
-    """Return one record for each `key`, whose missing parts are values like any other.
-
-    It is the one that is greatest by `order`, of those the one whose content has the greatest hash, and of the same
-    ones the one that is least by `equal`.
-    """
+    """Return a record for each `key`: the greatest by `order`, then by hash of `content`, the least by `equal`."""
     # A hash passes over nulls, so that it takes their places too.
     digest = F.xxhash64(*content, *(F.col(name).isNull() for name in content))
     return first(records, key, *map(F.desc_nulls_last, order), digest.desc(), *equal)
@@ -129,11 +125,7 @@ def job_summaries(records: DataFrame) -> DataFrame:
 
 
 def site_summaries(records: DataFrame) -> DataFrame:
-    """Return the summaries sites made themselves, in the same columns, one for each group.
-
-    They are of jobs that sites do not send one by one, so they are never added to those above. A site sends a month
-    again as it grows: the one with more jobs is kept, then the one that reaches further.
-    """
+    """Return the summaries sites made themselves, of jobs they do not send: the one with most jobs of each group."""
     content = ("jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised")
     found = kept(records, JOB_GROUP.names, ("jobs", "latest_end", "wall", "cpu"), content, "source")
     return found.withColumn("normalised", F.coalesce("normalised", normalised()))
@@ -156,11 +148,7 @@ def normalised() -> Column:
 
 
 def comparison(records: DataFrame, job_summaries: DataFrame, site_summaries: DataFrame) -> DataFrame:
-    """Compare what sites believe they sent with what came, month by month and submit host by submit host.
-
-    `told` is the largest number a site told, as it tells a growing one while the month lasts; null if it told none.
-    A host sends jobs one by one or summaries of them; of one that sends both, the larger number is what came.
-    """
+    """Compare the number of jobs a site told (the largest) with those that came, one by one or as summaries."""
     numbers = {"told": records, "arrived": job_summaries, "summarised": site_summaries}
     told, *came = (frame.select(*SYNC_KEY, F.col("jobs").alias(name)) for name, frame in numbers.items())
     for each in came:
@@ -173,11 +161,7 @@ def comparison(records: DataFrame, job_summaries: DataFrame, site_summaries: Dat
 
 
 def machines(records: DataFrame) -> DataFrame:
-    """Return one record for each machine and month: the latest.
-
-    Nothing is later than the end of a machine; else the time a record is of decides, then when it was made, then more
-    wall time, CPU time and traffic.
-    """
+    """Return the latest record for each machine and month; nothing is later than the end of a machine."""
     ended = records.withColumn("_ended", F.coalesce(F.col("status") == "completed", F.lit(False)))
     content = [name for name in VM_KEPT.names if name != "source"]
     return kept(ended, ("month", "site", "vm_id"), ("_ended", "measured", "created", *USED), content, "source")
@@ -214,12 +198,8 @@ def site_vm_summaries(records: DataFrame) -> DataFrame:
     return kept(records, VM_GROUP.names, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
 
 
-def storage_days(records: DataFrame) -> DataFrame:
-    """Return one record for each storage and day: the one that ends last, then the one that was made last.
-
-    A record says what was there at its end, and sites send one every few hours or days: a site which measures more
-    often does not weigh more.
-    """
+def _storage_days(records: DataFrame) -> DataFrame:
+    """Return one record for each storage and day, as sites measure at different intervals: the one that ends last."""
     order = ("end_time", "created", "used", "files", "allocated")
     content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
     return kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
@@ -227,7 +207,7 @@ def storage_days(records: DataFrame) -> DataFrame:
 
 def storage_summaries(records: DataFrame) -> DataFrame:
     """Sum up days to the average and the maximum of the month; averages are whole bytes, rounded half up."""
-    days = storage_days(records)
+    days = _storage_days(records)
     last = (F.max_by(name, "end_time").alias(f"last_{name}") for name in ("files", "used", "allocated"))
     return days.groupBy(*STORAGE_GROUP.names).agg(
         F.count(F.lit(1)).alias("days"),

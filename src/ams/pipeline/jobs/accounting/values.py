@@ -52,10 +52,7 @@ def long_text(value: object) -> str:
 
 
 def role(value: object) -> str | None:
-    """Return a role, as `Role=production` where it names itself one; `Role=NULL` is none.
-
-    Upper and lower case of `Role=` are one, as for the database that such records were made for.
-    """
+    """Return a role; of `Role=production` the prefix may be in any case, and `Role=NULL` is none."""
     found = text(value)
     prefix, equals, name = found.partition("=")
     if not equals or prefix.lower() != "role":

@@ -62,16 +62,15 @@ def run(run: Run, options: Options) -> None:
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + 86_400  # clocks differ, but not by a day
         with parsed(messages, partial(parse, latest=latest), REPORT) as (reports, broken):
-            found = identified(reports)
-            write(found, to, ["alarm"], write_reports)
+            found = _identified(reports)
+            write(found, to, ["alarm"], _write_reports)
             run.append(kept, found, batch_id)
             run.quarantine(broken, batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 
 
-def identified(reports: DataFrame) -> DataFrame:
-    """Return the rows to write, each with the id of its alarm, which is a hash of all that makes it."""
+def _identified(reports: DataFrame) -> DataFrame:
     placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
     return placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
 
@@ -85,8 +84,7 @@ def prepare(connection: "Session") -> None:
     check_table(connection, "alarm_history", ["alarm", "at", "status", *TOLD, *PLACED], ["alarm", "at", "status"])
 
 
-def write_reports(connection: "Session", rows: Rows) -> int:
-    """Write the rows of a task, in the columns of `REPORTS`; return how many alarms they are of."""
+def _write_reports(connection: "Session", rows: Rows) -> int:
     from psycopg.sql import SQL, Identifier
 
     like = SQL("SELECT * FROM alarm_history JOIN (SELECT alarm, {} FROM alarms) AS named USING (alarm)")

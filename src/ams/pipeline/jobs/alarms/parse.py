@@ -36,10 +36,7 @@ LONGEST_NAME = 255
 
 
 def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[Record]:
-    """Return the one report that a message holds, whichever of the three shapes it has; see `REPORT` in `job`.
-
-    A report of later than `latest`, in seconds since 1970, is broken: it would stand as the last one for ever.
-    """
+    """Return the one report that a message holds; one later than `latest`, in seconds since 1970, is broken."""
     record = json_object(data)
     if "execution_time" in record:
         report = _of_alarm(record)
@@ -92,10 +89,7 @@ def _of_alert(record: Record) -> Record:
 
 
 def _completed(names: list[str], level: str, resource: str) -> list[str]:
-    """Fill in from the resource what an alert's attributes leave out.
-
-    Resources are `SITE`, `SITE/service`, `service/host` and `SITE/service/host/metric`.
-    """
+    """Fill in what attributes lack from the resource: `SITE`, `SITE/service`, `service/host`, or all four names."""
     parts = resource.split("/")
     if level == "endpoint":
         parts = ["", *parts]

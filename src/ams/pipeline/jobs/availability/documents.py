@@ -154,10 +154,7 @@ class Rules:
 
     @classmethod
     def of(cls, metrics: Profile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
-        """Put three profiles together; without `metrics` nothing counts.
-
-        Raises `ValueError` for an operation that is named and not defined, or whose truth table is not complete.
-        """
+        """Put three profiles together; raises `ValueError` for an operation that is not defined or not complete."""
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
         def named(name: str) -> Operation:
@@ -233,10 +230,7 @@ class GroupItem(Document, frozen=True):
 
 
 def sites_of(items: Iterable[EndpointItem]) -> dict[str, dict[Place, str]]:
-    """Return of each site the endpoints that are monitored and in production, with their pages, which may be empty.
-
-    An item without service or host is no endpoint.
-    """
+    """Return the endpoints of each site that are monitored and in production, with their pages, which may be empty."""
     held: dict[str, dict[Place, str]] = {}
     for item in items:
         if item.service and item.hostname and item.tags.monitored == item.tags.production == "1":

@@ -104,11 +104,7 @@ _DECIMALS = 100_000
 
 
 def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat: int) -> DataFrame:
-    """Compute the timelines and the events of days.
-
-    `results` are stored ones (`RESULTS`) of those days and of the two days before each. Events carry the name
-    of the report; one of a bad status is repeated after each `repeat` seconds that it lasts. Returns `ROWS`.
-    """
+    """Compute `ROWS` of days, from results of them and of the two days before; `repeat` is in seconds."""
     spark, everything = results.sparkSession, [*days, *(day.eve for day in days if day.eve)]
     endpoints = {(site, *place[:2]) for each in everything for site in each.sites for place in each.endpoints(site)}
     if not endpoints:
@@ -120,7 +116,7 @@ def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat:
 
     def compute(table: pa.Table) -> pa.Table:
         rows = table.to_pylist()
-        found = site_rows(rows[0]["endpoint_group"], results_of(rows), days, report, repeat)
+        found = site_rows(rows[0]["endpoint_group"], _results_of(rows), days, report, repeat)
         return pa.Table.from_pylist(list(found), schema=to_arrow_schema(ROWS))
 
     grouped = found.unionByName(silent, allowMissingColumns=True).groupBy("endpoint_group")
@@ -128,10 +124,7 @@ def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat:
 
 
 def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
-    """Leave out doubled results and those that say what the result before them said.
-
-    The first result of a day always stays: what goes over from a day to the next is decided by whether there was one.
-    """
+    """Leave out doubled results and those that say what the one before said; the first of a day always stays."""
     status, now = F.col("status"), F.unix_timestamp("timestamp")
     for host, start, end, unknown in {each for day in days for each in day.distrusted}:
         status = F.when((F.col("monitoring_host") == host) & now.between(start, end - 1), unknown).otherwise(status)
@@ -143,8 +136,7 @@ def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
     return changed.select("date", *_METRIC, (F.unix_timestamp("timestamp") % DAY).alias("second"), "worst.*")
 
 
-def results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[Result]]]:
-    """Put the results of a site (rows of `told`) together, by day."""
+def _results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[Result]]]:
     held: dict[str, dict[Place, list[Result]]] = {}
     for row in rows:
         if row["date"] is not None:
@@ -206,11 +198,7 @@ def figures(rows: DataFrame, report: str) -> DataFrame:
 
 
 def figures_of_groups(counted: DataFrame, members: Sequence[tuple[str, str, str]]) -> DataFrame:
-    """Compute the figures of the groups of sites: the plain mean of those of their sites that have one.
-
-    `members` are day, group and site of each membership. Returns `FIGURES` of type `group`, without seconds,
-    which a group does not have.
-    """
+    """Compute the figures of groups: the mean of those of their sites; `members` are day, group and site."""
     known = counted.sparkSession.createDataFrame(list(members), "date string, region string, endpoint_group string")
     sites = counted.where("type = 'endpoint_group'").join(F.broadcast(known), on=["date", "endpoint_group"])
     means = sites.groupBy("report", "date", F.col("region").alias("endpoint_group"), "partial").agg(

@@ -134,10 +134,7 @@ class Inputs:
 
 
 def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
-    """Read the files that the options name, and take what they do not say from what came in messages.
-
-    Raises `WrongOption`, naming the option, the file and the field, for a file that cannot be used.
-    """
+    """Read the files that options name; the rest is taken from messages. Raises `WrongOption` for a file."""
     passed_over: list[str] = []
     lists = Lists._make(file or message for file, message in zip(_files(options, passed_over), came, strict=True))
     requests = _times("recomputations", options.recomputations, documents.Request, passed_over)

@@ -52,9 +52,7 @@ from ams.pipeline.tables import Table
 from ams.tables.files import File, Partition
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """How far events have been published."""
-
+class _Sent(msgspec.Struct, frozen=True):
     number: int
 
 
@@ -87,7 +85,7 @@ class Outbox:
 
     def send(self) -> int:
         """Publish what has not been, oldest first; returns how many numbers that were."""
-        sent = read(self.marker, Sent) or Sent(-1)
+        sent = read(self.marker, _Sent) or _Sent(-1)
         pending = range(sent.number + 1, self.table.batch() + 1)
         context = self.table.spark.sparkContext
         batch = context.getLocalProperty(BATCH_ID)
@@ -98,7 +96,7 @@ class Outbox:
                 rows = self.table.read().where(F.col("number") == number)
                 key = {"idempotencyKey": f"events-{self.name}-{number}"}
                 publish(_event_messages(rows), {**self.options, **key}, ("order_by",))
-                write(self.marker, Sent(number))
+                write(self.marker, _Sent(number))
         finally:
             context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent
         return len(pending)
@@ -125,9 +123,9 @@ def run(run: Run, options: Options) -> None:
         latest = time.time() + DAY  # clocks differ, but not by a day
         items = split(rows_of(batch.where(sync), parse_lists(options.report), SYNCED), SYNCED)
         with parsed(batch.where(~sync), parse_results(options.shape, latest), RESULTS) as found:
-            run.append(stored, with_source(found.records), batch_id)
+            run.append(stored, _with_source(found.records), batch_id)
             if options.sync_topic:
-                run.append(synced, with_source(items.records), batch_id)
+                run.append(synced, _with_source(items.records), batch_id)
             run.quarantine(found.broken.unionByName(items.broken), batch_id)
 
     def refresh() -> None:
@@ -188,16 +186,12 @@ def daily(run: Run, name: str, schema: StructType) -> Table:
     return run.result(name, schema, ("date",))
 
 
-def with_source(records: DataFrame) -> DataFrame:
-    """Say of each record in which message it came."""
+def _with_source(records: DataFrame) -> DataFrame:
     return records.withColumns({name: F.col(f"source.{name}") for name in ("topic", "offset")})
 
 
 def fingerprints(files: Iterable[File], known: Inputs, options: Options, now: int) -> Iterator[tuple[DayInputs, str]]:
-    """Give all days with results, in order, each with the fingerprint of all it is computed from.
-
-    A day without a single result of any site is not among them: then it was the monitoring that did not run.
-    """
+    """Give all days on which any site has results, in order, each with the fingerprint of all it is computed from."""
     stored: dict[str, list[File]] = {}
     for file in files:
         stored.setdefault(str(file.partition["date"]), []).append(file)

@@ -43,9 +43,7 @@ RESULT_SCHEMAS: Mapping[Shape, Any] = {
 }
 
 
-class Metric(msgspec.Struct, frozen=True):
-    """A metric that counts for a service."""
-
+class _Metric(msgspec.Struct, frozen=True):
     service: str
     metric: str
 
@@ -53,7 +51,7 @@ class Metric(msgspec.Struct, frozen=True):
 _KINDS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "group_endpoints": (EndpointItem, ("type", "group", "service", "hostname")),
     "group_groups": (GroupItem, ("type", "group", "subgroup")),
-    "metric_profile": (Metric, ("profile", "service", "metric")),
+    "metric_profile": (_Metric, ("profile", "service", "metric")),
     "downtimes": (Downtime, ("hostname", "service", "start_time", "end_time")),
 }
 LIST_SCHEMAS: Mapping[str, Any] = {
@@ -202,7 +200,7 @@ def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
     )
 
 
-def _profile(metrics: Iterable[Metric]) -> Profile:
+def _profile(metrics: Iterable[_Metric]) -> Profile:
     services: dict[str, list[str]] = {}
     for each in metrics:
         services.setdefault(each.service, []).append(each.metric)

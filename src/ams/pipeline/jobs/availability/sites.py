@@ -70,9 +70,7 @@ def _measured(today: Iterable[Result], day_before: Iterable[Result], missing: st
     return holding(last.status if last else missing, ((result.second, result.status) for result in today))
 
 
-class Happening(NamedTuple):
-    """A change of a level, or its reminder."""
-
+class _Happening(NamedTuple):
     second: int
     status: str
     previous: Change
@@ -83,10 +81,7 @@ class Happening(NamedTuple):
 def events_of(
     report: str, site: str, inputs: DayInputs, eve: Timelines, today: Timelines, results: Results, repeat: int
 ) -> Iterator[dict[str, Any]]:
-    """Give the events of a site on a day, level by level, each with the fields of `figures.EVENTS`.
-
-    `eve` is the site on the day before. An event is repeated after each `repeat` seconds that a bad status lasts.
-    """
+    """Give the events of a site (`figures.EVENTS`), level by level; bad statuses again each `repeat` seconds."""
     lines = {place: joined(eve.get(place), line) for place, line in today.items()}
     teller = _Teller(report, site, inputs, lines, _below(lines), results)
     for place, line in lines.items():
@@ -104,16 +99,16 @@ def _below(lines: Timelines) -> dict[Place, list[Place]]:
     return found
 
 
-def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[Happening]:
+def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[_Happening]:
     previous = None
     for start, end, status in line.spans():
         change = Change(start, status)
         if start >= 0 and previous:
-            yield Happening(start, status, previous)
+            yield _Happening(start, status, previous)
         if status not in available:
             for second in range(start + repeat, end, repeat):
                 if second >= 0:
-                    yield Happening(second, status, change, reminder=True)
+                    yield _Happening(second, status, change, reminder=True)
         previous = change
 
 
@@ -127,7 +122,7 @@ class _Teller:
     below: Mapping[Place, Sequence[Place]]
     results: Results
 
-    def event(self, place: Place, happening: Happening) -> dict[str, Any]:
+    def event(self, place: Place, happening: _Happening) -> dict[str, Any]:
         second, repeat = happening.second, str(happening.reminder).lower()
         cause = self._cause(place, happening)
         found = [each for each in self.results.get(cause, ()) if each.second == second]
@@ -151,7 +146,7 @@ class _Teller:
             **self._neighbours(place, cause, second),
         }
 
-    def _cause(self, place: Place, happening: Happening) -> Place:
+    def _cause(self, place: Place, happening: _Happening) -> Place:
         """Find what moved a level, or holds it: of what changed at that second, first what now has its status."""
         now = {each: self._last_two(each, happening.second)[0] for each in self.below[place]}
         moved = [each for each, change in now.items() if change.second == happening.second]

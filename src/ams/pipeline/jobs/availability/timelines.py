@@ -91,10 +91,7 @@ class Timeline(NamedTuple):
 
 
 def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
-    """Make the day on which `before` holds until the first result, and each result's status until the next.
-
-    Results are second of the day and status, in any order, doubled or not; of several at a second the worst counts.
-    """
+    """Make the day on which `before` holds until the first result; of several results at a second the worst counts."""
     ordered = sorted(results, key=lambda result: (result[0], SEVERITY[result[1]]))
     return _shortest([Change(0, before), *(Change(*result) for result in ordered)])
 

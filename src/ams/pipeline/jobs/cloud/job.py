@@ -80,15 +80,13 @@ ITEMS = {
 """A row for each item of each topic; of images and flavours for each VO that may use it."""
 
 
-def placed(descriptions: DataFrame) -> DataFrame:
-    """Return descriptions (`DESCRIPTION` and `source`) with their place."""
+def _placed(descriptions: DataFrame) -> DataFrame:
     site, endpoint = (F.nullif(F.regexp_extract("source.topic", _TOPIC, part), F.lit("")) for part in (1, 2))
     named = {"site": F.coalesce(site, "site", "source.topic"), "endpoint_id": endpoint}
     return descriptions.withColumns(named).select("*", "source.*").select(*LATEST.names)
 
 
-def latest(descriptions: DataFrame) -> DataFrame:
-    """Keep of each topic the description published last, whichever comes first here."""
+def _latest(descriptions: DataFrame) -> DataFrame:
     return first(descriptions, ("project", "topic"), F.desc("publish_time"), F.desc("offset"))
 
 
@@ -114,11 +112,8 @@ def items(descriptions: DataFrame, name: str) -> DataFrame:
     return each.select(*ITEMS[name].names).distinct()
 
 
-def exported(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
-    """Return the catalogue as JSON for programs that read no tables: every site, and for each VO where it finds what.
-
-    It holds names and numbers only, so that it is small: what the tables say of an image is not repeated.
-    """
+def _exported(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
+    """Return the catalogue as JSON for programs that read no tables: every site, and where each VO finds what."""
     rows = {row["topic"]: row.asDict() for row in sites.sort("site", "topic").toLocalIterator()}
     offers: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
     for kind in ("images", "flavours"):
@@ -164,7 +159,7 @@ def run(run: Run, options: Options) -> None:
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, DESCRIPTION) as (described, broken):
-            renew(kept, latest(placed(described)))
+            _renew(kept, _latest(_placed(described)))
             run.quarantine(broken, batch_id)
 
     def refresh() -> None:
@@ -175,17 +170,16 @@ def run(run: Run, options: Options) -> None:
             run.result("sites", SITES).replace(found)
             for name, rows in offered.items():
                 run.result(name, ITEMS[name]).replace(rows)
-            catalogue = exported(found, offered, now, options.stale_hours)
+            catalogue = _exported(found, offered, now, options.stale_hours)
             put(run.work / "results" / "catalogue.json", catalogue.decode())
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
-def renew(kept: Table, arrived: DataFrame) -> None:
-    """Put descriptions in the place of those of their topics that are older."""
+def _renew(kept: Table, arrived: DataFrame) -> None:
     with persisted(arrived) as new:
         before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
-        kept.replace(latest(before.unionByName(new)))
+        kept.replace(_latest(before.unionByName(new)))
 
 
 JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)

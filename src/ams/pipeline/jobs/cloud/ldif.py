@@ -99,11 +99,7 @@ def described(data: bytes) -> Record:
 
 
 def vos_by_share(policies: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> Vos:
-    """Return the VOs of each share.
-
-    They follow from the mapping policies: of each the share, its rules, which name VOs as `VO:biomed` or `vo:biomed`,
-    and the user domains, which count where no rule names a VO.
-    """
+    """Return the VOs by share, of policies: share, rules such as `VO:biomed`, and domains if no rule has a VO."""
     found: dict[str, set[str]] = {}
     for share, rules, domains in policies:
         ruled = [name for kind, _, name in (rule.partition(":") for rule in rules) if kind.upper() == "VO" and name]

@@ -73,7 +73,7 @@ def run(run: Run, options: Options) -> None:
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, RECORD) as (records, broken):
-            run.append(table, placed(records), batch_id)
+            run.append(table, _placed(records), batch_id)
             run.quarantine(broken.withColumn("data", redact("data")), batch_id)
 
     def refresh() -> None:
@@ -85,8 +85,7 @@ def run(run: Run, options: Options) -> None:
     run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
-def placed(records: DataFrame) -> DataFrame:
-    """Return records (`RECORD` and `source`) with their place and registry."""
+def _placed(records: DataFrame) -> DataFrame:
     return records.select("source.*", F.substring_index("source.topic", "_", 1).alias("registry"), *RECORD.names)
 
 

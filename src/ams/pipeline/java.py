@@ -39,7 +39,9 @@ def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> 
     beginning last, so that a half-written one is none. Where Spark's settings are files in a folder, that folder is on
     the path of classes, of which Java makes no archive: it would end with an error each time.
     """
-    if _has_settings(environment):
+    home = environment.get("SPARK_HOME")
+    settings = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    if settings and os.path.isdir(settings) and os.listdir(settings):
         return ""
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(cache) / "ams" / "spark"
@@ -52,9 +54,3 @@ def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> 
     except OSError:  # a home that cannot be written to: Spark only starts more slowly
         return ""
     return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
-
-
-def _has_settings(environment: Mapping[str, str]) -> bool:
-    home = environment.get("SPARK_HOME")
-    folder = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
-    return bool(folder) and os.path.isdir(folder) and bool(os.listdir(folder))

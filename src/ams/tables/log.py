@@ -108,7 +108,12 @@ def recover(location: Location) -> list[str]:
     if not is_half_written(location):
         return []
     with location.alone():  # and look again: another run may have done it, and gone on
-        removed = [*_noted(location), *_torn(location)]
+        removed = []
+        if location.size(_NOTE) is not None:
+            version = location.read(_NOTE)
+            removed = _checkpoint(location, int(version)) if version.isdigit() else []
+            removed += [_LAST] if location.size(_LAST) is not None else []
+        removed += _torn(location)
         for path in (*removed, _NOTE):
             location.remove(path)
             location.sync(FOLDER)
@@ -123,14 +128,6 @@ def is_half_written(location: Location) -> bool:
 def _torn(location: Location) -> list[str]:
     newest = max(versions(location), default=-1)
     return [commit_path(newest)] if newest >= 0 and not commit_info(location, newest) else []
-
-
-def _noted(location: Location) -> list[str]:
-    if location.size(_NOTE) is None:
-        return []
-    version = location.read(_NOTE)
-    found = _checkpoint(location, int(version)) if version.isdigit() else []
-    return [*found, *([_LAST] if location.size(_LAST) is not None else [])]
 
 
 def _checkpoint(location: Location, version: int) -> list[str]:

@@ -114,11 +114,6 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
             delta = DeltaTable(location.root, version, location.options)
     except DeltaError as error:
         raise WrongTable(_why(location, version, error)) from error
-    _check_protocol(location, delta)
-    return Snapshot(location, delta)
-
-
-def _check_protocol(location: Location, delta: DeltaTable) -> None:
     protocol = delta.protocol()
     features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
     if delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
@@ -126,6 +121,7 @@ def _check_protocol(location: Location, delta: DeltaTable) -> None:
     if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER or features:
         what = ", ".join(features) or f"version {protocol.min_reader_version} and {protocol.min_writer_version}"
         raise WrongTable(f"{location} was made by another program: it needs of its readers and writers {what}")
+    return Snapshot(location, delta)
 
 
 def _version_at(location: Location, at: datetime) -> int:

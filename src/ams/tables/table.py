@@ -158,7 +158,15 @@ class Table:
         kept = {query: batch, **(numbers or {})}
 
         def change(snapshot: Snapshot) -> Change | None:
-            self._check_batch(snapshot, query, batch)
+            if snapshot.query != query:
+                raise WrongTable(
+                    f"{self.location} was written from another checkpoint; give another folder, or that checkpoint"
+                )
+            if batch < snapshot.batch:
+                raise WrongTable(
+                    f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint "
+                    "is older than the table; give another folder, or the newer checkpoint"
+                )
             return None if batch == snapshot.batch else Change("append", files, numbers=kept)
 
         self._make_ready(files, query)
@@ -214,17 +222,6 @@ class Table:
         except (DeltaError, StoreFailed):  # it was there, or is there now and the answer was lost
             if not self.exists():
                 raise
-
-    def _check_batch(self, snapshot: Snapshot, query: str, batch: int) -> None:
-        if snapshot.query != query:
-            raise WrongTable(
-                f"{self.location} was written from another checkpoint; give another folder, or that checkpoint"
-            )
-        if batch < snapshot.batch:
-            raise WrongTable(
-                f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint is "
-                "older than the table; give another folder, or the newer checkpoint"
-            )
 
     def _fitted(self, snapshot: Snapshot) -> bool:
         """Add the columns the table lacks, by a commit of its own; False if there was nothing to add."""

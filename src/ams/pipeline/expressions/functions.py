@@ -76,14 +76,14 @@ def refusal(given: Expression, kind: str) -> str | None:
     if kind in _WRITTEN:
         base, right = _WRITTEN[kind]
         return None if types.fits(given.type, base) and right(given.written) else f"a {kind}, written down"
-    fit = given.type == NULL or any(_is_of(given.type, word) for word in kind.split("|"))
-    return None if fit else f"{kind} here, not {types.shown(given.type)}"
-
-
-def _is_of(given: DataType, word: str) -> bool:
-    if word in _NESTED:
-        return isinstance(given, _NESTED[word])
-    return word == "any" or types.fits(given, _KINDS[word])
+    words = kind.split("|")
+    is_nested = any(isinstance(given.type, _NESTED[word]) for word in words if word in _NESTED)
+    fits = any(types.fits(given.type, _KINDS[word]) for word in words if word in _KINDS)
+    return (
+        None
+        if given.type == NULL or "any" in words or is_nested or fits
+        else f"{kind} here, not {types.shown(given.type)}"
+    )
 
 
 def passed(given: Expression, kind: str) -> Any:

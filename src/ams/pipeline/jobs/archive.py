@@ -98,7 +98,12 @@ class Selection(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            msgspec.structs.force_setattr(self, name, _day(name, getattr(self, name)))
+            text = getattr(self, name)
+            try:
+                day = datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
+            except ValueError:
+                raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
+            msgspec.structs.force_setattr(self, name, day)
 
     def holds(self, partition: Partition) -> bool:
         """Whether a partition is meant."""
@@ -106,13 +111,6 @@ class Selection(msgspec.Struct, frozen=True):
         if not fnmatchcase(project, self.project) or not any(fnmatchcase(topic, each) for each in self.topics):
             return False
         return (not self.first or self.first <= date) and (not self.last or date <= self.last)
-
-
-def _day(name: str, text: str) -> str:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
-    except ValueError:
-        raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
 
 
 def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:

@@ -98,7 +98,10 @@ def run(run: Run, options: Options) -> None:
     """Publish archived messages again, each once, in their order, marked with where they were."""
     progress = _begun(run, options)
     refuse_stale(progress, options.key_window)
-    left = _left(run, options, progress)
+    left = progress.messages
+    if progress.next != progress.start:
+        between = F.col("offset").between(progress.next, progress.stop - 1)
+        left = 0 if progress.done else selected(run.spark, options).where(between).count()
     while not progress.done:
         if run.stopping.is_set():
             raise Stopped
@@ -177,13 +180,6 @@ def _begun(run: Run, options: Options) -> Progress:
     progress = Progress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
     keep(run.work, progress)
     return progress
-
-
-def _left(run: Run, options: Options, progress: Progress) -> int:
-    if progress.next == progress.start:
-        return progress.messages
-    between = F.col("offset").between(progress.next, progress.stop - 1)
-    return 0 if progress.done else selected(run.spark, options).where(between).count()
 
 
 JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", Options, run, harmless=HARMLESS)

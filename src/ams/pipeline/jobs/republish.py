@@ -99,7 +99,9 @@ def run(run: Run, options: Options) -> None:
     refuse_stale(run.work / CHECKPOINT, options.key_window)
     target = {**run.source, "project": options.project} if options.project else run.source
     written = {**target, "createTopics": str(options.create_topics), "keyWindow": str(options.key_window)}
-    barred = _barred(options, run.source.get("project"))
+    own = run.source.get("project")
+    parted = [name.rpartition("/") for name in options.topics]
+    barred = [name for owner, _, name in parted if (owner or own) == (options.project or own)]
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         with ExitStack() as stack:
@@ -113,12 +115,6 @@ def run(run: Run, options: Options) -> None:
             run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
-
-
-def _barred(options: Options, project: str | None) -> list[str]:
-    target = options.project or project
-    parted = [name.rpartition("/") for name in options.topics]
-    return [name for owner, _, name in parted if (owner or project) == target]
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -137,7 +133,13 @@ def _routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], 
     for rule in reversed(rules):
         targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
     copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
-    told = copies.withColumn("reason", _reason(F.col("target.name"), F.col("target.topic"), barred))
+    name, topic = F.col("target.name"), F.col("target.topic")
+    reason = (
+        F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
+        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
+        .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
+    )
+    told = copies.withColumn("reason", reason)
     to = F.when(F.col("reason").isNull(), F.col("target.topic"))
     return told.select(*MESSAGES.names, "copy", to.alias("to"), "reason")
 
@@ -170,20 +172,11 @@ def _targets(names: Sequence[str]) -> Column:
 
 
 def _topic(name: str) -> Column:
-    texts_and_attributes = enumerate(_HOLE.split(name))  # by turns
-    return F.concat(*(_attribute(piece) if number % 2 else F.lit(piece) for number, piece in texts_and_attributes))
-
-
-def _attribute(name: str) -> Column:
-    return F.col("topic") if name == SOURCE_TOPIC else F.col("attributes").getItem(name)
-
-
-def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
-    return (
-        F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
-        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
-        .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
-    )
+    parts = []
+    for number, piece in enumerate(_HOLE.split(name)):  # texts and attributes by turns
+        attribute = F.col("topic") if piece == SOURCE_TOPIC else F.col("attributes").getItem(piece)
+        parts.append(attribute if number % 2 else F.lit(piece))
+    return F.concat(*parts)
 
 
 def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:

@@ -122,7 +122,11 @@ def _fill_in(row: Row) -> None:
 
 
 def _finish(form: Form, row: Row, now: datetime) -> None:
-    _check_span(form, row, now)
+    start, end = row.get("start_time"), row.get("end_time")
+    if start is not None and end is not None and end < start:
+        raise Broken(f"{form.key('end_time')} is before {form.key('start_time')}")
+    if end is not None and end > now + AHEAD:
+        raise Broken(f"{form.key('end_time')} is more than two days ahead")
     _take_level(row)
     _take_normalised(row)
     _take_apart_fqan(row)
@@ -137,16 +141,6 @@ def _finish(form: Form, row: Row, now: datetime) -> None:
     row["month"] = values.month_of(time)
 
 
-def _check_span(form: Form, row: Row, now: datetime) -> None:
-    start, end = row.get("start_time"), row.get("end_time")
-    if end is None:
-        return
-    if start is not None and end < start:
-        raise Broken(f"{form.key('end_time')} is before {form.key('start_time')}")
-    if end > now + AHEAD:
-        raise Broken(f"{form.key('end_time')} is more than two days ahead")
-
-
 def _take_level(row: Row) -> None:
     """Turn ServiceLevelType and ServiceLevel, or the map of newer texts, into `levels`; both are there or neither."""
     benchmark, level = row.pop("benchmark_name", None), row.pop("service_level", None)
@@ -156,16 +150,15 @@ def _take_level(row: Row) -> None:
     if level is None:
         return
     try:
-        levels = values.levels(level) if is_map else _one_level(benchmark, level)
+        if is_map:
+            levels = values.levels(level)
+        else:
+            found = values.level(level)
+            levels = [] if found is None else [{"benchmark": benchmark.lower(), "level": found}]
     except ValueError as error:
         raise Broken(f"ServiceLevel {error}") from None
     if levels:
         row["levels"] = levels
-
-
-def _one_level(benchmark: str, level: str) -> list[dict[str, Any]]:
-    found = values.level(level)
-    return [] if found is None else [{"benchmark": benchmark.lower(), "level": found}]
 
 
 def _take_normalised(row: Row) -> None:

@@ -64,10 +64,14 @@ def sections(shown: Board) -> list[Section]:
     strips = {site: shown.timelines[site] for site in worst if site in shown.timelines}
     span = f"Availability of sites in per cent, {days[0]} to {days[-1]}, the least available first."
     drawn = Figure(plots.board({site: list(cells.loc[site]) for site in worst}, days), span)
+    met = ((last["availability"] >= AVAILABILITY) & (last["reliability"] >= RELIABILITY)).sum()
+    unfinished = " The day is not over." if last["partial"].any() else ""
+    promise = f"{AVAILABILITY} % availability and {RELIABILITY} % reliability"
+    verdict = f"{met} of {len(last)} sites reached {promise} on {days[-1]}.{unfinished}"
     body = list(last[["availability", "reliability"]].itertuples(name=None))
     table = Rows(("Site", "Availability, %", "Reliability, %"), body, f"All sites on {days[-1]}.")
     return [
-        Section("Availability", _verdict(last, days[-1]), [drawn]),
+        Section("Availability", verdict, [drawn]),
         Section("Statuses", content=[Figure(plots.timelines(strips), f"Statuses of sites on {days[-1]}, UTC.")]),
         Section("Figures", content=[table]),
     ]
@@ -76,10 +80,3 @@ def sections(shown: Board) -> list[Section]:
 def as_page(shown: Board) -> str:
     """Return the board as a page that stands alone."""
     return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))
-
-
-def _verdict(sites: pd.DataFrame, day: str) -> str:
-    met = ((sites["availability"] >= AVAILABILITY) & (sites["reliability"] >= RELIABILITY)).sum()
-    unfinished = " The day is not over." if sites["partial"].any() else ""
-    promise = f"{AVAILABILITY} % availability and {RELIABILITY} % reliability"
-    return f"{met} of {len(sites)} sites reached {promise} on {day}.{unfinished}"

@@ -136,7 +136,15 @@ class Inputs:
 def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
     """Read the files that options name; the rest is taken from messages. Raises `WrongOption` for a file."""
     passed_over: list[str] = []
-    lists = Lists._make(file or message for file, message in zip(_files(options, passed_over), came, strict=True))
+    profile = options.metric_profile
+    services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
+    files = Lists(
+        _by_date(_listed("topology", options.topology, documents.EndpointItem)),
+        _by_date(_listed("groups", options.groups, documents.GroupItem)),
+        {"": {each.service: each.metrics for each in services}} if profile else {},
+        _downtimes(options.downtimes, passed_over) if options.downtimes else {},
+    )
+    lists = Lists._make(file or message for file, message in zip(files, came, strict=True))
     requests = _times("recomputations", options.recomputations, documents.Request, passed_over)
     followed = tuple(each for each in requests if each.is_about(options.report))
     for request in followed:
@@ -160,17 +168,6 @@ def in_force(known: Mapping[str, T], day: str) -> T | None:
 def day_before(day: str, days: int = 1) -> str:
     """Return the day so many days before, as `2024-03-05`."""
     return (date.fromisoformat(day) - timedelta(days=days)).isoformat()
-
-
-def _files(options: Options, passed_over: list[str]) -> Lists:
-    profile = options.metric_profile
-    services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
-    return Lists(
-        _by_date(_listed("topology", options.topology, documents.EndpointItem)),
-        _by_date(_listed("groups", options.groups, documents.GroupItem)),
-        {"": {each.service: each.metrics for each in services}} if profile else {},
-        _downtimes(options.downtimes, passed_over) if options.downtimes else {},
-    )
 
 
 def _downtimes(file: str, passed_over: list[str]) -> dict[str, list[documents.Downtime]]:

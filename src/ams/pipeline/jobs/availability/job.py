@@ -87,6 +87,9 @@ class Outbox:
         """Publish what has not been, oldest first; returns how many numbers that were."""
         sent = read(self.marker, _Sent) or _Sent(-1)
         pending = range(sent.number + 1, self.table.batch() + 1)
+        named = {"report": "report", "type": "type", "partition_date": "date"}
+        attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
+        order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
         context = self.table.spark.sparkContext
         batch = context.getLocalProperty(BATCH_ID)
         # Under the given name alone: which batch is at work when something is sent again is a matter of chance.
@@ -94,19 +97,13 @@ class Outbox:
         try:
             for number in pending:
                 rows = self.table.read().where(F.col("number") == number)
+                messages = rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
                 key = {"idempotencyKey": f"events-{self.name}-{number}"}
-                publish(_event_messages(rows), {**self.options, **key}, ("order_by",))
+                publish(messages, {**self.options, **key}, ("order_by",))
                 write(self.marker, _Sent(number))
         finally:
             context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent
         return len(pending)
-
-
-def _event_messages(rows: DataFrame) -> DataFrame:
-    named = {"report": "report", "type": "type", "partition_date": "date"}
-    attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
-    order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
-    return rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
 
 
 AT_ONCE = 7

@@ -96,7 +96,13 @@ def parse_lists(report: str) -> ParseLists:
             return
         if kind not in _KINDS:
             raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")
-        common = {"type": kind, "partition_date": _day(attributes.get("partition_date", ""))}
+        text = attributes.get("partition_date", "")
+        if not text:
+            raise Broken("attribute partition_date is missing")
+        try:
+            common = {"type": kind, "partition_date": date.fromisoformat(text).isoformat()}
+        except ValueError:
+            raise Broken(f"partition_date {text[:30]!r} is no day") from None
         stream, items = io.BytesIO(data), []
         while stream.tell() < len(data):
             items.append(_item(_datum(stream, LIST_SCHEMAS[kind], f"not datums of the schema {kind}"), kind))
@@ -158,15 +164,6 @@ def response_time(performance: str) -> float | None:
         return None
 
 
-def _day(text: str) -> str:
-    if not text:
-        raise Broken("attribute partition_date is missing")
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise Broken(f"partition_date {text[:30]!r} is no day") from None
-
-
 def _item(record: Mapping[str, Any], kind: str) -> str | Broken:
     known = {name: value for name, value in record.items() if value is not None}
     try:
@@ -192,16 +189,14 @@ def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
     held: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _KINDS}
     for kind, day, item in sorted(set(rows)):
         held[kind].setdefault(day, []).append(msgspec.json.decode(item, type=_KINDS[kind][0]))
+    profiles: dict[str, dict[str, list[str]]] = {}
+    for day, metrics in held["metric_profile"].items():
+        services = profiles.setdefault(day, {})
+        for each in metrics:
+            services.setdefault(each.service, []).append(each.metric)
     return Lists(
         held["group_endpoints"],
         held["group_groups"],
-        {day: _profile(each) for day, each in held["metric_profile"].items()},
+        profiles,
         held["downtimes"],
     )
-
-
-def _profile(metrics: Iterable[_Metric]) -> Profile:
-    services: dict[str, list[str]] = {}
-    for each in metrics:
-        services.setdefault(each.service, []).append(each.metric)
-    return services

@@ -83,20 +83,16 @@ def events_of(
 ) -> Iterator[dict[str, Any]]:
     """Give the events of a site (`figures.EVENTS`), level by level; bad statuses again each `repeat` seconds."""
     lines = {place: joined(eve.get(place), line) for place, line in today.items()}
-    teller = _Teller(report, site, inputs, lines, _below(lines), results)
+    below: dict[Place, list[Place]] = {}
+    for each in lines:
+        for place in {*each.above()} if each.hostname else ():
+            below.setdefault(place, []).append(each)
+    teller = _Teller(report, site, inputs, lines, below, results)
     for place, line in lines.items():
         for happening in _happenings(line, inputs.rules.available, repeat):
             # A reminder of a day that is not over must not be told before its time.
             if happening.second <= inputs.until:
                 yield teller.event(place, happening)
-
-
-def _below(lines: Timelines) -> dict[Place, list[Place]]:
-    found: dict[Place, list[Place]] = {}
-    for each in lines:
-        for place in {*each.above()} if each.hostname else ():
-            found.setdefault(place, []).append(each)
-    return found
 
 
 def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[_Happening]:

@@ -69,6 +69,7 @@ def described(data: bytes) -> Record:
         for policy in _of(blocks, "GLUE2MappingPolicy")
         if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
     )
+    sites = (_first(each, "GLUE2ServiceAdminDomainForeignKey") or _in_dn(each, "GLUE2DomainID") for each in blocks)
     everyone = sorted({vo for each in vos.values() for vo in each})
     shares = _of(blocks, "GLUE2ComputingShare", "GLUE2CloudComputingShare")
     managers, stores = (
@@ -77,7 +78,7 @@ def described(data: bytes) -> Record:
     )
     return {
         "shape": "glue2-ldif",
-        "site": _site(blocks),
+        "site": next(filter(None, sites), None),
         "capacity": {
             "cores": _sum(managers, "GLUE2ComputingManagerTotalLogicalCPUs", "GLUE2CloudComputingManagerTotalCPUs"),
             "ram_mb": _sum(managers, "GLUE2ComputingManagerWorkingAreaTotal", "GLUE2CloudComputingManagerTotalRAM"),
@@ -119,18 +120,14 @@ def _blocks(data: bytes) -> list[Block]:
             _pass_over(block, part)
             continue
         if any(each.lower().startswith("glue2") for each in block.get("objectclass", [])):
-            _refuse_unknown(block)
+            unknown = [name for name in block if name not in OTHERS and not name.startswith("glue2")]
+            if unknown:
+                raise Broken(f"unknown attribute {shown(unknown[0])}")
         name = tuple((key.lower(), value) for key, value in _parts(block["dn"][0]))
         _join(found.setdefault(name, block), block)
     if not found:
         raise Broken("neither JSON nor LDIF: no block with a dn")
     return list(found.values())
-
-
-def _refuse_unknown(block: Block) -> None:
-    for name in block:
-        if name not in OTHERS and not name.startswith("glue2"):
-            raise Broken(f"unknown attribute {shown(name)}")
 
 
 def _join(block: Block, again: Block) -> None:
@@ -231,11 +228,6 @@ def _value(pairs: list[str], name: str) -> str | None:
         if key.strip().lower() == name.lower():
             return value.strip() or None
     return None
-
-
-def _site(blocks: list[Block]) -> str | None:
-    names = (_first(block, "GLUE2ServiceAdminDomainForeignKey") or _in_dn(block, "GLUE2DomainID") for block in blocks)
-    return next(filter(None, names), None)
 
 
 def _sum(blocks: list[Block], *names: str) -> int | None:

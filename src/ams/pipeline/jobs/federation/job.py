@@ -92,9 +92,13 @@ def _placed(records: DataFrame) -> DataFrame:
 def versions(kept: DataFrame) -> DataFrame:
     """Return the versions that records (`KEPT`) tell of."""
     numbered = _numbered(kept)
-    configured = _configurations(numbered.where(F.col("kind") == "configuration"))
+    configured = numbered.where(F.col("kind") == "configuration").groupBy(*KEY, "version")
+    wanted = configured.agg(
+        F.min("publish_time").alias("wanted_since"),
+        *(F.max(name).alias(name) for name in (*_CONFIGURED, "client", "external_id")),
+    )
     answered = _answers(numbered.where(F.col("kind") == "answer"))
-    joined = configured.join(answered, [*KEY, "version"], "full").withColumn("state", _state())
+    joined = wanted.join(answered, [*KEY, "version"], "full").withColumn("state", _state())
     pending, taken = F.col("state") == "pending", F.unix_seconds("answered_since") - F.unix_seconds("wanted_since")
     found = {
         "version": F.col("version").cast("int"),
@@ -120,13 +124,6 @@ def _numbered(kept: DataFrame) -> DataFrame:
     before = F.last("digest", ignorenulls=True).over(told.rowsBetween(Window.unboundedPreceding, -1))
     changed = configures & ~F.col("digest").eqNullSafe(before)
     return kept.withColumn("_changed", changed.cast("int")).withColumn("version", F.sum("_changed").over(told))
-
-
-def _configurations(numbered: DataFrame) -> DataFrame:
-    return numbered.groupBy(*KEY, "version").agg(
-        F.min("publish_time").alias("wanted_since"),
-        *(F.max(name).alias(name) for name in (*_CONFIGURED, "client", "external_id")),
-    )
 
 
 def _answers(numbered: DataFrame) -> DataFrame:

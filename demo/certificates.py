@@ -46,7 +46,6 @@ class Authority:
     """Signs certificates of hosts, and withdraws them; all in ECDSA."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        """Make one; what it signs is written to `folder`."""
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
@@ -56,7 +55,6 @@ class Authority:
         )
 
     def certificate_of(self, name: str, *, expired: bool = False) -> Credentials:
-        """Sign a certificate for a host; it may be one that has expired."""
         host = f"{name}.example.org"
         key = ec.generate_private_key(ec.SECP256R1())
         until = _now() - _HOUR if expired else _now() + _YEAR
@@ -125,7 +123,6 @@ REFUSED = {
 }
 """Clients that are refused, the code, and the beginning of the message."""
 SERVICE_TYPE = "ams"
-"""The name that the official library uses."""
 HOST = "localhost"
 """The name of both services, as the library uses one name for both."""
 HTTPS = 443
@@ -137,7 +134,6 @@ class Ports(NamedTuple):
 
 
 def play(folder: Path, options: Namespace) -> bool:
-    """Return whether all came out as it went in, and all were refused who should be."""
     sites = [f"site-{number}" for number in range(options.sites)]
     with service.running(folder / "ams-data", _ams_port(), "--ops-port", "0") as ams:
         began = perf_counter()
@@ -165,7 +161,6 @@ def play(folder: Path, options: Namespace) -> bool:
 
 
 def _make_certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
-    """Make the certificates of all clients, and the folder of authorities."""
     known, unknown = Authority("Example Grid CA", folder), Authority("Unknown CA", folder)
     certificates = {name: known.certificate_of(name) for name in (*sites, CONSUMER, *REFUSED)}
     certificates["expired"] = known.certificate_of("expired", expired=True)
@@ -175,7 +170,6 @@ def _make_certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]
 
 
 def _make_users(ams: Service, sites: list[str]) -> dict[str, str]:
-    """Make project, topic, subscription and users in AMS; return the users' uuids by name."""
     with ams.administrator() as admin:
         site.make_federation(admin)
         uuids = {name: site.member(admin, name, "publisher").uuid for name in sites}
@@ -186,7 +180,6 @@ def _make_users(ams: Service, sites: list[str]) -> dict[str, str]:
 
 
 def _bind(ams: Service, certificates_at: Service, made: dict[str, Credentials], uuids: dict[str, str]) -> None:
-    """Bind everybody's certificate to their user, and those of others but one to the user of the first site."""
     bound = {name: uuids.get(name, next(iter(uuids.values()))) for name in made if name != "unbound"}
     with ams.administrator() as admin:
         reader = admin.call(wire.create_user("certificates", UserDetails(service_roles=["argo_api_authn"])))
@@ -215,11 +208,7 @@ def _publish(ports: Ports, certificates: dict[str, Credentials], sites: list[str
 
 
 def _log_in(ports: Ports, credentials: Credentials) -> ArgoMessagingService:
-    """Log in by a certificate; raises `AmsServiceException` when that is refused.
-
-    The library reaches both services under one bare name, AMS at port 443. Where AMS could not have that port, the
-    library gets its port once the token is there.
-    """
+    """Log in by a certificate; raises `AmsServiceException` when refused. AMS is asked at port 443, or at its own later."""
     ams = ArgoMessagingService(
         endpoint=HOST, project=PROJECT, cert=credentials.cert, key=credentials.key, authn_port=ports.authn
     )
@@ -229,7 +218,6 @@ def _log_in(ports: Ports, credentials: Credentials) -> ArgoMessagingService:
 
 
 def _is_refused(ports: Ports, credentials: Credentials, name: str) -> bool:
-    """Print how a login ends; return whether it was refused as it should be."""
     code, text = REFUSED[name]
     try:
         _log_in(ports, credentials)

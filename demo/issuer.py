@@ -45,7 +45,6 @@ class Key(NamedTuple):
     kid: str
 
     def public(self) -> dict[str, Any]:
-        """Return the public half as a JSON Web Key (RFC 7517)."""
         return {**_jwk(self.private), "kid": self.kid, "alg": self.algorithm, "use": "sig"}
 
 
@@ -105,7 +104,6 @@ class ExampleIssuer:
             _spare[key.algorithm].append(key)
 
     def start(self) -> None:
-        """Serve; after a `stop` at the same port."""
         self._server = _Server(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
         if self._tls is not None:
@@ -113,7 +111,6 @@ class ExampleIssuer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Go away; no connection is accepted any more."""
         self._released.set()
         if self._server is not None:
             self._server.shutdown()
@@ -151,7 +148,6 @@ class ExampleIssuer:
         return next(key for key in self._keys if key.algorithm == algorithm)
 
     def rotate(self, keep_old: bool = False) -> None:
-        """Sign with new keys from now on, and publish the old ones besides or no longer."""
         fresh = [_taken(algorithm) for algorithm in ALGORITHMS]
         self._used += fresh
         self._keys = [*fresh, *self._keys] if keep_old else fresh
@@ -182,7 +178,6 @@ class ExampleIssuer:
         return token
 
     def opaque(self, subject: str = "alice", *, lifetime: float = 3600, **claims: Any) -> str:
-        """Issue an opaque token: only this issuer can read it."""
         token = secrets.token_urlsafe(32)
         self._known[token] = self._claims(subject, "ams", "app", lifetime, claims)
         return token
@@ -208,7 +203,6 @@ class ExampleIssuer:
         return _without_none({**usual, **claims})
 
     def answer(self, path: str, query: str, form: str, authorization: str) -> IssuerResponse:
-        """Answer a request; without a form it is a GET."""
         self.requests[path] += 1
         if path == JWKS:
             self._released.wait(LONGEST_HANG)

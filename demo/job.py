@@ -9,14 +9,12 @@ from time import perf_counter
 
 from demo import traffic
 from demo.pipeline.samples import NONE, Sample, accounting, monitoring
-from demo.traffic import ACCOUNTING, MONITORING, Ends, Flow, Ledger, Line, Message
+from demo.traffic import ACCOUNTING, MONITORING, Flow, Ledger, Line, Message
 
 RESULTS_PER_BATCH = 5
-"""Monitoring results for each accounting batch."""
 FIRST_DAY = date(2024, 3, 5)
 MONTH = timedelta(days=30)
 LOOK = 0.2
-"""Seconds between two looks at how far the programs are."""
 
 Pace = Callable[[Iterator[Message], int], Iterator[Message]]
 """Delays messages; called with the messages and their count."""
@@ -38,7 +36,6 @@ def usage_records(seed: int, count: int) -> Iterator[Message]:
 
 
 def probe_results(seed: int, count: int) -> Iterator[Message]:
-    """Return `count` results of probes, always the same for a seed; a day of two sites is made at a time."""
     days = (FIRST_DAY + timedelta(days=number) for number in itertools.count())
     return _first(count, (monitoring.results(seed, day, sites=2, mishaps=NONE, day_late=0) for day in days), MONITORING)
 
@@ -61,7 +58,6 @@ class Job:
         retries: int = 0,
         patience: float = traffic.PATIENCE,
     ) -> None:
-        """Plan it; `pace` is how fast messages are there, `retries` how often the library tries a failed call again."""
         batches = messages // (1 + RESULTS_PER_BATCH)
         results = messages - batches
         plans = (
@@ -75,11 +71,7 @@ class Job:
         self._stop = Event()
 
     def run(self, endpoint: str, admin_token: str, progress: Callable[["Job"], None]) -> None:
-        """Send everything through the service at `endpoint` (`host:port`) and note what comes out.
-
-        Calls `progress` a few times a second. Raises the library's `AmsException` when a call fails. After any
-        exception, a Ctrl-C too, all four programs have stopped.
-        """
+        """Send everything through the service, and note what comes out; at its end all programs have stopped."""
         ends = [traffic.prepare(endpoint, admin_token, flow.line) for flow in self.flows]
         start = perf_counter()
 
@@ -88,11 +80,10 @@ class Job:
             progress(self)
 
         with ThreadPoolExecutor(2 * len(self.flows)) as threads:
-            programs = [
-                program
-                for flow, end in zip(self.flows, ends, strict=True)
-                for program in self._start(threads, flow, end)
-            ]
+            programs = []
+            for flow, end in zip(self.flows, ends, strict=True):
+                programs.append(threads.submit(traffic.publish, end.publisher, flow, self._stop, self._wire))
+                programs.append(threads.submit(traffic.consume, end.consumer, flow, self._stop))
             self._follow(programs, look)
 
     @property
@@ -105,12 +96,6 @@ class Job:
 
     def findings(self) -> list[str]:
         return [error for flow in self.flows for error in flow.ledger.findings()]
-
-    def _start(self, threads: ThreadPoolExecutor, flow: Flow, ends: Ends) -> list[Future[None]]:
-        return [
-            threads.submit(traffic.publish, ends.publisher, flow, self._stop, self._wire),
-            threads.submit(traffic.consume, ends.consumer, flow, self._stop),
-        ]
 
     def _follow(self, programs: Sequence[Future[None]], look: Callable[[], None]) -> None:
         running = set(programs)

@@ -33,11 +33,7 @@ TOO_LATE = 408
 
 
 def work(ams: ArgoMessagingService, book: TextIO) -> None:
-    """Do the jobs of one pull.
-
-    The acknowledgement names every message: on a parallel subscription the last one does not stand for all. A job that
-    fails is not acknowledged, and comes again when its lease has run out, as the library cannot give it back.
-    """
+    """Do the jobs of one pull, and acknowledge each: one that fails comes again when its lease has run out."""
     done: list[str] = []
     for ack_id, message in ams.pull_sub(JOBS.subscription, JOBS_PER_PULL, timeout=CALL_SECONDS):
         job = message.get_data().decode()
@@ -55,7 +51,6 @@ def work(ams: ArgoMessagingService, book: TextIO) -> None:
 
 
 def read(ams: ArgoMessagingService, book: TextIO) -> None:
-    """Write down one pull of an ordered subscription, whose last acknowledgement stands for all."""
     received = ams.pull_sub(ARCHIVE, READINGS_PER_PULL, timeout=CALL_SECONDS)
     for _, message in received:
         note_arrival(book, message.get_data().decode())
@@ -92,7 +87,6 @@ def subscribe(endpoint: str, book: str) -> None:
 
 
 def publish(endpoint: str, count: str, book: str) -> None:
-    """Publish all readings with their ordering keys; write down what was answered."""
     from google.cloud import pubsub_v1
 
     publisher = pubsub_v1.PublisherClient(

@@ -30,7 +30,6 @@ PROJECT = READINGS.project
 
 
 def play(folder: Path, options: Namespace) -> bool:
-    """Return whether nothing is lost, all is in order and the broken message is a dead letter."""
     began, messages = perf_counter(), options.messages
     with service.running(folder / "ams-data", 0, "--pubsub-port", "0") as ams, ams.administrator() as admin:
         print(f"AMS is ready at {ams.url}, and for Google's clients at {ams.pubsub}.", flush=True)
@@ -57,7 +56,6 @@ def play(folder: Path, options: Namespace) -> bool:
 
 
 def _prepare(admin: Client, folder: Path) -> None:
-    """Create everything, and write the files that programs log in with."""
     READINGS.make(admin, ordering=True)
     admin.project(PROJECT).subscription(ARCHIVE).create(READINGS.topic)
     site.member(admin, "program", "publisher", "consumer", project=PROJECT)

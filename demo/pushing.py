@@ -23,7 +23,6 @@ from demo.traffic import MONITORING, PROJECT, Ledger, Message, unless_there
 SUBSCRIPTION = "watch_metric"
 BATCH = 100
 PATIENCE = 30.0
-"""Seconds until everything that was published must have come."""
 ALLOWED = "127.0.0.0/8,::1/128"
 
 
@@ -105,7 +104,6 @@ def receiving(kind: type[R]) -> Iterator[R]:
 
 
 def subscribe(service: Service, admin_token: str, receiver: Receiver) -> None:
-    """Have the results delivered to a receiver from now on, with the official library."""
     admin = ArgoMessagingService(endpoint=service.endpoint, token=admin_token, project=PROJECT)
     unless_there(lambda: admin.create_project(PROJECT, "The project of the demo"))
     unless_there(lambda: admin.create_topic(MONITORING.topic))
@@ -129,7 +127,6 @@ class Outcome(NamedTuple):
 
 
 def outcome(published: Ledger, receiver: Receiver) -> Outcome:
-    """Wait until all that was published has come, or for a while; return what did."""
     sent = published.messages
     while not sent.keys() <= receiver.received.keys() and receiver.came.wait(PATIENCE):
         receiver.came.clear()

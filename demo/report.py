@@ -49,7 +49,6 @@ def so_far(job: Job) -> str:
 
 
 def summary(job: Job) -> str:
-    """Return the table of a job that has ended: messages by topic."""
     return "\n".join(["", *_messages_table(job), ""])
 
 
@@ -61,14 +60,12 @@ def by_push(outcome: Outcome) -> str:
 
 
 def findings(job: Job) -> str:
-    """Return the broken promises, one a line; the first of them when there are very many."""
     found = job.findings()
     more = [f"... and {len(found) - MOST_FINDINGS:,} more"] if len(found) > MOST_FINDINGS else []
     return "\n".join(found[:MOST_FINDINGS] + more)
 
 
 def verdict(job: Job) -> str:
-    """Return the last line: the counts, which programs may read."""
     lost = sum(len(flow.ledger.lost()) for flow in job.flows)
     word = "failed: " if job.findings() else ""
     return (
@@ -142,10 +139,7 @@ WORK = Path("ams-pipeline", "demo")
 
 
 def run_metrics(service: Service) -> bool:
-    """Run `ams pipeline run metrics` and let it print its table; return whether it did what it should.
-
-    Where there is no Java for it, or this environment was made before there was one, say so; that is well too.
-    """
+    """Run `ams pipeline run metrics`; return whether it did what it should. Without Java or PySpark, say so."""
     lacking = _lacking()
     if lacking:
         print(MISSING.format(lacking), flush=True)

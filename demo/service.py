@@ -55,12 +55,10 @@ class Service(NamedTuple):
 
     @property
     def pubsub(self) -> str:
-        """Return `host:port` of Google's Pub/Sub, where that is on."""
         return self.output.pubsub
 
     @property
     def endpoint(self) -> str:
-        """Return `host:port`, the form the official library takes."""
         return self.url.removeprefix("https://")
 
     @property
@@ -103,7 +101,6 @@ class Output:
         return url
 
     def show(self) -> None:
-        """Print what comes from now on; return when the service has ended."""
         self._shown = True
         self._thread.join()
 
@@ -207,16 +204,7 @@ def run_demo(
     keeps_folder: bool = False,
     **options: int,
 ) -> int:
-    """Run a demo; return 0 when all went well, 1 when not, 130 when it was interrupted.
-
-    Args:
-        name: of its module.
-        about: its help.
-        play: the demo itself; called with its folder and its options.
-        failures: exceptions that are told in one line.
-        keeps_folder: also when all went well and the folder is a temporary one.
-        options: their defaults by name: numbers, or False for a flag.
-    """
+    """Run a demo; return 0 when all went well, 1 when not, 130 when it was interrupted."""
     parser = argparse.ArgumentParser(prog=f"python -m demo.{name}", description=about)
     parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
     for option, default in options.items():

@@ -33,7 +33,6 @@ def reports(who: str, count: int) -> list[str]:
 
 
 def collect(library: ArgoMessagingService) -> list[str]:
-    """Pull and acknowledge until nothing is left; return the texts."""
     found: list[str] = []
     while received := library.pull_sub(SUBSCRIPTION, num=PULL, return_immediately=True):
         found += [message.get_data().decode() for _, message in received]
@@ -42,7 +41,6 @@ def collect(library: ArgoMessagingService) -> list[str]:
 
 
 def is_whole(demo: str, published: list[str], received: list[str]) -> bool:
-    """Return whether all reports came out as they went in; print it if not."""
     whole = sorted(received) == sorted(published)
     if not whole:
         print(f"{demo}: what came out is not what went in", file=sys.stderr)
@@ -50,8 +48,6 @@ def is_whole(demo: str, published: list[str], received: list[str]) -> bool:
 
 
 class Backlog(NamedTuple):
-    """A topic with a parallel subscription; what fails too often goes to a dead letter topic."""
-
     project: str
     topic: str
     subscription: str
@@ -61,7 +57,6 @@ class Backlog(NamedTuple):
         return f"broken-{self.topic}"
 
     def make(self, admin: Client, *, ordering: bool = False) -> None:
-        """Create all of it, with a subscription `desk` to the dead letters."""
         admin.call(wire.create_project(self.project))
         project = admin.project(self.project)
         for topic in (self.topic, self.letters):
@@ -76,7 +71,6 @@ class Backlog(NamedTuple):
         project.subscription("desk").create(self.letters)
 
     def is_done(self, admin: Client, *others: str) -> bool:
-        """Return whether every message is acknowledged or a dead letter, on this subscription and on others."""
         offsets = [admin.call(wire.get_offsets(self.project, each)) for each in (self.subscription, *others)]
         return all(each.current == each.max for each in offsets)
 

@@ -29,8 +29,6 @@ class Message(NamedTuple):
 
 
 class Ledger:
-    """Messages published to one topic and received from its subscription, by message id."""
-
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.bytes = 0
@@ -118,10 +116,7 @@ class Ends(NamedTuple):
 
 
 def prepare(endpoint: str, admin_token: str, line: Line) -> Ends:
-    """Make everything a line needs, or take what is there; return both users' clients.
-
-    `endpoint` is `host:port`: the library puts https:// before it.
-    """
+    """Make what a line needs, or take what is there; return both users' clients. `endpoint` is `host:port`."""
     admin = ArgoMessagingService(endpoint=endpoint, token=admin_token, project=PROJECT)
     unless_there(lambda: admin.create_project(PROJECT, "The project of the demo"))
     publisher = _member(admin, line.publisher, "publisher")
@@ -138,7 +133,6 @@ def prepare(endpoint: str, admin_token: str, line: Line) -> Ends:
 
 
 def _member(admin: ArgoMessagingService, name: str, role: str) -> str:
-    """Make a user with this role in the project, or find the one of the last run; return the token."""
     unless_there(lambda: admin.create_project_member(name, roles=[role]))
     token: str = admin.get_user(name).token
     return token
@@ -151,7 +145,6 @@ def _skip_to_end(admin: ArgoMessagingService, subscription: str) -> None:
 
 
 def unless_there(create: Callable[[], object]) -> None:
-    """Make something with the library, unless it is there from the last run."""
     try:
         create()
     except AmsServiceException as error:
@@ -182,7 +175,6 @@ class Flow(NamedTuple):
     bulk: int
     ledger: Ledger
     retries: int = 0
-    """Retries of a failed call by the library."""
     patience: float = PATIENCE
     """Seconds without a message after which a consumer stops waiting: what is missing then is lost."""
 
@@ -192,7 +184,6 @@ class Flow(NamedTuple):
 
 
 def publish(ams: ArgoMessagingService, flow: Flow, stop: Event, wire: Wire = untouched) -> None:
-    """Publish all messages, a bulk at a time, and note the id each was answered with."""
     ledger = flow.ledger
     while (bulk := list(islice(flow.messages, flow.bulk))) and not stop.is_set():
         handed_over = [wire(ledger.topic, *numbered) for numbered in enumerate(bulk, ledger.published)]

@@ -12,8 +12,6 @@ from demo.service import STOP_TIMEOUT, Service, python
 
 
 class Balance(NamedTuple):
-    """Sums over the books of a demo in which workers are killed."""
-
     published: int
     received: int
     """Different messages that workers wrote down."""
@@ -162,7 +160,6 @@ class Worker:
 
 
 def write_secret(file: Path, secret: str) -> Path:
-    """Write a file that nobody else may read; return it."""
     file.touch(mode=0o600)
     file.write_text(secret)
     return file
@@ -197,10 +194,7 @@ def stop(workers: Sequence[Worker]) -> None:
 def kill_best(
     some: Sequence[Worker], among: Sequence[Worker], after: int, noun: str, others: Sequence[Worker] = ()
 ) -> None:
-    """Kill that one of `some` that has done most, as soon as those `among` whom it is have done so many.
-
-    `others` may make progress meanwhile, and may not fail either.
-    """
+    """Kill the best of `some` when `among` have done so many; `others` may make progress meanwhile, and not fail."""
     until(lambda: done_by(among) >= after, [*among, *others])
     victim = max((each for each in some if not each.was_killed), key=lambda each: each.done)
     victim.kill()

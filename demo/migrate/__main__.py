@@ -58,7 +58,6 @@ class Clients:
     consumers: Sequence[Worker]
 
     def check(self) -> None:
-        """Raise `GaveUp` when one has ended."""
         for each in (*self.publishers, *self.consumers):
             if each.has_failed:
                 raise GaveUp(f"{each.name} ended: {each.last_words}")
@@ -68,7 +67,6 @@ class Clients:
         return balance([each.book for each in self.publishers], consumed, receiver.times)
 
     def finish(self) -> None:
-        """Stop who publishes; when all is consumed, who consumes."""
         stop(self.publishers)
         stop(self.consumers)
 

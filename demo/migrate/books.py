@@ -23,9 +23,7 @@ class Call(NamedTuple):
     kind: str
     seconds: float
     said: str
-    """`OK`, or what the service said instead."""
     texts: list[str]
-    """Texts published, pulled or acknowledged by it."""
 
 
 class Book:
@@ -34,7 +32,6 @@ class Book:
 
     @contextmanager
     def call(self, kind: str, texts: Sequence[str] = ()) -> Iterator[list[str]]:
-        """Write down the call of the block, which may add texts; an error is written too."""
         began, brought, said = time.monotonic(), list(texts), OK
         try:
             yield brought
@@ -50,11 +47,9 @@ class Balance(NamedTuple):
     lost: list[str]
     """Texts that were stored, as the service said, and did not come out."""
     repeated: list[str]
-    """Texts that came again when it was confirmed that they are acknowledged."""
     refused: list[str]
     """Answers that were errors, each with the client that got it."""
     pause: float
-    """Seconds that the longest call took."""
 
 
 def balance(publishers: Iterable[Path], consumers: Iterable[Path], pushed: Mapping[str, int]) -> Balance:
@@ -178,7 +173,6 @@ def _shown(each: Json) -> Json:
 
 
 def _counters(metrics: Json) -> Json:
-    """Return counters with their values: rates differ a little, and points have the time they were asked at."""
     if not isinstance(metrics, dict):
         return metrics
     return {

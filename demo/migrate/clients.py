@@ -98,7 +98,6 @@ def plain(post: Callable[[str, str], Any], url: str, name: str) -> Way:
 
 
 def by_requests(login: Login, name: str) -> Way:
-    """Return a plain program with `requests`, which keeps its connection."""
     session, headers = requests.Session(), {"x-api-key": login.token}
 
     def post(address: str, body: str) -> Any:

@@ -65,18 +65,15 @@ class Day:
 
     @property
     def kept(self) -> int:
-        """Return how many records are to be moved: those of projects that there are."""
         return sum(each.end - each.first for each in self.logs if not each.name.startswith(GONE))
 
     def add(self, collection: str, **fields: Any) -> Document:
-        """Add a document; what is added later was made later."""
         made = {"_id": ObjectId(), **fields}
         self.collections.setdefault(collection, []).append(made)
         return made
 
 
 def made_up(size: Size, pushed: Pushed, seed: int = 1) -> Day:
-    """Return a day; `pushed` says where messages of the live project are delivered to."""
     day = Day(size, seed)
     maker = _Maker(day, random.Random(seed))
     maker.people()
@@ -197,7 +194,6 @@ class _Maker:
                 user["projects"].append({"project_uuid": project["uuid"], "roles": roles})
 
     def topics(self) -> None:
-        """Make topics with their messages and subscriptions; the messages are spread unevenly."""
         count = self._day.size.topics - len(WAYS)
         weights = [1 / (place + 1) ** 0.7 for place in range(count)]
         for number, weight in enumerate(weights):
@@ -211,7 +207,10 @@ class _Maker:
             retention_ms=30 * 86_400_000 if number % 11 == 3 else None, elsewhere=50 if number == 7 else 0,
         )  # fmt: skip
         self._day.logs.append(log)
-        members = self._members(project)
+        members = [
+            each for each in self._users
+            if any(entry["project_uuid"] == project["uuid"] for entry in each["projects"])
+        ][:4]  # fmt: skip
         schema = ""
         if number % 8 == 2:
             schema = self._schema(project, f"schema-{number}")
@@ -238,12 +237,6 @@ class _Maker:
         for place in range(1 + number % 3):
             self._subscription(project, made, f"sub-{number}-{place}", log)
 
-    def _members(self, project: Document) -> list[Document]:
-        return [
-            each for each in self._users
-            if any(entry["project_uuid"] == project["uuid"] for entry in each["projects"])
-        ][:4]  # fmt: skip
-
     def _schema(self, project: Document, name: str) -> str:
         said = json.dumps({"properties": {"site": {"type": "string"}}, "type": "object"}, separators=(",", ":"))
         identity = self._uuid()
@@ -269,7 +262,6 @@ class _Maker:
         self._day.add("subscriptions", **{**own, **(more or {})})
 
     def live(self, pushed: Pushed) -> None:
-        """Make the project in which the clients of the demo work: a topic and a subscription for each way."""
         project = self._day.add(
             "projects", uuid=self._uuid(), name=LIVE, description="Clients work here", created_on=self._now - WEEK,
             modified_on=self._now - WEEK, created_by="",

@@ -27,8 +27,6 @@ class CommandFailed(Exception):
 
 
 class Operator:
-    """Runs `ams migrate` with the old side, the new one, and haproxy before both."""
-
     def __init__(self, old: Address, new: NewSide, proxy: MovingHaproxy, token: str, folder: Path) -> None:
         self._source = ["--mongodb", old.mongodb, "--kafka", old.kafka]
         self._target = ["--data", str(new.data), "--config", str(new.config)]
@@ -37,7 +35,6 @@ class Operator:
         self._folder = folder
 
     def plan(self) -> Mapping[str, int]:
-        """Look at the old side; return how many oddities there are of each kind."""
         told: dict[str, int] = json.loads(self._run("plan", *self._source, "-o", "json"))["oddities"]
         return told
 
@@ -48,12 +45,10 @@ class Operator:
         return perf_counter() - began
 
     def cut(self) -> None:
-        """Hold the clients, copy the last, change the services, and let the clients go on."""
         change = ["--stop", self._asking("stop"), "--start", self._asking("start")]
         self._run("cut", *self._source, *self._target, *self._proxy, *change)
 
     def verify(self) -> list[str]:
-        """Compare both sides whole; return what differs."""
         told = json.loads(self._run("verify", *self._source, "-o", "json", codes=(0, 1)))
         return [f"{each['what']}: {each['old']}, and now {each['new']}" for each in told["differences"]]
 

@@ -97,7 +97,6 @@ class CannotBuild(Exception):
 
 @cache
 def program() -> Path:
-    """Return the original's program; the first time it is built. Raises `CannotBuild`."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ams-migrate-demo"
     built = folder / "argo-messaging"
     if built.exists():
@@ -126,10 +125,7 @@ class Address:
 
 
 class OldSide(Startable):
-    """MongoDB, Kafka with ZooKeeper, and before them the API: the original's if it `is_original`, else the stand-in's.
-
-    Fill MongoDB and Kafka when the `stores` are started and before `start_api`: the API reads roles and tokens there.
-    """
+    """MongoDB, Kafka and ZooKeeper, filled before `start_api`, and the API: the original's, or the stand-in's."""
 
     def __init__(self, folder: Path, *, is_original: bool) -> None:
         self._folder = folder.absolute()
@@ -140,7 +136,6 @@ class OldSide(Startable):
 
     @property
     def address(self) -> Address:
-        """Return where everything is; of the API once it runs."""
         pid = self._api.pid if self._api else 0
         return Address(f"https://localhost:{self._port}", self.mongodb.uri, self.kafka.servers, pid)
 
@@ -163,7 +158,9 @@ class OldSide(Startable):
 
     def start_api(self) -> None:
         _, chain, key = self_signed(str(self._folder))
-        command = self._original(chain, key) if self.is_original else self._stand_in(chain, key)
+        where = ["--mongodb", self.mongodb.uri, "--kafka", self.kafka.servers, "--port", str(self._port)]
+        stand_in = python("demo.migrate.old.service", *where, "--cert", chain, "--key", key)
+        command = self._original(chain, key) if self.is_original else stand_in
         self._api = Process("old service", command, self._folder / "api.log", environment=PROGRAM_PATH)
         self._api.start()
         self._api.wait_until(lambda: listening(self._port), START_SECONDS)
@@ -179,10 +176,6 @@ class OldSide(Startable):
         self.kafka.stop()
         if self.mongodb.uri:
             self.mongodb.stop()
-
-    def _stand_in(self, chain: str, key: str) -> list[str]:
-        where = ["--mongodb", self.mongodb.uri, "--kafka", self.kafka.servers, "--port", str(self._port)]
-        return python("demo.migrate.old.service", *where, "--cert", chain, "--key", key)
 
     def _original(self, chain: str, key: str) -> list[str]:
         settings = {

@@ -30,14 +30,6 @@ def play(folder: Path, _options: Namespace) -> bool:
 
 
 def _run(running: Service, folder: Path, url: str, master: str) -> None:
-    """Publish, run the jobs and write the page.
-
-    Args:
-        running: the service.
-        folder: of the demo.
-        url: of PostgreSQL; empty where none is installed.
-        master: of Spark.
-    """
     began = perf_counter()
     worlds.hand_over(running, url)
     with running.administrator() as admin:

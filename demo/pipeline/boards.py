@@ -29,10 +29,7 @@ def months(results: Path) -> list[str]:
 
 
 def accounting_sections(results: Path, month: str) -> list[Section]:
-    """Return the accounting_sections of a page that show a month.
-
-    Summaries that sites made themselves count with those that the job made. Storage is the average over days.
-    """
+    """Return the sections of a page for a month; sites' own summaries count too, and storage is the average of days."""
 
     def rows(name: str) -> list[dict[str, Any]]:
         return listed(results / name, [{"month": month}])
@@ -73,13 +70,11 @@ def _loss(row: Mapping[str, Any]) -> tuple[str, str, int, int, int, int]:
 
 
 SITES = 20
-"""Sites in the plot, those with the most alarms."""
 OPEN = 50
 """Open alarms on the page, the oldest ones."""
 
 
 def alarm_sections(connection: "Session", project: str) -> list[Section]:
-    """Return what the page says of a project's alarms: how many each site had, and which are open."""
     return [Section("Alarms", content=[_alarm_plot(connection, project), open_rows(connection, project)])]
 
 
@@ -115,7 +110,6 @@ Catalogue = Mapping[str, Any]
 
 
 def cloud_sections(catalogue: Catalogue) -> list[Section]:
-    """Return what the page says of clouds: who finds what, and which sites are there or have fallen silent."""
     stale = sum(site["stale"] for site in catalogue["sites"])
     hours = f"{catalogue['stale_after_hours']:g} hours"
     text = f"{len(catalogue['sites'])} sites, {stale} of them silent for more than {hours}."
@@ -126,7 +120,6 @@ def cloud_sections(catalogue: Catalogue) -> list[Section]:
 
 
 def vo_rows(catalogue: Catalogue) -> Rows:
-    """Return a row for each VO: at how many sites it finds how many different images and sizes."""
     body = [
         (
             vo or "(nobody's)",
@@ -140,7 +133,6 @@ def vo_rows(catalogue: Catalogue) -> Rows:
 
 
 def site_rows(catalogue: Catalogue) -> Rows:
-    """Return a row for each site's endpoint, the longest silent first."""
     order = sorted(catalogue["sites"], key=lambda site: (-site["silent_hours"], site["topic"]))
     body = [
         (
@@ -174,7 +166,6 @@ _DEPLOYMENT_HEAD = ("Registry", "Service", "Environment", "State", "Since", "Dep
 
 
 def federation_sections(results: Path) -> list[Section]:
-    """Return what the page says of deployments, from the folder `results` of a run of the job."""
     rows = listed(results / "deployments")
     states = Counter(row["state"] for row in rows)
     bars = stacked_bars({"deployments": [float(count) for count in states.values()]}, list(states), "deployments")

@@ -44,15 +44,7 @@ Figures = Mapping[str, float]
 
 
 def write(folder: Path, day: date, before: datetime, url: str, master: str) -> Path:
-    """Write the page into the folder of the demo; return where.
-
-    Args:
-        folder: of the demo.
-        day: what the jobs tell of.
-        before: when two of them had told of it without what came late.
-        url: of the database of alarms, if there is one.
-        master: of Spark.
-    """
+    """Write the page; `before` is when two jobs had told of the day without late messages."""
     path = folder / "report.html"
     sections = [*_from_spark(folder, day, before, master), *_from_files(folder), *_from_database(url)]
     put(path, page("A day in five worlds", _LEAD.format(day), [*sections, tables(folder)]))
@@ -126,7 +118,6 @@ def changed(then: Figures, now: Figures) -> list[tuple[str, float | None, float 
 
 
 def tables(folder: Path) -> Section:
-    """Return a section that names each table in the folder of the demo, and says how to read it."""
     rows = []
     for path in sorted(each.parent for each in folder.rglob("_delta_log")):
         table, name = open_table(str(path)), str(path.relative_to(folder))

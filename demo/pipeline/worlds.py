@@ -26,7 +26,6 @@ SEED = 1
 LATE = (b"mon3.example.org", b"Site: SITE-C\n")
 """Texts in messages that come a day late: those of a monitoring host, and those of a site about its jobs."""
 EARLY = ("accounting", "availability")
-"""The jobs that tell of the day before the late messages have come, and once more after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class Task:
 
 
 def yesterday() -> date:
-    """Return the day all this happens on: the last one that is over."""
     return datetime.now(UTC).date() - timedelta(days=1)
 
 
@@ -55,7 +53,6 @@ def is_late(sample: Sample) -> bool:
 
 
 def tasks(day: date, folder: Path, *, with_database: bool) -> list[Task]:
-    """Return the jobs in their order; files they need are written to `folder`."""
     archive = folder / "archive"
     found = [
         Task("archive", {"path": str(archive)}),
@@ -69,7 +66,6 @@ def tasks(day: date, folder: Path, *, with_database: bool) -> list[Task]:
 
 
 WORKERS = 2
-"""Workers of the cluster, each with one core."""
 
 
 def planned(task: Task) -> Plan:
@@ -78,10 +74,7 @@ def planned(task: Task) -> Plan:
 
 
 def work(plan: Plan, service: Service, folder: Path, master: str) -> Ended:
-    """Run a job in its folder, without what it prints, which the page shows; raises what a run raises.
-
-    Ctrl-C ends a job after its batch at work, and then the demo.
-    """
+    """Run a job in its folder, without what it prints; Ctrl-C ends it after its batch at work, and then the demo."""
     source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
     with redirect_stdout(io.StringIO()):
         ended = start(plan, Setup(work=folder, project=PROJECT, source=source, master=master, settings={}, say=_quiet))

@@ -34,7 +34,6 @@ class Broker:
         await self._ranges.start()
 
     async def range(self, topic: str) -> Range:
-        """Return what is kept of a topic; asking makes it."""
         place = TopicPartition(topic, 0)
         first = await self._ranges.beginning_offsets([place])
         end = await self._ranges.end_offsets([place])
@@ -90,10 +89,7 @@ def record(identity: str, message: Mapping[str, Any]) -> bytes:
 
 
 def joined(attributes: Mapping[str, str] | None) -> Mapping[str, Any]:
-    """Return the field `attributes` as JSON that is put together by hand says it; raises `ValueError` where it is none.
-
-    That is done twice: when a record is written, and when it is handed out.
-    """
+    """Return the field `attributes` as JSON put together by hand says it, twice in its way; raises `ValueError`."""
     pairs = ",".join(f'"{key}":"{value}"' for key, value in (attributes or {}).items())
     found = json.loads(f"{{{pairs}}}")
     return {"attributes": found} if found else {}

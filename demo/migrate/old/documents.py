@@ -49,12 +49,10 @@ def roles_in(user: Mapping[str, Any], project_uuid: str) -> frozenset[str]:
 
 
 def zulu(moment: Any) -> str:
-    """Return a date as answers have it; the year 1 stands for never."""
     return f"{moment or datetime(1, 1, 1):%Y-%m-%dT%H:%M:%SZ}".rjust(20, "0")
 
 
 def without_empty(fields: Json) -> Json:
-    """Return the fields that are shown: empty ones are not."""
     return {name: value for name, value in fields.items() if value}
 
 
@@ -63,41 +61,25 @@ class Views:
 
     def __init__(self, database: Any) -> None:
         self._db = database
+        self._read: dict[str, Sequence[Document]] = {}
 
-    def _all(self, collection: str, order: int) -> Sequence[Document]:
-        return list(self._db[collection].find().sort("_id", order))
-
-    @cached_property
-    def users(self) -> Sequence[Document]:
-        return self._all("users", -1)
-
-    @cached_property
-    def projects(self) -> Sequence[Document]:
-        return self._all("projects", 1)
-
-    @cached_property
-    def topics(self) -> Sequence[Document]:
-        return self._all("topics", -1)
-
-    @cached_property
-    def subscriptions(self) -> Sequence[Document]:
-        return self._all("subscriptions", -1)
-
-    @cached_property
-    def schemas(self) -> Sequence[Document]:
-        return self._all("schemas", 1)
+    def all(self, collection: str) -> Sequence[Document]:
+        if collection not in self._read:
+            order = 1 if collection in ("projects", "schemas") else -1  # others: the newest first
+            self._read[collection] = list(self._db[collection].find().sort("_id", order))
+        return self._read[collection]
 
     @cached_property
     def _users(self) -> Mapping[Any, str]:
-        return {each["uuid"]: each["name"] for each in self.users}
+        return {each["uuid"]: each["name"] for each in self.all("users")}
 
     @cached_property
     def _projects(self) -> Mapping[Any, str]:
-        return {each["uuid"]: each["name"] for each in self.projects}
+        return {each["uuid"]: each["name"] for each in self.all("projects")}
 
     @cached_property
     def _schemas(self) -> Mapping[Any, Document]:
-        return {each["uuid"]: each for each in self.schemas}
+        return {each["uuid"]: each for each in self.all("schemas")}
 
     def project(self, each: Document) -> Json:
         return without_empty({
@@ -155,7 +137,6 @@ class Views:
         }
 
     def acl(self, each: Document) -> Json:
-        """Return an access list: who is gone is not shown."""
         return {"authorized_users": [self._users[uuid] for uuid in each.get("acl") or () if uuid in self._users]}
 
 
@@ -245,7 +226,6 @@ class Changes:
         self._db.users.delete_one({"name": name})
 
     def refresh_token(self, name: str) -> Json:
-        """Give a user a new new_token; the date of the last change stays."""
         self._db.users.update_one({"name": name}, {"$set": {"token": new_token()}})
         return Views(self._db).user(self._db.users.find_one({"name": name}))
 
@@ -308,7 +288,6 @@ class Changes:
         self._db[kind].update_one({"_id": document["_id"]}, {"$set": fields})
 
     def register(self, body: Json) -> None:
-        """Take a registration; there may be several of a name."""
         personal = ("name", "first_name", "last_name", "organization", "description", "email")
         self._insert(
             "user_registrations", uuid=str(uuid.uuid4()), **{name: body.get(name) or "" for name in personal},

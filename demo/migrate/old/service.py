@@ -41,8 +41,6 @@ Handler = Callable[["Request"], Awaitable[Any]]
 
 
 class Request:
-    """Request of a topic, subscription or schema, as handlers get it."""
-
     def __init__(self, caller: Caller, document: Document, verb: str, body: bytes) -> None:
         self.caller, self.document, self.verb = caller, document, verb
         self._body = body
@@ -53,7 +51,6 @@ class Request:
 
     @property
     def kafka(self) -> str:
-        """Return the Kafka topic of the topic, or of the subscription's."""
         return f"{self.document['project_uuid']}.{self.document.get('topic') or self.document['name']}"
 
     def json(self, error: str) -> Json:
@@ -164,12 +161,12 @@ class Service:
         if path == "/v1/users":
             self._caller(token, "users:list")
             views = Views(self._db)
-            shown = [views.user(each, details=query.get("details") == "true") for each in views.users]
+            shown = [views.user(each, details=query.get("details") == "true") for each in views.all("users")]
             return {"users": shown, "nextPageToken": "", "totalSize": len(shown)}
         if path == "/v1/projects":
             self._caller(token, "projects:list")
             views = Views(self._db)
-            return {"projects": [views.project(each) for each in views.projects]}
+            return {"projects": [views.project(each) for each in views.all("projects")]}
         if path.startswith("/v1/projects/"):
             return Views(self._db).project(self._caller(token, "projects:show", path.rpartition("/")[2]).project)
         if path == "/v1/metrics/va_metrics":
@@ -246,7 +243,7 @@ class Service:
     def _list(self, caller: Caller, kind: str) -> Json:
         """Return what a project has of a kind; publishers and consumers see what they are on the list of."""
         views = Views(self._db)
-        mine = [each for each in getattr(views, kind) if each["project_uuid"] == caller.project["uuid"]]
+        mine = [each for each in views.all(kind) if each["project_uuid"] == caller.project["uuid"]]
         role = {"topics": "publisher", "subscriptions": "consumer"}.get(kind, "")
         if role in caller.roles and not caller.roles & {"service_admin", "project_admin"}:
             mine = [each for each in mine if caller.uuid in (each.get("acl") or ())]

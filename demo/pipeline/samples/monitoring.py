@@ -80,15 +80,7 @@ def messages(
 def results(
     seed: int, day: date, *, sites: int = 20, mishaps: Mishaps = MISHAPS, day_late: float = 0.003
 ) -> Iterator[Sample]:
-    """Make the results published on a day, always the same for the same arguments.
-
-    Args:
-        seed: chooses the world.
-        day: whose results to make; those that come from the day before a day late are among them.
-        sites: how many sites there are; each brings some 1,200 results a day.
-        mishaps: what happens to them on their way.
-        day_late: the part of the results that is published a day late.
-    """
+    """Make the results published on a day; each site brings some 1,200, and a part `day_late` comes a day late."""
     random = Random(f"messages of {seed} on {day}")  # made-up data, no cryptography
     left = [check for check in _checks(seed, day - timedelta(days=1), sites, day_late) if check.late]
     due = [check._replace(published=check.published + DAY) for check in left]
@@ -116,7 +108,6 @@ def files(seed: int, day: date, folder: Path, *, sites: int = 20) -> dict[str, s
 
 
 def sync_messages(seed: int, day: date, *, sites: int = 20, report: str = "Default") -> Iterator[Sample]:
-    """Make the messages that say what is monitored on a day: all records of a type packed into one message each."""
     hosts = list(_hosts(seed, sites))
     profile = [
         {"profile": "ARGO_MON_CRITICAL", "service": each["service"], "metric": metric, "tags": None}

@@ -27,7 +27,6 @@ _MESSAGES, _BYTES = 500, 2**20
 
 
 def sizes_of(world: str) -> dict[str, Any]:
-    """Return what can be said of how much there is in a world, with what it is by itself."""
     return {
         name: each.default
         for name, each in inspect.signature(_module(world).messages).parameters.items()

@@ -123,8 +123,7 @@ REFUSED = {
 }
 """Clients that are refused, the code, and the beginning of the message."""
 SERVICE_TYPE = "ams"
-HOST = "localhost"
-"""The name of both services, as the library uses one name for both."""
+HOST = "localhost"  # the name of both services, as the library uses one name for both
 HTTPS = 443
 
 
@@ -208,7 +207,7 @@ def _publish(ports: Ports, certificates: dict[str, Credentials], sites: list[str
 
 
 def _log_in(ports: Ports, credentials: Credentials) -> ArgoMessagingService:
-    """Log in by a certificate; raises `AmsServiceException` when refused. AMS is asked at port 443, or at its own later."""
+    """Log in by a certificate; raises `AmsServiceException`. AMS is asked at port 443, or at its own later."""
     ams = ArgoMessagingService(
         endpoint=HOST, project=PROJECT, cert=credentials.cert, key=credentials.key, authn_port=ports.authn
     )

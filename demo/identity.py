@@ -33,8 +33,7 @@ AUDIENCE = "ams"
 ENTITLEMENT = "urn:geant:example.org:group:federation:role=reporter#aai.example.org"
 CAROL, SENSOR, COLLECTOR = "carol", "sensor", "collector"
 SHORT_LIVED = 1
-CHALLENGE = 'Bearer realm="ams"'
-"""The challenge of every 401 (RFC 6750, 3)."""
+CHALLENGE = 'Bearer realm="ams"'  # the challenge of every 401 (RFC 6750, 3)
 UNKNOWN = "Unauthorized"
 ISSUERS = """\
 [[issuer]]
@@ -55,8 +54,7 @@ roles = ["publisher"]
 
 
 class Tokens(NamedTuple):
-    sensor: str
-    """The sensor's named one, good for publishing to one topic only."""
+    sensor: str  # the sensor's named one, good for publishing to one topic only
     revoked: str
     expiring: str
     collector: str

@@ -34,8 +34,7 @@ Claims = dict[str, Any]
 DISCOVERY, JWKS, INTROSPECT, TOKEN = "/.well-known/openid-configuration", "/jwks", "/introspect", "/token"
 ALGORITHMS = ("RS256", "ES256")
 CLIENT, CLIENT_SECRET = "ams", "a secret of the example"
-LONGEST_HANG = 30.0
-"""Seconds after which an answer that hangs comes all the same."""
+LONGEST_HANG = 30.0  # seconds after which an answer that hangs comes all the same
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -88,8 +87,7 @@ class ExampleIssuer:
         self._released.set()
         self.client_id, self.client_secret = CLIENT, CLIENT_SECRET
         self.requests: Counter[str] = Counter()
-        self.instead: dict[str, IssuerResponse] = {}
-        """What is answered at a path instead of the truth."""
+        self.instead: dict[str, IssuerResponse] = {}  # what is answered at a path instead of the truth
 
     def __enter__(self) -> Self:
         self.rotate()

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from google.cloud.pubsub_v1.subscriber.message import Message
 
 CALL_SECONDS = 30
-PUBLISH_SECONDS = 120
-"""For one message of Google's client to be answered."""
+PUBLISH_SECONDS = 120  # for one message of Google's client to be answered
 JOB_SECONDS = 0.004
 """Duration of a job in workers of the library. Those of `ams work` start a shell for each, which takes longer."""
 JOBS_PER_PULL, READINGS_PER_PULL = 100, 500

@@ -43,8 +43,7 @@ class _Delivery(msgspec.Struct):
 class Receiver(ThreadingHTTPServer):
     def __init__(self, ca: str, chain: str, key: str) -> None:
         super().__init__(("localhost", 0), _Handler)
-        self.ca = ca
-        """The certificate that the service must trust to deliver here."""
+        self.ca = ca  # the certificate that the service must trust to deliver here
         self.verification_hash = ""
         self.received: dict[str, Message] = {}
         self.deliveries = 0

@@ -16,8 +16,7 @@ from demo.traffic import ACCOUNTING, MONITORING, PROJECT
 
 DEFAULT_PORT = 8080
 DEFAULT_DATA = Path("ams-data")
-PLAIN_PROGRESS = 2.0
-"""Seconds between two lines of progress where no terminal can update one."""
+PLAIN_PROGRESS = 2.0  # seconds between two lines of progress where no terminal can update one
 MOST_FINDINGS = 10
 
 

@@ -20,16 +20,12 @@ from ams.client import Client
 from ams.client.errors import ClientError
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
-READY = "ready "
-"""Prefix of the line that says the service is up; its base URL follows."""
-PUBSUB_PORT = 8085
-"""Port of Google's emulator, which goes with the default port of the service."""
-PUBSUB = "pubsub "
-"""Prefix of the line before it, with the address of Google's Pub/Sub."""
+READY = "ready "  # prefix of the line that says the service is up; its base URL follows
+PUBSUB_PORT = 8085  # port of Google's emulator, which goes with the default port of the service
+PUBSUB = "pubsub "  # prefix of the line before it, with the address of Google's Pub/Sub
 START_TIMEOUT = 60.0
 """Seconds until the service must be ready; a large data folder after a power cut is the slowest case."""
-STOP_TIMEOUT = 15.0
-"""Seconds after SIGTERM until a service must be gone; it promises 10."""
+STOP_TIMEOUT = 15.0  # seconds after SIGTERM until a service must be gone; it promises 10
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that stop the demo: Ctrl-C, `kill`, and a terminal that is closed."""
@@ -83,8 +79,7 @@ class Output:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self._shown = False
-        self.pubsub = ""
-        """Address of Google's Pub/Sub; empty where that is off."""
+        self.pubsub = ""  # address of Google's Pub/Sub; empty where that is off
         self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._last: deque[str] = deque(maxlen=20)
         self._thread = Thread(target=self._read, daemon=True)

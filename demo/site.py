@@ -12,8 +12,7 @@ PROJECT, TOPIC, SUBSCRIPTION = "federation", "reports", "collector"
 PULL = 100
 DEADLINE, ATTEMPTS = 10, 5
 """Seconds of a lease, and failures until a message is a dead letter: the least there can be of both."""
-BROKEN = " is broken"
-"""Suffix of a text that no worker can handle."""
+BROKEN = " is broken"  # suffix of a text that no worker can handle
 
 
 def member(admin: Client, name: str, *roles: str, project: str = PROJECT) -> wire.User:
@@ -81,8 +80,7 @@ class Backlog(NamedTuple):
 
 JOBS = Backlog("work", "jobs", "workers")
 READINGS = Backlog("stations", "readings", "stations")
-ARCHIVE = "archive"
-"""An ordered subscription of the readings, for the official library."""
+ARCHIVE = "archive"  # an ordered subscription of the readings, for the official library
 KEYS = 200
 
 

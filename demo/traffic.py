@@ -154,11 +154,9 @@ def unless_there(create: Callable[[], object]) -> None:
 
 PULL = 250
 PATIENCE = 15.0
-CALL_TIMEOUT = 30
-"""Seconds for one call; the library itself has no timeout."""
+CALL_TIMEOUT = 30  # seconds for one call; the library itself has no timeout
 
-RETRY_SLEEP = 1
-"""Seconds between two tries of a call; the library's own default is a minute."""
+RETRY_SLEEP = 1  # seconds between two tries of a call; the library's own default is a minute
 
 Wire = Callable[[str, int, Message], Message]
 """Changes message number N of a topic before it is published; only the demo's own test does."""

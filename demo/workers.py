@@ -13,14 +13,11 @@ from demo.service import STOP_TIMEOUT, Service, python
 
 class Balance(NamedTuple):
     published: int
-    received: int
-    """Different messages that workers wrote down."""
+    received: int  # different messages that workers wrote down
     lost: int
-    repeated: int
-    """Lines about a message that is in the books already: a killed worker's messages come again."""
+    repeated: int  # lines about a message that is in the books already: a killed worker's messages come again
     dead: int
-    disorder: int = 0
-    """Messages that came after a later one of their key."""
+    disorder: int = 0  # messages that came after a later one of their key
 
     @property
     def is_right(self) -> bool:
@@ -76,8 +73,7 @@ def _disorder(texts: Iterable[str]) -> int:
     return found
 
 
-LOOK_SECONDS = 0.1
-"""Seconds between two looks at the books."""
+LOOK_SECONDS = 0.1  # seconds between two looks at the books
 PATIENCE = 60.0
 """Seconds without any progress after which what is left is lost: five leases of ten seconds, and some."""
 

@@ -29,8 +29,7 @@ from demo.service import PROGRAM_PATH, python
 from demo.workers import GaveUp, Worker, stop, write_secret
 
 MOST_TOLD = 10
-PATIENCE = 30.0
-"""Seconds for the last pushes to come."""
+PATIENCE = 30.0  # seconds for the last pushes to come
 
 HEADER = site.Who("receiver", "header").token
 HASH = site.Who("receiver", "hash").token

@@ -44,11 +44,9 @@ class Book:
 
 class Balance(NamedTuple):
     published: int
-    lost: list[str]
-    """Texts that were stored, as the service said, and did not come out."""
+    lost: list[str]  # texts that were stored, as the service said, and did not come out
     repeated: list[str]
-    refused: list[str]
-    """Answers that were errors, each with the client that got it."""
+    refused: list[str]  # answers that were errors, each with the client that got it
     pause: float
 
 

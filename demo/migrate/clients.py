@@ -29,11 +29,9 @@ from demo.migrate.books import ACKNOWLEDGE, PUBLISH, PULL, Book, Refused
 from demo.service import trust_of_library
 
 BULK, MAX_MESSAGES = 5, 50
-PAUSE_SECONDS = 0.3
-"""Between two publishes, or after a pull that brought nothing."""
+PAUSE_SECONDS = 0.3  # between two publishes, or after a pull that brought nothing
 RETRY_SECONDS = 0.5
-CALL_SECONDS = 150
-"""For a call to be answered: longer than any pause."""
+CALL_SECONDS = 150  # for a call to be answered: longer than any pause
 ATTRIBUTES = {"from": "the demo"}
 
 
@@ -41,8 +39,7 @@ class Way(NamedTuple):
     """A client of one topic and one subscription, which both have its name."""
 
     publish: Callable[[Sequence[str]], object]
-    pull: Callable[[], list[tuple[str, str]]]
-    """Returns ids to acknowledge by, and texts, of what is there."""
+    pull: Callable[[], list[tuple[str, str]]]  # returns ids to acknowledge by, and texts, of what is there
     acknowledge: Callable[[str], object]
 
 

@@ -46,11 +46,9 @@ class Log(NamedTuple):
     name: str
     end: int
     first: int = 0
-    dirty: bool = False
-    """Whether some records are of the kinds that cannot be read, or not as they stand."""
+    dirty: bool = False  # whether some records are of the kinds that cannot be read, or not as they stand
     retention_ms: int | None = None
-    elsewhere: int = 0
-    """Messages in a second partition, which nobody ever saw."""
+    elsewhere: int = 0  # messages in a second partition, which nobody ever saw
 
 
 @dataclass

@@ -70,8 +70,7 @@ def _loss(row: Mapping[str, Any]) -> tuple[str, str, int, int, int, int]:
 
 
 SITES = 20
-OPEN = 50
-"""Open alarms on the page, the oldest ones."""
+OPEN = 50  # open alarms on the page, the oldest ones
 
 
 def alarm_sections(connection: "Session", project: str) -> list[Section]:
@@ -103,8 +102,7 @@ def _alarm_plot(connection: "Session", project: str) -> Figure:
     return Figure(plots.stacked_bars(series, most, "alarms"), "How often something went wrong at a site, by status.")
 
 
-VOS = 12
-"""VOs in the plot, those with the most images; the table has them all."""
+VOS = 12  # VOs in the plot, those with the most images; the table has them all
 
 Catalogue = Mapping[str, Any]
 

@@ -18,20 +18,16 @@ class Sample:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
-Timed = tuple[datetime, Sample]
-"""A message, and when it is published if nothing happens to it."""
+Timed = tuple[datetime, Sample]  # A message, and when it is published if nothing happens to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mishaps:
     """How large a share of messages each mishap meets, from 0 to 1."""
 
-    late: float = 0.02
-    """Published up to twelve hours after its time."""
-    doubled: float = 0.02
-    """Published again within the hour, as a publisher does that saw no answer."""
-    broken: float = 0.005
-    """Followed by one that cannot be read."""
+    late: float = 0.02  # published up to twelve hours after its time
+    doubled: float = 0.02  # published again within the hour, as a publisher does that saw no answer
+    broken: float = 0.005  # followed by one that cannot be read
 
     def applied(self, samples: Iterable[Timed], random: Random, spoilt: Callable[[Sample], bytes]) -> Iterator[Sample]:
         """Return messages in the order they are published in; `spoilt` makes the payload of a broken one."""

@@ -145,8 +145,7 @@ class _Site:
     host: str
     level: str
     sender: Sender
-    told: Counter[str]
-    """Jobs it believes it has sent, by month."""
+    told: Counter[str]  # jobs it believes it has sent, by month
 
 
 @dataclass(frozen=True, slots=True)

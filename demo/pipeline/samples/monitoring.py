@@ -32,13 +32,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "cloud": {"org.openstack.nova": ("org.nagios.Keystone-TCP", "generic.http.connect")},
 }
 """The groups of services that can stand in for each other, their services, and the metrics of each."""
-EVERY = (300, 900, 3600, 14_400)
-"""Seconds between two runs of a check."""
+EVERY = (300, 900, 3600, 14_400)  # seconds between two runs of a check
 SKEW = {"mon1.example.org": 0, "mon2.example.org": 95, "mon3.example.org": -140}
 """The monitoring hosts, and by how many seconds their clocks are ahead."""
 DAY = 86_400
-MISHAPS = Mishaps(late=0.003, doubled=0.01, broken=0.001)
-"""What monitoring meets with on an ordinary day."""
+MISHAPS = Mishaps(late=0.003, doubled=0.01, broken=0.001)  # what monitoring meets with on an ordinary day
 
 
 class Host(NamedTuple):
@@ -47,8 +45,7 @@ class Host(NamedTuple):
     service: str
     name: str
     production: bool
-    silent: bool
-    """In the topology, but never measured."""
+    silent: bool  # in the topology, but never measured
 
 
 class Outage(NamedTuple):

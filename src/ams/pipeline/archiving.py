@@ -29,8 +29,7 @@ from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot
 from ams.tables.table import Table
 
-_QUERY = "ams-archive/"
-"""Before the project: what the table takes batches of."""
+_QUERY = "ams-archive/"  # before the project: what the table takes batches of
 _LOCK = "_lock"
 _WAY_ON = (
     "archive it into another folder, or go on here with --skip-lost: then the archive holds the messages of both under "

@@ -53,8 +53,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Begun(msgspec.Struct, frozen=True, kw_only=True):
-    tables: tuple[str, ...] = ()
-    """Below the folder of the run as they lie there, others by their whole paths."""
+    tables: tuple[str, ...] = ()  # below the folder of the run as they lie there, others by their whole paths
 
 
 class Counted(msgspec.Struct, frozen=True):

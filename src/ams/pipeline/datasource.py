@@ -72,19 +72,17 @@ class Places:
         if isinstance(said, datetime):
             return {str(topic): self._service.offset_at(topic, said, self._reading.through) for topic in bounds}
         positions = {"": default} if said is None else said
-        return {str(topic): self._resolved(option, positions, topic, there) for topic, there in bounds.items()}
-
-    def _resolved(self, option: str, positions: Positions, topic: Name, bounds: Bounds) -> int:
-        offset = positions.get(str(topic), positions.get(""))
-        if offset is None:
-            raise WrongOption(option, f"nothing is said of {topic}")
-        if offset in (EARLIEST, LATEST):
-            return bounds.first if offset == EARLIEST else bounds.end
-        if offset > bounds.end:
-            raise WrongOption(option, f"{offset} is beyond the end of topic {topic}, which is {bounds.end}")
-        if offset < bounds.first:
-            lost(f"messages {offset} to {bounds.first - 1} of topic {topic}", fail=self._reading.fail_on_data_loss)
-        return max(offset, bounds.first)
+        found: Offsets = {}
+        for topic, there in bounds.items():
+            offset = positions.get(str(topic), positions.get(""))
+            if offset is None:
+                raise WrongOption(option, f"nothing is said of {topic}")
+            if offset > there.end:
+                raise WrongOption(option, f"{offset} is beyond the end of topic {topic}, which is {there.end}")
+            if LATEST < offset < there.first:
+                lost(f"messages {offset} to {there.first - 1} of topic {topic}", fail=self._reading.fail_on_data_loss)
+            found[str(topic)] = there.end if offset == LATEST else max(offset, there.first)
+        return found
 
 
 class _Reader:
@@ -123,11 +121,6 @@ def plain(told: Mapping[str, Any]) -> Offsets:
     return {name: at for name, at in told.items() if name != IDS}
 
 
-def _ids_in(told: Mapping[str, Any]) -> Mapping[str, str]:
-    found: Mapping[str, str] = told[IDS]
-    return found
-
-
 def _remade(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
     return frozenset(topic for topic, known in before.items() if now.get(topic, known) != known)
 
@@ -141,10 +134,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where the query begins, as long as that is not in the checkpoint."""
         self._begun = False
         self._target: Offsets | None = None
-        self._ends: Offsets | None = None
-        """Where the topics ended when the last batch was planned."""
-        self._followed: int | None = None
-        """Where the cursor of the subscription was moved."""
+        self._ends: Offsets | None = None  # where the topics ended when the last batch was planned
+        self._followed: int | None = None  # where the cursor of the subscription was moved
 
     def __reduce__(self) -> tuple[type["StreamReader"], tuple[Reading]]:
         """Travel to executors without connections."""
@@ -171,7 +162,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         when it asks for the first time.
         """
         self._ends = ends = self._target or self._ends_now()
-        begin, others = plain(start), _remade(_ids_in(start), self._places.ids)
+        begin, others = plain(start), _remade(start[IDS], self._places.ids)
         if not self.reading.patterns:  # of which topics come and go
             for topic in begin.keys() - set(map(str, self._places.topics)):
                 raise WrongOption("topic", f"the checkpoint stands in {topic} too; read it as well, or begin another")
@@ -193,9 +184,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: Told, end: Told) -> Sequence[InputPartition]:
         """Return the ranges of a batch."""
         self._begun = True
-        ends, ids = plain(end), _ids_in(end)
+        ends, ids = plain(end), end[IDS]
         topics = [Name(*topic.split("/")) for topic in ends]  # of a batch that comes again, as they were then
-        starts = self._from(plain(start), ends, _remade(_ids_in(start), ids))
+        starts = self._from(plain(start), ends, _remade(start[IDS], ids))
         ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
         return [InputPartition(each) for each in ranges]
 

@@ -119,8 +119,7 @@ class _Body:
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._kept = b""
-        self.last = b""
-        """The last bytes that were read, as many as mark the end."""
+        self.last = b""  # the last bytes that were read, as many as mark the end
 
     def read(self, size: int = -1) -> bytes:
         """Return so many bytes, fewer only at the end."""

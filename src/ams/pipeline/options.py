@@ -21,8 +21,7 @@ from ams.core.names import is_name
 from ams.pipeline.errors import WrongOption
 
 ACCESS = ("endpoint", "token", "tokenFile", "ca", "profile", "project", "retrySeconds")
-_MAX_DIGITS = 18
-"""Of a whole number that Java can hold."""
+_MAX_DIGITS = 18  # of a whole number that Java can hold
 RETRY_SECONDS = 60.0
 """How long a call to a service that is away is tried again, unless it is said otherwise."""
 

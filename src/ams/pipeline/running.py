@@ -32,8 +32,7 @@ from ams.pipeline.tables import KEPT_RESULTS, Table
 _KNOWN = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
 KILLED = "KILLED"
 """How the reason ends with which a master removes an application that somebody ended there."""
-_LONGEST = 500
-"""Characters of a cause that are shown."""
+_LONGEST = 500  # characters of a cause that are shown
 _OURS = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
 _JAVA = re.compile(r"^Caused by: (?:[\w.$]+\.)?(?P<kind>[A-Z]\w+)(?:: (?P<text>.*))?$", re.MULTILINE)
@@ -106,8 +105,7 @@ Handle = Callable[[DataFrame, int], None]
 Source = dict[str, str]
 """Options of `format("ams")` that say which service and which project."""
 
-_LOOK_SECONDS = 0.3
-"""How often a running query is looked at."""
+_LOOK_SECONDS = 0.3  # how often a running query is looked at
 
 
 class Stopped(Exception):

@@ -29,8 +29,7 @@ KEPT_ROWS = timedelta(days=30)
 KEPT_RESULTS = timedelta(days=400)
 """How long versions of results can be read: last year's report, too."""
 
-_TASK_BYTES = 64 * 2**20
-"""Bytes of files that one task reads, at least."""
+_TASK_BYTES = 64 * 2**20  # bytes of files that one task reads, at least
 
 _FILES = "files binary"
 """Files that one task has written, or reads, pickled: what passes between the driver and tasks."""

@@ -27,10 +27,8 @@ ROW_GROUP_BYTES = 32 * 2**20
 """In memory, of all columns: what writing or reading a file takes."""
 ENDING = ".parquet"
 NULL = "__HIVE_DEFAULT_PARTITION__"
-_LONGEST_NAME = 200
-"""Bytes of a folder's name; it only helps people, the partition is in the log."""
-_LONGEST_TEXT = 32
-"""Characters of a text up to which it is told as the least or greatest of a column."""
+_LONGEST_NAME = 200  # bytes of a folder's name; it only helps people, the partition is in the log
+_LONGEST_TEXT = 32  # characters of a text up to which it is told as the least or greatest of a column
 _BATCH = re.compile(r"(?:batch|merged)-(\d+)-")
 
 

@@ -22,8 +22,7 @@ from ams.tables.snapshot import QUERY, Snapshot, exists, open_table
 
 _TRIES = 20
 _UNANSWERED_TRIES = 5
-_PAUSE_SECONDS = 0.2
-"""Before a second try when there was no answer; each more waits twice as long."""
+_PAUSE_SECONDS = 0.2  # before a second try when there was no answer; each more waits twice as long
 
 
 class Change(NamedTuple):

@@ -15,10 +15,8 @@ from ams.tables.snapshot import Snapshot, open_table
 from ams.tables.table import Change, commit
 
 FILE_BYTES = 256 * 2**20
-_TOGETHER_BYTES = 2**30
-"""What is merged before it is committed."""
-_CROWDED = 200
-"""Files of a partition from which on they are merged."""
+_TOGETHER_BYTES = 2**30  # what is merged before it is committed
+_CROWDED = 200  # files of a partition from which on they are merged
 
 
 def merge(

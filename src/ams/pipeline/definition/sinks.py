@@ -35,8 +35,7 @@ _LINEAGE = ("topic", "offset")
 _DATA = ("a message holds string or binary", types.STRING, types.BINARY)
 _KEY = ("an ordering key is string", types.STRING, types.NULL)
 _MOST_ROWS = 1000
-_LONGEST_WINDOW = 10**9
-"""Seconds."""
+_LONGEST_WINDOW = 10**9  # seconds
 
 Said = Mapping[str, Value]
 

@@ -23,8 +23,7 @@ from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL
 
 Columns = Mapping[str, DataType]
 
-_SHOWN = 12
-"""Names an error lists at most."""
+_SHOWN = 12  # names an error lists at most
 _HIGHEST = 2**63 - 1
 
 

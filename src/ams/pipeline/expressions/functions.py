@@ -20,8 +20,7 @@ from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE
 
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 """From year 1 to year 9999: what Spark's times can be, in seconds since 1970."""
-_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"
-"""How a text begins that says a day of the years 1 to 9999."""
+_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"  # how a text begins that says a day of the years 1 to 9999
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[-/:. ])+")
 _PATTERN = re.compile(r"\\|.[\[({*+?^$]|[\[({*+?^$].", re.DOTALL)

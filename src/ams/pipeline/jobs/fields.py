@@ -17,8 +17,7 @@ Record = dict[str, Any]
 Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
 """By columns: the field each is filled from, and how that is read."""
 
-_SHOWN = 40
-"""How many characters of a wrong value a reason shows."""
+_SHOWN = 40  # how many characters of a wrong value a reason shows
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
 _MIDNIGHT = re.compile(r"([T ])24:00(?=(?::00(?:\.0+)?)?(?:$|[Z+-]))")
 _LEAP_SECOND = re.compile(r"([T ][0-9]{2}:[0-9]{2}):60")

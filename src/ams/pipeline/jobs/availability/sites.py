@@ -113,8 +113,7 @@ class _Teller:
     report: str
     site: str
     inputs: DayInputs
-    lines: Timelines
-    """Of two days; seconds count from the midnight between."""
+    lines: Timelines  # of two days; seconds count from the midnight between
     below: Mapping[Place, Sequence[Place]]
     results: Results
 

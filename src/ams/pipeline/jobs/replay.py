@@ -20,7 +20,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.options import KEY_WINDOW_SECONDS, moment
 from ams.pipeline.running import Run, Stopped
 from ams.pipeline.sink import publish
-from ams.pipeline.sink.rows import marked
+from ams.pipeline.sink.requests import marked
 
 FROM, OFFSET, TIME = "ams-replayed-from", "ams-replayed-offset", "ams-replayed-time"
 """Attributes of a replayed message: where it was (PROJECT/TOPIC), its offset there, and when it was published."""

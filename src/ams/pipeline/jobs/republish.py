@@ -27,7 +27,7 @@ from ams.pipeline.running import Run, Source
 from ams.pipeline.service import asked
 from ams.pipeline.session import persisted
 from ams.pipeline.sink import publish
-from ams.pipeline.sink.rows import marked
+from ams.pipeline.sink.requests import marked
 from ams.pipeline.sink.writer import refuse_stale
 
 SOURCE_TOPIC = "topic"

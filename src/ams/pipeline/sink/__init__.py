@@ -8,7 +8,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import KEY_WINDOW_SECONDS, Given
 from ams.pipeline.session import activated
-from ams.pipeline.sink.rows import arranged, written_down
+from ams.pipeline.sink.requests import arranged, written_down
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 
 

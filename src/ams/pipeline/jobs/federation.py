@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
 from ams.pipeline.jobs.base import Job, columns, first
-from ams.pipeline.jobs.federation.parse import parse, redacted
+from ams.pipeline.jobs.federation_messages import parse, redacted
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted

@@ -138,7 +138,6 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._followed: int | None = None  # where the cursor of the subscription was moved
 
     def __reduce__(self) -> tuple[type["StreamReader"], tuple[Reading]]:
-        """Travel to executors without connections."""
         return StreamReader, (self.reading,)
 
     def initialOffset(self) -> Told:  # noqa: N802  # Spark's name

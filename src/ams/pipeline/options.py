@@ -127,26 +127,24 @@ class Given:
 
 def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
     """Read names parted by commas, each `PROJECT/NAME` or `NAME` of the project in use."""
-    found = tuple(_name(option, each.strip(), project) for each in text.split(","))
+    found: list[Name] = []
+    for each in (each.strip() for each in text.split(",")):
+        before, slash, name = each.rpartition("/")
+        owner = before if slash else project
+        if owner is None:
+            raise WrongOption("project", f"is needed for {option} {shortened(each)}, which does not name its project")
+        if not is_name(owner) or not is_name(name):
+            raise WrongOption(option, f"{shortened(each)} is no name and no PROJECT/NAME")
+        found.append(Name(owner, name))
     doubled = [each for each in found if found.count(each) > 1]
     if doubled:
         raise WrongOption(option, f"{doubled[0]} stands there twice")
-    return found
+    return tuple(found)
 
 
 def is_pattern(name: str) -> bool:
     """Whether a name stands for all topics like it, as it has one of `*`, `?` and `[`."""
     return not {"*", "?", "["}.isdisjoint(name)
-
-
-def _name(option: str, text: str, project: str | None) -> Name:
-    before, slash, name = text.rpartition("/")
-    owner = before if slash else project
-    if owner is None:
-        raise WrongOption("project", f"is needed for {option} {shortened(text)}, which does not name its project")
-    if not is_name(owner) or not is_name(name):
-        raise WrongOption(option, f"{shortened(text)} is no name and no PROJECT/NAME")
-    return Name(owner, name)
 
 
 def _certificates(file: str | None) -> str | None:

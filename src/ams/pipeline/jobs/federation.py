@@ -73,7 +73,8 @@ def run(run: Run, options: Options) -> None:
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, RECORD) as (records, broken):
-            run.append(table, _placed(records), batch_id)
+            registry = F.substring_index("source.topic", "_", 1).alias("registry")
+            run.append(table, records.select("source.*", registry, *RECORD.names), batch_id)
             run.quarantine(broken.withColumn("data", redact("data")), batch_id)
 
     def refresh() -> None:
@@ -83,10 +84,6 @@ def run(run: Run, options: Options) -> None:
 
     names = (*options.configurations, *options.answers)
     run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
-
-
-def _placed(records: DataFrame) -> DataFrame:
-    return records.select("source.*", F.substring_index("source.topic", "_", 1).alias("registry"), *RECORD.names)
 
 
 def versions(kept: DataFrame) -> DataFrame:

@@ -77,7 +77,12 @@ def _configuration(record: Record) -> Record:
     if kind != "delete":
         one_of(needed(record, "protocol"), "protocol", ("oidc", "saml"))
     client = text(record, "client_id") or text(record, "entity_id")
-    own = {"kind": "configuration", "deployment_type": kind, "client": client, "digest": _digest(record)}
+    try:  # configurations are told apart by all but their secrets, of which not even a digest is kept
+        told = msgspec.json.encode(masked(record), order="sorted")
+    except RecursionError:
+        raise Broken("nested too deeply") from None
+    digest = hashlib.sha256(told).hexdigest()[:32]
+    own = {"kind": "configuration", "deployment_type": kind, "client": client, "digest": digest}
     return own | read(record, CONFIGURATION)
 
 
@@ -89,12 +94,3 @@ def _answer(record: Record) -> Record:
         "error": (free_text(record, "error_description") or "")[:_ERROR_CHARACTERS] or None,
     }
     return own | read(record, ANSWER)
-
-
-def _digest(record: Record) -> str:
-    """Tell configurations apart by all they say but their secrets, of which not even a digest is kept."""
-    try:
-        told = msgspec.json.encode(masked(record), order="sorted")
-    except RecursionError:
-        raise Broken("nested too deeply") from None
-    return hashlib.sha256(told).hexdigest()[:32]

@@ -26,7 +26,7 @@ from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.fields import in_utf8
 from ams.pipeline.report.page import table
-from ams.pipeline.running import Run, Source
+from ams.pipeline.running import Run
 from ams.pipeline.service import Service, asked
 from ams.pipeline.session import persisted
 from ams.validation import compile_stored
@@ -72,12 +72,17 @@ class Rules(msgspec.Struct, frozen=True):
 def run(run: Run, options: Options) -> None:
     """Print how many messages of each topic would be refused, and the first of them; raise `CheckFailed` for any."""
     if options.schema:
-        rules = _of_service(run.source, options.schema)
+        with asked(run.source) as (service, project):
+            if not project:
+                raise WrongOption("schema", "is one of a project, and none is named")
+            rules = rules_named(service, project, options.schema)
     else:
         rules = of_files(options.type, options.file, options.attributes_file)
     verdicts = _checked(archived(run.spark, options.archive, options), rules)
     with persisted(verdicts, StorageLevel.DISK_ONLY) as found:
-        counts = _counted(found).collect()
+        topic = F.concat_ws("/", "project", "topic").alias("topic")
+        sums = F.count("*").alias("checked"), F.count("reason").alias("refused")
+        counts = found.groupBy(topic).agg(*sums).orderBy("topic").collect()
         refused = found.where("reason IS NOT NULL").orderBy(*CHECKED.names[:3]).limit(options.most).collect()
     messages, total = (sum(row[name] for row in counts) for name in ("checked", "refused"))
     run.count(messages)
@@ -101,12 +106,6 @@ def _checked(messages: DataFrame, rules: Rules) -> DataFrame:
     return messages.select("project", "topic", "offset", "attributes", "data").mapInArrow(check, CHECKED)
 
 
-def _counted(verdicts: DataFrame) -> DataFrame:
-    topic = F.concat_ws("/", "project", "topic").alias("topic")
-    refused = F.count("reason").alias("refused")
-    return verdicts.groupBy(topic).agg(F.count("*").alias("checked"), refused).orderBy("topic")
-
-
 def of_files(kind: str, payload: str, attributes: str) -> Rules:
     """Read a schema from the files that `ams schemas create` would take; raise `WrongOption`."""
     rules = Rules(kind, _read("file", payload), _read("attributes_file", attributes))
@@ -115,13 +114,6 @@ def of_files(kind: str, payload: str, attributes: str) -> Rules:
     except InvalidInput as error:
         raise WrongOption("file" if payload else "attributes_file", error.message) from None
     return rules
-
-
-def _of_service(source: Source, name: str) -> Rules:
-    with asked(source) as (service, project):
-        if not project:
-            raise WrongOption("schema", "is one of a project, and none is named")
-        return rules_named(service, project, name)
 
 
 def rules_named(service: Service, project: str, name: str) -> Rules:

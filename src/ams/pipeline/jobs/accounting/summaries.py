@@ -198,16 +198,12 @@ def site_vm_summaries(records: DataFrame) -> DataFrame:
     return kept(records, VM_GROUP.names, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
 
 
-def _storage_days(records: DataFrame) -> DataFrame:
-    """Return one record for each storage and day, as sites measure at different intervals: the one that ends last."""
-    order = ("end_time", "created", "used", "files", "allocated")
-    content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
-    return kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
-
-
 def storage_summaries(records: DataFrame) -> DataFrame:
     """Sum up days to the average and the maximum of the month; averages are whole bytes, rounded half up."""
-    days = _storage_days(records)
+    # Sites measure at different intervals, so each day counts once: the record that ends last, then the latest made.
+    order = ("end_time", "created", "used", "files", "allocated")
+    content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
+    days = kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
     last = (F.max_by(name, "end_time").alias(f"last_{name}") for name in ("files", "used", "allocated"))
     return days.groupBy(*STORAGE_GROUP.names).agg(
         F.count(F.lit(1)).alias("days"),

@@ -62,17 +62,14 @@ def run(run: Run, options: Options) -> None:
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + 86_400  # clocks differ, but not by a day
         with parsed(messages, partial(parse, latest=latest), REPORT) as (reports, broken):
-            found = _identified(reports)
+            placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
+            # The id of an alarm is a hash of all that makes it.
+            found = placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
             write(found, to, ["alarm"], _write_reports)
             run.append(kept, found, batch_id)
             run.quarantine(broken, batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
-
-
-def _identified(reports: DataFrame) -> DataFrame:
-    placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
-    return placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
 
 
 def prepare(connection: "Session") -> None:

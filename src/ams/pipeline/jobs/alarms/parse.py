@@ -78,22 +78,19 @@ def _of_alert(record: Record) -> Record:
     told = an_object(record.get("attributes"), "attributes")
     names = [text(told, name) or "" for name in ("_group", "_service", "_endpoint", "_metric")]
     summary = free_text(told, "_mon_summary") or free_text(record, "text")
+    report = needed(record, "environment")
+    # Resources are `SITE`, `SITE/service`, `service/host` and `SITE/service/host/metric`: they say what is left out.
+    parts = needed(record, "resource").split("/")
+    parts = ["", *parts] if level == "endpoint" else parts
+    names = [name or (parts[place] if place < len(parts) else "") for place, name in enumerate(names)]
     return {
         "kind": "alert",
-        "report": needed(record, "environment"),
-        **_place(level, _completed(names, level, needed(record, "resource"))),
+        "report": report,
+        **_place(level, names),
         "status": one_of(needed(record, "severity").upper(), "severity", STATUSES),
         "details": join("\n", summary, free_text(told, "_mon_message")),
         **read(told, ALERT),
     }
-
-
-def _completed(names: list[str], level: str, resource: str) -> list[str]:
-    """Fill in what attributes lack from the resource: `SITE`, `SITE/service`, `service/host`, or all four names."""
-    parts = resource.split("/")
-    if level == "endpoint":
-        parts = ["", *parts]
-    return [name or (parts[place] if place < len(parts) else "") for place, name in enumerate(names)]
 
 
 def _place(level: str, names: list[str]) -> dict[str, str | None]:

@@ -40,17 +40,13 @@ def board(figures: DataFrame, statuses: DataFrame) -> Board:
     names = ("availability", "reliability")
     percents = (F.when(F.col(name) >= 0, F.col(name).cast("double")).alias(name) for name in names)
     shown = sites.where(F.col("date").isin(days)).select("site", "date", *percents, "partial")
-    return Board(shown.toPandas(), _timelines(statuses, days[0]) if days else {})
-
-
-def _timelines(statuses: DataFrame, day: str) -> dict[str, list[plots.Span]]:
-    of_sites = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == day))
     seconds = (F.unix_timestamp(name) for name in ("start", "end"))
+    of_day = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == max(days, default="")))
     strips: dict[str, list[plots.Span]] = {}
-    for site, start, end, status in of_sites.orderBy("start").select("endpoint_group", *seconds, "status").collect():
+    for site, start, end, status in of_day.orderBy("start").select("endpoint_group", *seconds, "status").collect():
         begin, until = (datetime.fromtimestamp(second, UTC) for second in (start, end))
         strips.setdefault(site, []).append(plots.Span(begin, until, status))
-    return strips
+    return Board(shown.toPandas(), strips)
 
 
 def sections(shown: Board) -> list[Section]:

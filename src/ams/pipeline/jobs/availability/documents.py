@@ -46,9 +46,7 @@ def unknown_field(kind: Any, value: Any, path: str = "$") -> str | None:
     return None
 
 
-class ServiceMetrics(Document, frozen=True):
-    """The metrics of a service that count."""
-
+class _ServiceMetrics(Document, frozen=True):
     service: str
     metrics: list[str]
 
@@ -57,32 +55,30 @@ class MetricProfile(Document, frozen=True):
     """Which metrics of which services count."""
 
     NOT_TAKEN = frozenset({"id", "date", "name", "description"})
-    services: list[ServiceMetrics]
+    services: list[_ServiceMetrics]
 
 
-class ServiceOperation(Document, frozen=True):
-    """How the endpoints of a service come together."""
-
+class _ServiceOperation(Document, frozen=True):
     name: str
     operation: str
 
 
-class ServiceGroup(ServiceOperation, frozen=True):
+class _ServiceGroup(_ServiceOperation, frozen=True):
     """Services that can stand in for each other, and how they come together."""
 
-    services: list[ServiceOperation]
+    services: list[_ServiceOperation]
 
 
 class AggregationProfile(Document, frozen=True):
     """How metrics become endpoints, endpoints services, services groups, and groups a site."""
 
     NOT_TAKEN = frozenset({"id", "date", "name", "namespace", "endpoint_group", "metric_profile"})
-    groups: list[ServiceGroup]
+    groups: list[_ServiceGroup]
     metric_operation: str = "AND"
     profile_operation: str = "AND"
 
 
-class Row(Document, frozen=True):
+class _Row(Document, frozen=True):
     """A line of a truth table: `a` and `b` give `x`."""
 
     a: Status
@@ -90,11 +86,11 @@ class Row(Document, frozen=True):
     x: Status
 
 
-class TruthTable(Document, frozen=True):
+class _TruthTable(Document, frozen=True):
     """An operation as its truth table; a pair may stand in either order, a status with itself may be left out."""
 
     name: str
-    truth_table: list[Row]
+    truth_table: list[_Row]
 
     def operation(self) -> Operation:
         """Return what it says; raises `ValueError` for a table that is not complete or depends on the order."""
@@ -118,7 +114,7 @@ class OperationsProfile(Document, frozen=True):
     NOT_TAKEN = frozenset({"id", "date", "name"})
     available_states: tuple[Status, ...] = ("OK", "WARNING")
     defaults: Defaults = Defaults()
-    operations: tuple[TruthTable, ...] = ()
+    operations: tuple[_TruthTable, ...] = ()
 
 
 class Group(NamedTuple):
@@ -257,7 +253,6 @@ class Period(Document, frozen=True):
     end_time: str
 
     def __post_init__(self) -> None:
-        """Refuse times that cannot be read."""
         moment(self.start_time), moment(self.end_time)
 
     @property
@@ -280,7 +275,6 @@ class Downtime(Period, frozen=True):
     """`OUTAGE`, which is meant where nothing is said, or `WARNING`, in any case."""
 
     def __post_init__(self) -> None:
-        """Refuse a severity that is neither."""
         super().__post_init__()
         if self.severity.upper() not in ("", "OUTAGE", "WARNING"):
             raise ValueError(f"severity {self.severity[:20]!r} is neither OUTAGE nor WARNING")
@@ -299,7 +293,7 @@ class DowntimesOfDate(Document, frozen=True):
     endpoints: list[Downtime] | None = None
 
 
-class MetricScope(Document, frozen=True):
+class _MetricScope(Document, frozen=True):
     """A metric, everywhere or only on a host, for a service or in a site."""
 
     metric: str
@@ -310,7 +304,7 @@ class MetricScope(Document, frozen=True):
     """The hostname, where a version of the web API calls it so."""
 
 
-class StatusChange(Document, frozen=True):
+class _StatusChange(Document, frozen=True):
     """A status that a group, service, endpoint or metric is given, whatever was measured."""
 
     state: Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL", "EXCLUDED"]
@@ -322,7 +316,6 @@ class StatusChange(Document, frozen=True):
     """The hostname, where it is called so."""
 
     def __post_init__(self) -> None:
-        """Refuse one that names nothing."""
         if not any(self.names):
             raise ValueError("names no group, service, hostname or metric")
 
@@ -338,7 +331,7 @@ class StatusChange(Document, frozen=True):
         return Override(("endpoint_group", "service", "endpoint", "metric")[last], tuple(names), span)
 
 
-class MonitoringHost(Period, frozen=True):
+class _MonitoringHost(Period, frozen=True):
     """A monitoring host whose results are not to be trusted for a time."""
 
     host: str
@@ -353,9 +346,9 @@ class Request(Period, frozen=True):
     report: str = ""
     exclude: list[str] = []
     """Sites."""
-    exclude_metrics: list[MetricScope] = []
-    exclude_monitoring_source: list[MonitoringHost] = []
-    applied_status_changes: list[StatusChange] = []
+    exclude_metrics: list[_MetricScope] = []
+    exclude_monitoring_source: list[_MonitoringHost] = []
+    applied_status_changes: list[_StatusChange] = []
 
     def is_about(self, report: str) -> bool:
         """Whether it is to be followed for a report; one that names none is about all."""

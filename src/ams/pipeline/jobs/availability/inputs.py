@@ -60,7 +60,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A topic that status events are published to, each once; without it they are only written to the table."""
 
     def __post_init__(self) -> None:
-        """Refuse options that leave open what is monitored."""
         for name in ("metric_profile", "topology"):
             if not getattr(self, name) and not self.sync_topic:
                 raise WrongOption(name, "is needed where no sync_topic tells it")

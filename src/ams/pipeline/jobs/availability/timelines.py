@@ -32,7 +32,6 @@ class Operation:
     table: Mapping[tuple[str, str], str]
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a table that lacks a pair, or is not idempotent, commutative and associative."""
         for a, b in product(STATUSES, repeat=2):
             if (a, b) not in self.table:
                 raise ValueError(f"operation {self.name} does not say what {a} and {b} give")

@@ -23,7 +23,6 @@ from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
-from ams.pipeline.tables import Table
 
 _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
 """Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
@@ -141,7 +140,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Messages a batch at most; descriptions may be a megabyte each."""
 
     def __post_init__(self) -> None:
-        """Raise `WrongOption` for what cannot be."""
         if self.stale_hours <= 0:
             raise WrongOption("stale_hours", "is no number of hours above 0")
         if self.now and self.moment is None:
@@ -159,7 +157,9 @@ def run(run: Run, options: Options) -> None:
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, DESCRIPTION) as (described, broken):
-            _renew(kept, _latest(_placed(described)))
+            with persisted(_latest(_placed(described))) as new:
+                before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
+                kept.replace(_latest(before.unionByName(new)))
             run.quarantine(broken, batch_id)
 
     def refresh() -> None:
@@ -174,12 +174,6 @@ def run(run: Run, options: Options) -> None:
             put(run.work / "results" / "catalogue.json", catalogue.decode())
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
-
-
-def _renew(kept: Table, arrived: DataFrame) -> None:
-    with persisted(arrived) as new:
-        before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
-        kept.replace(_latest(before.unionByName(new)))
 
 
 JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)

@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError
 from pyarrow.fs import copy_files
 
 from ams.tables import StoreFailed, WrongTable, location, log, upkeep
-from ams.tables.location import Bucket, Location
+from ams.tables.location import Location
 from tests.support import parts
 from tests.support import s3 as server
 from tests.tables.making import MONDAY, QUERY, TUESDAY, append, append_batches, contents, table, write
@@ -200,7 +200,7 @@ def test_a_bucket_that_is_not_there_is_told(store: str) -> None:
 def test_addresses_of_buckets(address: str, root: str) -> None:
     location = Location.of(address)
 
-    assert (location, location.path("c")) == (Bucket(root), f"{root}/c")
+    assert (location, location.path("c")) == (Location(root), f"{root}/c")
     assert pickle.loads(pickle.dumps(location)) == location
 
 

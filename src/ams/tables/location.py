@@ -14,10 +14,9 @@ import posixpath
 import re
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 import pyarrow.fs as pafs
 
@@ -108,8 +107,7 @@ class Location:
     """A folder, and the calls that tables need there; paths are below it, with `/`. Can be sent to other machines."""
 
     root: str
-    is_store: ClassVar[bool] = False
-    """Whether it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
+    """Of a prefix in a bucket its address, `s3://BUCKET/PREFIX`."""
 
     @classmethod
     def of(cls, path: "str | os.PathLike[str] | Location") -> "Location":
@@ -119,7 +117,7 @@ class Location:
         text = os.fspath(path)
         scheme, found, _ = text.partition(":/")
         if found and scheme == SCHEME:
-            return Bucket(_plain(_s3_address(text)))
+            return Location(_plain(_s3_address(text)))
         if found and scheme == "file":
             text = urllib.parse.unquote(urllib.parse.urlsplit(text).path)
         elif found and scheme.isalnum():
@@ -129,27 +127,43 @@ class Location:
     def __str__(self) -> str:
         return self.root
 
-    def asking(self) -> AbstractContextManager[None]:
+    @property
+    def is_store(self) -> bool:
+        """Whether it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
+        return self.root.startswith(f"{SCHEME}://")
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
         """Raise `StoreFailed`, without what the server sent, when what is done in this context fails there."""
-        return nullcontext()
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if not self.is_store:
+                raise
+            raise StoreFailed(f"{self}: {s3_reason(error)}") from None
 
     @property
     def filesystem(self) -> pafs.FileSystem:
         """What pyarrow reads and writes by; paths in it are below the folder."""
+        if self.is_store:
+            return pafs.SubTreeFileSystem(self.root.removeprefix(f"{SCHEME}://"), s3_filesystem())
         return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
 
     @property
     def options(self) -> dict[str, str] | None:
         """What delta-rs has to know besides the address."""
-        return None
+        return _s3_options() if self.is_store else None
 
     def path(self, relative: str) -> str:
         """Return the whole path of something in the folder, for people and delta-rs."""
         return posixpath.join(self.root, relative)
 
     def make(self, folder: str = "") -> None:
-        """Make a folder and all above it unless they are there."""
-        os.makedirs(self.path(folder), exist_ok=True)
+        """Make a folder and all above it unless they are there; a store has none, and people make buckets."""
+        if not self.is_store:
+            os.makedirs(self.path(folder), exist_ok=True)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted; of an absent one none."""
@@ -190,12 +204,14 @@ class Location:
         self.filesystem.move(path, other)
 
     def sync(self, *paths: str) -> None:
-        """Return when files, and names in folders, are on stable storage."""
-        for path in paths:
+        """Return when files, and names in folders, are on stable storage, as all is that a store confirmed."""
+        for path in () if self.is_store else paths:
             sync(self.path(path))
 
     def sync_above(self) -> None:
         """Sync the names of the folder and of all above it, as far as they may be read: some may be new."""
+        if self.is_store:
+            return
         above = self.root
         while above != (above := os.path.dirname(above)):
             try:
@@ -205,51 +221,13 @@ class Location:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes out that come by here too; a kill lets go."""
+        """Keep other processes out that come by here too; a kill lets go. In a store there is no lock."""
+        if self.is_store:
+            yield
+            return
         with open(self.path(_LOCK), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket(Location):
-    """A prefix in a bucket of S3; the root is its address, `s3://BUCKET/PREFIX`."""
-
-    is_store: ClassVar[bool] = True
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Raise `StoreFailed`, without what the server sent, when what is done in this context fails there."""
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise StoreFailed(f"{self}: {s3_reason(error)}") from None
-
-    @property
-    def filesystem(self) -> pafs.FileSystem:
-        """What pyarrow reads and writes by; paths in it are below the prefix."""
-        return pafs.SubTreeFileSystem(self.root.removeprefix(f"{SCHEME}://"), s3_filesystem())
-
-    @property
-    def options(self) -> dict[str, str] | None:
-        """What delta-rs has to know besides the address."""
-        return _s3_options()
-
-    def make(self, folder: str = "") -> None:
-        """Do nothing: there are no folders, and buckets are made by people."""
-
-    def sync(self, *paths: str) -> None:
-        """Do nothing: what was confirmed is stored."""
-
-    def sync_above(self) -> None:
-        """Do nothing, for the same reason."""
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep nobody out: there is no lock. What is done in it may be done by two at once."""
-        yield
 
 
 def _plain(text: str) -> str:

@@ -18,7 +18,7 @@ class Sample:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
-Timed = tuple[datetime, Sample]  # A message, and when it is published if nothing happens to it
+Timed = tuple[datetime, Sample]  # a message, and when it is published if nothing happens to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

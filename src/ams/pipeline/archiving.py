@@ -45,8 +45,7 @@ class Wanted:
     topics: Sequence[str] = ("*",)
     batch_messages: int = 200_000
     merge: bool = True
-    closed_after: int = 1
-    """Days after its end."""
+    closed_after: int = 1  # days after its end
     file_bytes: int = upkeep.FILE_BYTES
     skip_lost: bool = False
     """Whether to go on, with a line that says so, where messages are kept no longer."""
@@ -59,13 +58,10 @@ class Archiver:
     service: Service
     location: Location
     wanted: Wanted
-    stopping: threading.Event
-    """Ends the work between two batches."""
+    stopping: threading.Event  # ends the work between two batches
     say: Callable[[str], None]
-    topics: set[Name] = field(default_factory=set)
-    """Of which there were messages to store."""
-    files: int = 0
-    """That were written, those that were merged away since among them."""
+    topics: set[Name] = field(default_factory=set)  # of which there were messages to store
+    files: int = 0  # that were written, those that were merged away since among them
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.say)

@@ -44,12 +44,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run got to."""
 
     batch: int
-    time: str
-    """Of the end of that batch, UTC."""
-    messages: int
-    """Read since the folder was made."""
-    lag: int | None = None
-    """None when the source does not tell."""
+    time: str  # of the end of that batch, UTC
+    messages: int  # read since the folder was made
+    lag: int | None = None  # None when the source does not tell
 
 
 class _Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +72,9 @@ NOTHING = Counted(0, 0)
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """How often expectations held, by their names."""
 
-    batch: int = -1
-    """The last one that is counted."""
-    rows: Mapping[str, Counted] = {}
-    """Of all batches since the folder was made."""
-    result: Mapping[str, Counted] = {}
-    """Of the last result that was computed from all rows."""
+    batch: int = -1  # the last one that is counted
+    rows: Mapping[str, Counted] = {}  # of all batches since the folder was made
+    result: Mapping[str, Counted] = {}  # of the last result that was computed from all rows
 
     def added(self, counts: Mapping[str, Counted], batch: int) -> "Expected":
         """Return it with the counts of a batch, which count once however often the batch is done."""

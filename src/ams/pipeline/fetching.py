@@ -53,8 +53,7 @@ class Part(NamedTuple):
     topic: Name
     start: int
     stop: int
-    id: str = ""
-    """Which topic of that name it is; empty where the service does not tell."""
+    id: str = ""  # which topic of that name it is; empty where the service does not tell
 
 
 def parts(

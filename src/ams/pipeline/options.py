@@ -199,13 +199,10 @@ class Reading:
     topics: tuple[Name, ...]
     """Empty when a subscription is read, which knows its topic, or when topics are looked for."""
     patterns: tuple[str, ...] = ()
-    project: str
-    """Of those topics; empty when none is in use."""
+    project: str  # of those topics; empty when none is in use
     subscription: Name | None
-    starting: Positions | datetime | None
-    """None: wherever one starts who was told nothing."""
-    ending: Positions | datetime | None
-    """Of a batch; None: at the end."""
+    starting: Positions | datetime | None  # None: wherever one starts who was told nothing
+    ending: Positions | datetime | None  # of a batch; None: at the end
     max_offsets: int | None
     min_partitions: int | None
     fail_on_data_loss: bool
@@ -340,8 +337,7 @@ class Limits:
     """How large a request may be; a message that is larger travels alone."""
 
     messages: int = 1000
-    bytes: int = 4 * 1024 * 1024
-    """Of its body: well below the 16 MiB a service takes as it comes."""
+    bytes: int = 4 * 1024 * 1024  # of its body: well below the 16 MiB a service takes as it comes
     open_bytes: int = 32 * 1024 * 1024
     """Of all requests that are not full yet; beyond them all are closed, lest many topics fill the memory."""
 
@@ -352,17 +348,14 @@ class Writing:
 
     access: Access
     project: str
-    topic: str | None
-    """Where all rows go; None when each row says it."""
+    topic: str | None  # where all rows go; None when each row says it
     order_by: tuple[str, ...]
     """Columns whose values never fall; the sink checks it, and names rows by them."""
     idempotency_key: str | None
     create_topics: bool
     limits: Limits
-    key_window: float
-    """Seconds the service knows keys at least."""
-    checkpoint: str | None
-    """Of a streaming query, where it was said by the option."""
+    key_window: float  # seconds the service knows keys at least
+    checkpoint: str | None  # of a streaming query, where it was said by the option
 
 
 def writing(options: Mapping[str, str]) -> Writing:

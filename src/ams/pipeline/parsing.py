@@ -24,8 +24,7 @@ _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 """What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""
 
 Message = dict[str, Any]
-Row = dict[str, Any]
-"""A record, or a message that is set aside, by `_parsed_schema`."""
+Row = dict[str, Any]  # a record, or a message that is set aside, by `_parsed_schema`
 Record = Mapping[str, Any]
 Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
 """Reads the data and the attributes of a message; raises `Broken` for a message it cannot read, and yields one in the
@@ -35,10 +34,8 @@ place of each record it cannot read. Pure, and of a module that imports no Spark
 class Parsed(NamedTuple):
     """What came of messages."""
 
-    records: DataFrame
-    """The columns asked for, and `source`, a struct of `columns.PLACE`."""
-    broken: DataFrame
-    """`columns.BROKEN`: a row for each thing that was set aside."""
+    records: DataFrame  # the columns asked for, and `source`, a struct of `columns.PLACE`
+    broken: DataFrame  # `columns.BROKEN`: a row for each thing that was set aside
 
 
 @contextmanager

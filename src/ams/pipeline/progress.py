@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-EVERY_SECONDS = 5.0
-"""How often progress is told at most."""
+EVERY_SECONDS = 5.0  # how often progress is told at most
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -23,8 +22,7 @@ class Batch:
 
     number: int
     messages: int
-    lag: int | None
-    """None when the source does not tell."""
+    lag: int | None  # None when the source does not tell
 
 
 def _batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:

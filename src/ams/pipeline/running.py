@@ -102,8 +102,7 @@ def _shortened(text: str) -> str:
 
 Handle = Callable[[DataFrame, int], None]
 """Writes a batch, known by its number; the same batch may come again after a kill."""
-Source = dict[str, str]
-"""Options of `format("ams")` that say which service and which project."""
+Source = dict[str, str]  # options of `format("ams")` that say which service and which project
 
 _LOOK_SECONDS = 0.3  # how often a running query is looked at
 
@@ -299,8 +298,7 @@ class Plan:
     name: str
     summary: str
     run: "Callable[[Run], None]"
-    rows: Mapping[str, Any] = field(default_factory=dict)
-    """See `ams.pipeline.checkpoint.Identity`."""
+    rows: Mapping[str, Any] = field(default_factory=dict)  # see `ams.pipeline.checkpoint.Identity`
     options: Mapping[str, Any] = field(default_factory=dict)
     """All else that can be said, as it is in effect."""
     lines: Sequence[str] = ()

@@ -19,19 +19,15 @@ from ams.pipeline.options import Access, Given, Name
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 30.0
-"""How long the service may be silent before an answer counts as lost."""
+ANSWER_SECONDS = 30.0  # how long the service may be silent before an answer counts as lost
 
 
 class Bounds(NamedTuple):
     """What an answer to a read says of itself and of the topic."""
 
-    first: int
-    """Where it begins; of a read of nothing, the oldest offset that is kept."""
-    next: int
-    """Where to read on."""
-    end: int
-    """The offset the topic's next message will get."""
+    first: int  # where it begins; of a read of nothing, the oldest offset that is kept
+    next: int  # where to read on
+    end: int  # the offset the topic's next message will get
     id: str = ""
     """Another one when a topic is deleted and made again; empty where a proxy drops the header."""
 

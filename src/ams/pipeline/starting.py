@@ -31,11 +31,9 @@ class Setup:
     every: str | None = None
     accept_change: bool = False
     skip_lost: bool = False
-    master: str | None = None
-    """Of Spark, such as `spark://HOST:7077`; None for this process."""
+    master: str | None = None  # of Spark, such as `spark://HOST:7077`; None for this process
     memory: str = "1g"
-    settings: Mapping[str, str]
-    """Spark's own, which win over the house's."""
+    settings: Mapping[str, str]  # Spark's own, which win over the house's
     debug: bool = False
     say: Callable[[str], None] = to_stderr
 
@@ -46,8 +44,7 @@ class Ended:
 
     name: str
     messages: int
-    records: int
-    """Rows it added to tables; what it put elsewhere is not counted."""
+    records: int  # rows it added to tables; what it put elsewhere is not counted
     broken: int
     expectations: Mapping[str, Counted]
     batches: int

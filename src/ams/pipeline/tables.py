@@ -24,10 +24,8 @@ from ams.tables import snapshot, table, upkeep
 from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
 
-KEPT_ROWS = timedelta(days=30)
-"""How long versions of a table that batches are added to can be read."""
-KEPT_RESULTS = timedelta(days=400)
-"""How long versions of results can be read: last year's report, too."""
+KEPT_ROWS = timedelta(days=30)  # how long versions of a table that batches are added to can be read
+KEPT_RESULTS = timedelta(days=400)  # how long versions of results can be read: last year's report, too
 
 _TASK_BYTES = 64 * 2**20  # bytes of files that one task reads, at least
 

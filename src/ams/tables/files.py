@@ -23,8 +23,7 @@ from ams.tables.location import Location
 Partition = Mapping[str, str | None]
 """The values of the partition columns as Delta has them: texts, dates as 2024-03-05; None for null and for ``""``."""
 
-ROW_GROUP_BYTES = 32 * 2**20
-"""In memory, of all columns: what writing or reading a file takes."""
+ROW_GROUP_BYTES = 32 * 2**20  # in memory, of all columns: what writing or reading a file takes
 ENDING = ".parquet"
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_NAME = 200  # bytes of a folder's name; it only helps people, the partition is in the log
@@ -36,8 +35,7 @@ _BATCH = re.compile(r"(?:batch|merged)-(\d+)-")
 class File:
     """A file of a table, or one that was written and is to become part of it."""
 
-    path: str
-    """Below the table's root."""
+    path: str  # below the table's root
     size: int
     rows: int
     partition: dict[str, str | None]

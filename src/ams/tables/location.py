@@ -23,8 +23,7 @@ import pyarrow.fs as pafs
 from ams.tables import StoreFailed, WrongTable
 
 SCHEME = "s3"
-TIMEOUT_SECONDS = 30
-"""For an answer to delta-rs, which then asks again where that does no harm."""
+TIMEOUT_SECONDS = 30  # for an answer to delta-rs, which then asks again where that does no harm
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -106,8 +105,7 @@ _LOCK = "_delta_log/_lock"
 class Location:
     """A folder, and the calls that tables need there; paths are below it, with `/`. Can be sent to other machines."""
 
-    root: str
-    """Of a prefix in a bucket its address, `s3://BUCKET/PREFIX`."""
+    root: str  # of a prefix in a bucket its address, `s3://BUCKET/PREFIX`
 
     @classmethod
     def of(cls, path: "str | os.PathLike[str] | Location") -> "Location":

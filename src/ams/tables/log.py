@@ -19,8 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from ams.tables.location import Location
 
 FOLDER = "_delta_log"
-CHECKPOINT_EVERY = 50
-"""Commits."""
+CHECKPOINT_EVERY = 50  # commits
 HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """delta-rs makes no checkpoints, which it does not sync, and removes nothing."""
 _ENDING = ".json"

@@ -17,8 +17,7 @@ from ams.tables import files as parquet
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 
-QUERY = "ams.query"
-"""Property of a table: the streaming query whose batches it takes."""
+QUERY = "ams.query"  # property of a table: the streaming query whose batches it takes
 _STATISTICS = ("min", "max", "null_count")
 _READER, _WRITER = 1, 2
 """Versions of Delta's protocol that are known here: without any of the features that came later."""

@@ -28,14 +28,12 @@ _PAUSE_SECONDS = 0.2  # before a second try when there was no answer; each more 
 class Change(NamedTuple):
     """What a commit changes."""
 
-    what: str
-    """For the history: `append`, `merge`."""
+    what: str  # for the history: `append`, `merge`
     add: Sequence[File] = ()
     remove: Sequence[File] = ()
     numbers: Mapping[str, int] | None = None
     """A query with the number of its batch, and others that are kept with it."""
-    is_other_rows: bool = True
-    """Whether the rows are others afterwards; not so of a merge."""
+    is_other_rows: bool = True  # whether the rows are others afterwards; not so of a merge
 
 
 def commit(

@@ -108,10 +108,8 @@ class Done(NamedTuple):
 
     version: int
     time: datetime
-    what: str
-    """`append`, `merge`; of other programs their own word."""
-    batch: int | None
-    """Of other programs' tables any number that the commit has."""
+    what: str  # `append`, `merge`; of other programs their own word
+    batch: int | None  # of other programs' tables any number that the commit has
     files: int
     rows: int
     removed: int

@@ -18,8 +18,7 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.fields import in_utf8
 
 Record = Mapping[str, Any]
-Convert = Callable[[Any], Any]
-"""Returns a value as one of a type, None for what is none."""
+Convert = Callable[[Any], Any]  # returns a value as one of a type, None for what is none
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _LAST_SECOND = 253402300799

@@ -44,8 +44,7 @@ class Expectation:
     """Something that is said of each row."""
 
     name: str
-    rule: str
-    """As people read it; the name, unless another was given."""
+    rule: str  # as people read it; the name, unless another was given
     holds: Callable[[DataFrame, Column], Column]
     """Makes the column that is true where it holds, of the rows and of whether each came as far as this expectation."""
     on_failure: str
@@ -119,8 +118,7 @@ Step = Callable[[DataFrame, Watch], DataFrame]
 class Steps:
     """Steps in their order, and the columns behind the last of them."""
 
-    folder: str
-    """Where the definition is: files it names are relative to it."""
+    folder: str  # where the definition is: files it names are relative to it
     before: list[Step] = field(default_factory=list)
     parse: Parse | None = None
     parsed: Mapping[str, DataType] = field(default_factory=dict)

@@ -26,8 +26,7 @@ from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.running import Run
 
-ROWS = "rows"
-"""The table that keeps the rows which steps on all of them are computed from."""
+ROWS = "rows"  # the table that keeps the rows which steps on all of them are computed from
 
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
@@ -43,8 +42,7 @@ Said = Mapping[str, Value]
 class Sink(NamedTuple):
     """Takes rows."""
 
-    add: Callable[[Run, DataFrame, int], None]
-    """Takes the rows of a batch, exactly once."""
+    add: Callable[[Run, DataFrame, int], None]  # takes the rows of a batch, exactly once
     replace: Callable[[Run, DataFrame], None] | None
     """Takes all rows there are, in the place of those it took before; None where these cannot be taken back."""
 

@@ -33,10 +33,8 @@ class Expression:
     """An expression that was found right: of which type it is, and how Spark computes it."""
 
     type: DataType
-    column: Callable[[], Column]
-    """Makes the column; for this Spark must run."""
-    written: Plain = None
-    """The value, where it is written down."""
+    column: Callable[[], Column]  # makes the column; for this Spark must run
+    written: Plain = None  # the value, where it is written down
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ams.pipeline.errors import PipelineError
 
-MAX_LENGTH = 4000
-"""Characters of an expression."""
-MAX_DEPTH = 20
-"""Brackets and CASE in one another: sqlglot goes some 25 calls deep for each."""
-MAX_LEVELS = 120
-"""Levels of the tree; each operator of a chain is one."""
+MAX_LENGTH = 4000  # characters of an expression
+MAX_DEPTH = 20  # brackets and CASE in one another: sqlglot goes some 25 calls deep for each
+MAX_LEVELS = 120  # levels of the tree; each operator of a chain is one
 MAX_WEIGHT = 5_000
 """Nodes of the column that Spark gets, which takes it seconds at most. Some write an argument several times."""
 

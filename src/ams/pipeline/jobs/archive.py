@@ -25,8 +25,7 @@ from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 
 ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
-MOST = 1000
-"""Steps in offsets that are told, at most."""
+MOST = 1000  # steps in offsets that are told, at most
 _DAY_MILLISECONDS = 86_400_000
 
 

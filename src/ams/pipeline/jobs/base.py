@@ -40,8 +40,7 @@ class Described(NamedTuple):
     """An option as `ams pipeline list JOB` shows it."""
 
     name: str
-    default: str
-    """Empty for one that must be given."""
+    default: str  # empty for one that must be given
     meaning: str
 
 

@@ -32,8 +32,7 @@ FIGURES = USAGE.names[4:-1]
 interpolated; the largest size; how many were published in the minute with the most; the first and last publish time."""
 BY_DAY = ("project", "topic", "date", "publisher")
 BY_MONTH = ("project", "topic", "publisher")
-MOST = 7
-"""Topics or publishers that have a colour of their own in a plot; the rest is one."""
+MOST = 7  # topics or publishers that have a colour of their own in a plot; the rest is one
 _CSV = ("date", *BY_MONTH, *FIGURES[:4], "per_second", *FIGURES[4:])
 _DAY_SECONDS = 86400
 

@@ -74,15 +74,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A replay under way. What it will publish is settled when it begins, however the archive grows meanwhile."""
 
-    replay: str
-    """Identity of what is replayed; its idempotency keys begin with it."""
+    replay: str  # identity of what is replayed; its idempotency keys begin with it
     messages: int
     start: int
     stop: int
-    next: int
-    """Where the slice at work begins."""
-    begun: float
-    """When that slice was begun, in seconds since 1970."""
+    next: int  # where the slice at work begins
+    begun: float  # when that slice was begun, in seconds since 1970
 
     @property
     def done(self) -> bool:

@@ -30,8 +30,7 @@ from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import marked
 from ams.pipeline.sink.writer import refuse_stale
 
-SOURCE_TOPIC = "topic"
-"""In a name between braces: the topic a message was read from, and no attribute."""
+SOURCE_TOPIC = "topic"  # in a name between braces: the topic a message was read from, and no attribute
 ORDER = ("source", "offset", "copy")
 """The order of the copies in a topic: that of the messages in the topic each was read from."""
 ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"

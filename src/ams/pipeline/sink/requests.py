@@ -73,8 +73,7 @@ class Encoded(NamedTuple):
     """A message as it travels, and where it comes from."""
 
     body: bytes
-    where: str
-    """Tells a person which row it is; quotes nothing of its data."""
+    where: str  # tells a person which row it is; quotes nothing of its data
 
 
 class _Message(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -90,10 +89,8 @@ _encode = msgspec.json.Encoder().encode
 class Layout:
     """How the columns of a frame are read."""
 
-    topic: str | None
-    """Where all rows go; None when each says it."""
-    order_by: tuple[str, ...]
-    """Columns that must never fall within a lane."""
+    topic: str | None  # where all rows go; None when each says it
+    order_by: tuple[str, ...]  # columns that must never fall within a lane
     columns: frozenset[str]
 
 
@@ -243,8 +240,7 @@ class Chunk:
     lane: Lane
     number: int
     messages: list[Encoded] = field(default_factory=list)
-    size: int = _EMPTY
-    """Bytes of the body."""
+    size: int = _EMPTY  # bytes of the body
 
     def body(self) -> bytes:
         """Return the body of the request."""
@@ -356,10 +352,8 @@ def _extent(chunk: Chunk) -> str:
     return f"{len(chunk.messages)} messages, from {first.where} to {last.where},"
 
 
-THREADS = 4
-"""Requests under way at once, each to another topic."""
-WAITING = 2
-"""Requests that wait for each thread: the next one is made while one is under way."""
+THREADS = 4  # requests under way at once, each to another topic
+WAITING = 2  # requests that wait for each thread: the next one is made while one is under way
 
 
 class Sender:

@@ -60,8 +60,7 @@ class Part(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What a batch publishes."""
 
-    project: str
-    """Whose topics it publishes to."""
+    project: str  # whose topics it publishes to
     key_prefix: str
     parts: tuple[Part, ...]
     is_published: bool = False
@@ -184,12 +183,10 @@ class Kept(WriterCommitMessage):
     """What a task of a stream wrote down."""
 
     key_prefix: str
-    part: Part | None
-    """None where the batch has a plan already."""
+    part: Part | None  # None where the batch has a plan already
 
 
-PARTS_AT_ONCE = 4
-"""Partitions of a stream's batch that are published side by side."""
+PARTS_AT_ONCE = 4  # partitions of a stream's batch that are published side by side
 
 
 class _Writer:

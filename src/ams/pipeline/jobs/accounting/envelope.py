@@ -167,20 +167,17 @@ def _der(tag: int, content: bytes) -> bytes:
 MIME: Final = re.compile(rb"\s*(?:MIME-Version|Content-[A-Za-z-]+):", re.IGNORECASE)
 END_OF_HEADERS: Final = re.compile(rb"\r?\n\r?\n")
 ENCRYPTED: Final = ("application/pkcs7-mime", "application/x-pkcs7-mime")
-DEEPEST: Final = 3
-"""An encrypted text that is signed inside has two envelopes."""
+DEEPEST: Final = 3  # an encrypted text that is signed inside has two envelopes
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
     """The files senders are checked with and encrypted texts are opened with; all may be absent."""
 
-    ca: str = ""
-    """A PEM file, or a folder of them, of the authorities whose certificates are believed."""
+    ca: str = ""  # a PEM file, or a folder of them, of the authorities whose certificates are believed
     key: str = ""
     """A PEM file with the private key, without a password, that texts are encrypted for; read once in a run."""
-    certificate: str = ""
-    """A PEM file with the certificate of that key; read once in a run."""
+    certificate: str = ""  # a PEM file with the certificate of that key; read once in a run
 
     def check(self) -> None:
         """Read all files once; raises `WrongOption` for one that is missing or holds something else."""
@@ -202,8 +199,7 @@ class Opened(NamedTuple):
     """What was in an envelope."""
 
     text: bytes
-    signer: str
-    """The sender's name in slash form; empty when nothing was signed."""
+    signer: str  # the sender's name in slash form; empty when nothing was signed
 
 
 def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting import values
 
-AHEAD: Final = timedelta(days=2)
-"""How far ahead of our clock an end may be: clocks of sites are off."""
+AHEAD: Final = timedelta(days=2)  # how far ahead of our clock an end may be: clocks of sites are off
 
 Row = dict[str, Any]
 
@@ -24,8 +23,7 @@ Row = dict[str, Any]
 class Field(NamedTuple):
     """What a key of a form says."""
 
-    column: str
-    """Of `summaries.RECORD`, or one that `_finish` takes out of the row again."""
+    column: str  # of `summaries.RECORD`, or one that `_finish` takes out of the row again
     read: values.Read
     needed: bool
 
@@ -240,8 +238,7 @@ MACHINE: Final = fields(
     rounded="NetworkInbound=network_in NetworkOutbound=network_out Memory=memory Disk=disk",
     level="Benchmark=benchmark",
 )
-UPDATED: Final = "UpdateTime"
-"""When the sender's database changed: of its house, and not of the record."""
+UPDATED: Final = "UpdateTime"  # when the sender's database changed: of its house, and not of the record
 CLOUD_OWNER: Final = fields(
     CLOUD, text="LocalUser=local_user LocalGroup=local_group GlobalUserName=user", long_text="FQAN=fqan"
 )

@@ -32,8 +32,7 @@ class Reader:
 
     trust: Trust = Trust()
     signed_only: bool = False
-    now: datetime | None = None
-    """The time that ends are compared with; None: when the message is read."""
+    now: datetime | None = None  # the time that ends are compared with; None: when the message is read
 
     def __call__(self, data: bytes, _attributes: Mapping[str, str]) -> Iterator[Row | Broken]:
         """Read the data of one message."""

@@ -97,8 +97,7 @@ RESULTS: Final[Mapping[str, StructType]] = {
 JOB_KEY = ("site", "submit_host", "job_id", "end_time")
 """What makes two records tell of the same job; records of one key are of one month."""
 SYNC_KEY = ("month", "site", "submit_host")
-USED = ("wall", "cpu", "network_in", "network_out")
-"""What counts from the start of a machine."""
+USED = ("wall", "cpu", "network_in", "network_out")  # what counts from the start of a machine
 
 
 def kept(

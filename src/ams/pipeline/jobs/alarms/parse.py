@@ -28,8 +28,7 @@ ALARM = names(
 EVENT = names(
     needed="report=report", moment="at=ts_monitored", text="monitoring_host=monitoring_host url_help=url.help"
 )
-ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")
-"""Of its attributes."""
+ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
 
 LONGEST_NAME = 255
 """Bytes of a name, at most: names stand in an index of the database, which takes no long ones."""

@@ -12,10 +12,8 @@ from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page
 
 DAYS = 14
-SITES = 40
-"""Sites in the plots, the least available ones; the table has them all."""
-AVAILABILITY, RELIABILITY = 80, 85
-"""What sites usually promise, in per cent."""
+SITES = 40  # sites in the plots, the least available ones; the table has them all
+AVAILABILITY, RELIABILITY = 80, 85  # what sites usually promise, in per cent
 
 
 class Board(NamedTuple):
@@ -23,8 +21,7 @@ class Board(NamedTuple):
 
     figures: pd.DataFrame
     """Of each site and day: `site`, `date`, `availability`, `reliability`, `partial`; NaN is not defined."""
-    timelines: Mapping[str, Sequence[plots.Span]]
-    """The statuses of each site on the last day."""
+    timelines: Mapping[str, Sequence[plots.Span]]  # the statuses of each site on the last day
 
     @property
     def availability(self) -> pd.DataFrame:

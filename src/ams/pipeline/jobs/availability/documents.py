@@ -211,8 +211,7 @@ class EndpointItem(Document, frozen=True):
     group: str
     service: str
     hostname: str
-    date: str = ""
-    """Since which day, `2024-03-05`; items without one hold from ever on."""
+    date: str = ""  # since which day, `2024-03-05`; items without one hold from ever on
     tags: Tags = Tags()
 
 
@@ -271,8 +270,7 @@ class Downtime(Period, frozen=True):
     NOT_TAKEN = frozenset({"classification", "description"})
     hostname: str
     service: str
-    severity: str = ""
-    """`OUTAGE`, which is meant where nothing is said, or `WARNING`, in any case."""
+    severity: str = ""  # `OUTAGE`, which is meant where nothing is said, or `WARNING`, in any case
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -300,8 +298,7 @@ class _MetricScope(Document, frozen=True):
     hostname: str = ""
     service: str = ""
     group: str = ""
-    timestamp: str = ""
-    """The hostname, where a version of the web API calls it so."""
+    timestamp: str = ""  # the hostname, where a version of the web API calls it so
 
 
 class _StatusChange(Document, frozen=True):
@@ -312,8 +309,7 @@ class _StatusChange(Document, frozen=True):
     service: str = ""
     hostname: str = ""
     metric: str = ""
-    endpoint: str = ""
-    """The hostname, where it is called so."""
+    endpoint: str = ""  # the hostname, where it is called so
 
     def __post_init__(self) -> None:
         if not any(self.names):
@@ -344,8 +340,7 @@ class Request(Period, frozen=True):
     reason: str = ""
     status: Literal["pending", "approved", "rejected", "running", "done"] = "approved"
     report: str = ""
-    exclude: list[str] = []
-    """Sites."""
+    exclude: list[str] = []  # sites
     exclude_metrics: list[_MetricScope] = []
     exclude_monitoring_source: list[_MonitoringHost] = []
     applied_status_changes: list[_StatusChange] = []
@@ -359,8 +354,7 @@ class Override(NamedTuple):
     """A status that holds for a time, whatever was measured."""
 
     level: str
-    names: tuple[str | None, ...]
-    """Site, service, hostname and metric; None is any."""
+    names: tuple[str | None, ...]  # site, service, hostname and metric; None is any
     span: Span
 
     def covers(self, site: str, place: Place) -> bool:

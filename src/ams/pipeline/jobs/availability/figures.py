@@ -93,8 +93,7 @@ FIGURES: Final = columns(
 the day was not over when this was computed: its last statuses are taken to hold until its end.
 """
 
-DAYS: Final = columns(("string", "fingerprint date"))
-"""What a day was computed from."""
+DAYS: Final = columns(("string", "fingerprint date"))  # what a day was computed from
 
 
 _METRIC = ("service", "hostname", "metric")

@@ -76,12 +76,9 @@ class DayInputs:
     overrides: tuple[documents.Override, ...] = ()
     distrusted: tuple[tuple[str, int, int, str], ...] = ()
     """Monitoring hosts, from when to when, in seconds since 1970, their results do not count, and what does instead."""
-    members: tuple[tuple[str, str], ...] = ()
-    """Larger groups and their sites."""
-    until: int = DAY
-    """The second of the day at which it was looked at; of a day that is over, its end."""
-    eve: "DayInputs | None" = None
-    """What held on the day before; None if that day has no results."""
+    members: tuple[tuple[str, str], ...] = ()  # larger groups and their sites
+    until: int = DAY  # the second of the day at which it was looked at; of a day that is over, its end
+    eve: "DayInputs | None" = None  # what held on the day before; None if that day has no results
 
     def endpoints(self, site: str) -> list[Place]:
         """The endpoints of a site whose services are in the profiles."""

@@ -62,8 +62,7 @@ class Outbox:
 
     table: Table
     options: Mapping[str, str]
-    name: str
-    """Names this outbox, and no other that may publish to the topic."""
+    name: str  # names this outbox, and no other that may publish to the topic
     marker: Path
 
     @classmethod

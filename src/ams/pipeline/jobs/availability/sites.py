@@ -20,8 +20,7 @@ from ams.pipeline.jobs.availability.timelines import SEVERITY, Change, Timeline,
 class Result(NamedTuple):
     """What a probe found."""
 
-    second: int
-    """Seconds from midnight of its day, UTC."""
+    second: int  # seconds from midnight of its day, UTC
     status: str
     monitoring_host: str = ""
     summary: str = ""

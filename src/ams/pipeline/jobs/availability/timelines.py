@@ -20,8 +20,7 @@ SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}
 """How bad a status is: of two results with the same second the worse one counts, whichever arrived first."""
 BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")
 """The order in which OR looks for a status: the first one present is the outcome."""
-DAY = 86_400
-"""Seconds of a day. UTC as monitoring writes it has no leap seconds."""
+DAY = 86_400  # seconds of a day. UTC as monitoring writes it has no leap seconds.
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,7 @@ OTHERS: Final = frozenset(
     }
 )
 """Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
-UNKNOWN: Final = "UNKNOWN"
-"""What a provider writes where it knows nothing."""
+UNKNOWN: Final = "UNKNOWN"  # what a provider writes where it knows nothing
 REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
 """Names in blocks without a dn: the version of LDIF, and what ldapsearch says of a search."""
 
@@ -55,10 +54,8 @@ _PART: Final = re.compile(r"(?:\\.|[^\\,])+", re.DOTALL)
 _PLUS: Final = re.compile(r"(?<!\\)\+(?=[A-Za-z0-9-]+=)")
 _ESCAPE: Final = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 
-Block = dict[str, list[str]]
-"""Values by the names of attributes, in small letters."""
-Vos = Mapping[str, list[str]]
-"""The VOs that may use each share."""
+Block = dict[str, list[str]]  # values by the names of attributes, in small letters
+Vos = Mapping[str, list[str]]  # the VOs that may use each share
 
 
 def described(data: bytes) -> Record:

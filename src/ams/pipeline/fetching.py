@@ -67,14 +67,13 @@ def parts(
     ranges = [Part(topic, starts[str(topic)], ends[str(topic)], (ids or {}).get(str(topic), "")) for topic in topics]
     whole = [each for each in ranges if each.start < each.stop]
     total = sum(each.stop - each.start for each in whole)
-    return [piece for each in whole for piece in _split(each, total, least or 1)]
-
-
-def _split(part: Part, total: int, least: int) -> list[Part]:
-    size = part.stop - part.start
-    pieces = min(size, max(1, -(-least * size // total)))
-    edges = [part.start + size * number // pieces for number in range(pieces + 1)]
-    return [part._replace(start=start, stop=stop) for start, stop in pairwise(edges)]
+    found: list[Part] = []
+    for each in whole:  # as many pieces as is its share of all messages, rounded up
+        size = each.stop - each.start
+        pieces = min(size, max(1, -(-(least or 1) * size // total)))
+        edges = [each.start + size * number // pieces for number in range(pieces + 1)]
+        found += [each._replace(start=start, stop=stop) for start, stop in pairwise(edges)]
+    return found
 
 
 def limited(starts: Mapping[T, int], ends: Mapping[T, int], most: int | None) -> dict[T, int]:

@@ -134,7 +134,15 @@ class Rows:
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[Lane, Encoded]]:
         """Yield the messages of a batch, each with its lane."""
-        for data, attributes, key, topic, lane, order in zip(*self._columns(batch), strict=False):
+        given = self._layout
+
+        def values(name: str) -> Any:
+            return batch.column(name).to_pylist() if name in given.columns else repeat(None)
+
+        topics = repeat(given.topic) if given.topic else values(TOPIC)
+        orders = zip(*map(values, given.order_by), strict=True) if given.order_by else repeat(())
+        columns = [values(DATA), values(ATTRIBUTES), values(ORDERING_KEY), topics, values(LANE), orders]
+        for data, attributes, key, topic, lane, order in zip(*columns, strict=False):
             self._row += 1
             where = self._lanes.get((topic, lane)) or self._lane(topic, lane)
             if order:
@@ -151,16 +159,6 @@ class Rows:
             return row
         values = ", ".join(f"{name}={value}" for name, value in zip(self._layout.order_by, order, strict=False))
         return f"{row} ({values[:200]})"
-
-    def _columns(self, batch: pa.RecordBatch) -> list[Any]:
-        given = self._layout
-
-        def values(name: str) -> Any:
-            return batch.column(name).to_pylist() if name in given.columns else repeat(None)
-
-        topics = repeat(given.topic) if given.topic else values(TOPIC)
-        order = zip(*map(values, given.order_by), strict=True) if given.order_by else repeat(())
-        return [values(DATA), values(ATTRIBUTES), values(ORDERING_KEY), topics, values(LANE), order]
 
     def _lane(self, topic: str | None, lane: int | None) -> Lane:
         if topic is None or not is_name(topic):

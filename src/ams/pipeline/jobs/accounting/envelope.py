@@ -211,21 +211,17 @@ def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
     headers, body = _headers_and_body(data)
     kind = headers.get_content_type()
     if kind == "multipart/signed":
-        return _opened_signed(headers, body, trust)
+        content, signature_part = _parts(body, headers.get_boundary() or "")
+        # Line ends are CR LF when they are signed; transports change them.
+        signed = content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+        signature = checked(signed, _decoded(*_headers_and_body(signature_part)))
+        _check_certificate(signature, trust)
+        return Opened(_decoded(*_headers_and_body(content)), signature.signer)
     if kind in ENCRYPTED:
         return opened(_decrypted(headers, body, trust), trust, depth + 1)
     if kind in ("text/plain", "text/xml", "application/json", "application/xml"):
         return Opened(_decoded(headers, body), "")
     raise Broken(f"envelope: its content type is {kind[:60]!r}")
-
-
-def _opened_signed(headers: Message, body: bytes, trust: Trust) -> Opened:
-    content, signature_part = _parts(body, headers.get_boundary() or "")
-    # Line ends are CR LF when they are signed; transports change them.
-    signed = content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-    signature = checked(signed, _decoded(*_headers_and_body(signature_part)))
-    _check_certificate(signature, trust)
-    return Opened(_decoded(*_headers_and_body(content)), signature.signer)
 
 
 def _headers_and_body(data: bytes) -> tuple[Message, bytes]:

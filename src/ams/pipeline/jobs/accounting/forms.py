@@ -126,7 +126,11 @@ def _finish(form: Form, row: Row, now: datetime) -> None:
     if end is not None and end > now + AHEAD:
         raise Broken(f"{form.key('end_time')} is more than two days ahead")
     _take_level(row)
-    _take_normalised(row)
+    wall, cpu = row.pop("normalised_wall", {}), row.pop("normalised_cpu", {})
+    if set(wall) != set(cpu):
+        raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
+    if wall:
+        row["normalised"] = [{"benchmark": name, "wall": wall[name], "cpu": cpu[name]} for name in sorted(wall)]
     _take_apart_fqan(row)
     if "year" in row:
         _take_month(form, row, now)
@@ -157,14 +161,6 @@ def _take_level(row: Row) -> None:
         raise Broken(f"ServiceLevel {error}") from None
     if levels:
         row["levels"] = levels
-
-
-def _take_normalised(row: Row) -> None:
-    wall, cpu = row.pop("normalised_wall", {}), row.pop("normalised_cpu", {})
-    if set(wall) != set(cpu):
-        raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
-    if wall:
-        row["normalised"] = [{"benchmark": name, "wall": wall[name], "cpu": cpu[name]} for name in sorted(wall)]
 
 
 def _take_apart_fqan(row: Row) -> None:

@@ -52,23 +52,19 @@ class Reader:
 
 def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
     """Read all records of a text, yielding `Broken` for each that is not one; raises `Broken` for another text."""
-    for number, (form, pairs) in enumerate(_said(data), 1):
+    text = in_utf8(data).strip()
+    if text.startswith(b"<"):
+        # What an XML text says of its encoding no longer holds when it came in another.
+        said = _in_xml(data if data.strip() == text else text.decode("utf-8", "replace"))
+    else:
+        said = _in_json(text) if text.startswith((b"{", b"[")) else _in_text(text)
+    for number, (form, pairs) in enumerate(said, 1):
         try:
             yield record(form, pairs, now)
         except Broken as error:
             yield Broken(f"record {number}: {error}")
         except RecursionError:
             yield Broken(f"record {number}: its elements are nested too deeply")
-
-
-def _said(data: bytes) -> Iterator[Said]:
-    text = in_utf8(data).strip()
-    if text.startswith(b"<"):
-        # What an XML text says of its encoding no longer holds when it came in another.
-        return _in_xml(data if data.strip() == text else text.decode("utf-8", "replace"))
-    if text.startswith((b"{", b"[")):
-        return _in_json(text)
-    return _in_text(text)
 
 
 def _in_text(data: bytes) -> Iterator[Said]:

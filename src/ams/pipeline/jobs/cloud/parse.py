@@ -85,20 +85,17 @@ def _glue21(value: Record) -> Record:
     shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
     managers = objects(value, "CloudComputingManager")
     cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
+    services = objects(value, "CloudComputingService")
+    sites = (text(_other(each), "site_name") or next(iter(_associated(each, "AdminDomain")), None) for each in services)
     return {
         "shape": "glue21-json",
-        "site": _site(objects(value, "CloudComputingService")),
+        "site": next(filter(None, sites), None),
         "capacity": {"cores": cores, "ram_mb": ram},
         "endpoints": [read(item, ENDPOINT) for item in objects(value, "CloudComputingEndpoint")],
         "shares": [{**read(item, SHARE), "vo": vo} for item, vo in shares],
         "images": [_image(item, vos) for item in objects(value, "CloudComputingImage")],
         "flavours": [_flavour(item, vos, accelerators) for item in objects(value, "CloudComputingInstanceType")],
     }
-
-
-def _site(services: list[Record]) -> str | None:
-    names = (text(_other(each), "site_name") or next(iter(_associated(each, "AdminDomain")), None) for each in services)
-    return next(filter(None, names), None)
 
 
 def _image(item: Record, vos: Vos) -> Record:

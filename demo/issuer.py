@@ -35,7 +35,6 @@ DISCOVERY, JWKS, INTROSPECT, TOKEN = "/.well-known/openid-configuration", "/jwks
 ALGORITHMS = ("RS256", "ES256")
 CLIENT, CLIENT_SECRET = "ams", "a secret of the example"
 LONGEST_HANG = 30.0  # seconds after which an answer that hangs comes all the same
-_FORM = "application/x-www-form-urlencoded"
 
 
 class Key(NamedTuple):

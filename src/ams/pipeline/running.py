@@ -147,11 +147,6 @@ class Run:
         self.progress = Progress(self.say)
         self._expected = checkpoint.read_expected(self.work)
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
-        with asked(self.source) as (service, project):
-            return [each.name for each in service.topics(project)]
-
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
 

@@ -197,10 +197,6 @@ class Location:
         with suppress(FileNotFoundError), self.asking():
             self.filesystem.delete_file(path)
 
-    def move(self, path: str, other: str) -> None:
-        """Give a file or folder another name."""
-        self.filesystem.move(path, other)
-
     def sync(self, *paths: str) -> None:
         """Return when files, and names in folders, are on stable storage, as all is that a store confirmed."""
         for path in () if self.is_store else paths:

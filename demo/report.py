@@ -48,7 +48,19 @@ def so_far(job: Job) -> str:
 
 
 def summary(job: Job) -> str:
-    return "\n".join(["", *_messages_table(job), ""])
+    ledgers = [flow.ledger for flow in job.flows]
+    rows = {
+        "published": [f"{ledger.published:,}" for ledger in ledgers],
+        "received": [f"{ledger.received:,}" for ledger in ledgers],
+        "acknowledged": [f"{ledger.acknowledged:,}" for ledger in ledgers],
+        "lost": [f"{len(ledger.lost()):,}" for ledger in ledgers],
+        "duplicated": [f"{ledger.duplicated:,}" for ledger in ledgers],
+        "payload, kB": [f"{ledger.bytes // 1000:,}" for ledger in ledgers],
+        "messages a second": [f"{ledger.received / max(job.seconds, 0.001):,.0f}" for ledger in ledgers],
+    }
+    lines = [["messages", *(ledger.topic for ledger in ledgers)], *([name, *cells] for name, cells in rows.items())]
+    table = ["".join([f"{line[0]:<20}", *(f"{cell:>14}" for cell in line[1:])]) for line in lines]
+    return "\n".join(["", *table, ""])
 
 
 def by_push(outcome: Outcome) -> str:
@@ -72,21 +84,6 @@ def verdict(job: Job) -> str:
         f" acknowledged {job.total('acknowledged')} lost {lost}"
         f" duplicated {job.total('duplicated')} seconds {job.seconds:.1f}"
     )
-
-
-def _messages_table(job: Job) -> list[str]:
-    ledgers = [flow.ledger for flow in job.flows]
-    rows = {
-        "published": [f"{ledger.published:,}" for ledger in ledgers],
-        "received": [f"{ledger.received:,}" for ledger in ledgers],
-        "acknowledged": [f"{ledger.acknowledged:,}" for ledger in ledgers],
-        "lost": [f"{len(ledger.lost()):,}" for ledger in ledgers],
-        "duplicated": [f"{ledger.duplicated:,}" for ledger in ledgers],
-        "payload, kB": [f"{ledger.bytes // 1000:,}" for ledger in ledgers],
-        "messages a second": [f"{ledger.received / max(job.seconds, 0.001):,.0f}" for ledger in ledgers],
-    }
-    lines = [["messages", *(ledger.topic for ledger in ledgers)], *([name, *cells] for name, cells in rows.items())]
-    return ["".join([f"{line[0]:<20}", *(f"{cell:>14}" for cell in line[1:])]) for line in lines]
 
 
 def what_next(service: Service) -> str:
@@ -144,7 +141,15 @@ def run_metrics(service: Service) -> bool:
         print(MISSING.format(lacking), flush=True)
         return True
     print("Now one small job on Spark reads the topics and says who used how much (half a minute):\n", flush=True)
-    return _run_job(service, service.data.absolute().parent / WORK) == 0
+    connection = {
+        "AMS_ENDPOINT": service.url,
+        "AMS_TOKEN_FILE": str(service.token_file.absolute()),
+        "AMS_CA": str(service.ca.absolute()),
+        "AMS_PROJECT": PROJECT,
+    }
+    work = service.data.absolute().parent / WORK
+    command = python("ams.cli.main", "pipeline", "run", "metrics", "--work", str(work))
+    return subprocess.run(command, env={**os.environ, **connection}, check=False).returncode == 0  # noqa: S603  # our own
 
 
 def _lacking() -> str:
@@ -153,14 +158,3 @@ def _lacking() -> str:
     except Unavailable:
         return "Java 17 or newer"
     return "" if importlib.util.find_spec("pyspark") else "PySpark (make setup brings it)"
-
-
-def _run_job(service: Service, work: Path) -> int:
-    connection = {
-        "AMS_ENDPOINT": service.url,
-        "AMS_TOKEN_FILE": str(service.token_file.absolute()),
-        "AMS_CA": str(service.ca.absolute()),
-        "AMS_PROJECT": PROJECT,
-    }
-    command = python("ams.cli.main", "pipeline", "run", "metrics", "--work", str(work))
-    return subprocess.run(command, env={**os.environ, **connection}, check=False).returncode  # noqa: S603  # our own

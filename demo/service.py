@@ -122,20 +122,6 @@ def stop_by_any_interruption() -> None:
         signal.signal(each, interrupt)
 
 
-def ended(demo: str, folder: Path, run: Callable[[], int], *failures: type[Exception]) -> int:
-    """Run a demo and return how it ends; `failures`, and those of a service or its client, are one line."""
-    folder.mkdir(parents=True, exist_ok=True)
-    one_line: tuple[type[Exception], ...] = (ClientError, DidNotStart, *failures)
-    try:
-        return run()
-    except one_line as failure:
-        print(f"{demo}: {failure} (what was done is in {folder})", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print(f"\nStopped; what was done is in {folder}.")
-        return INTERRUPTED
-
-
 def trust_of_library(ca: Path) -> None:
     """Make the official library trust services of a CA of their own, and reach them directly, past any proxy."""
     os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
@@ -158,17 +144,8 @@ def running(data: Path, port: int, *more: str) -> Iterator[Service]:
 def started(command: str, data: Path, port: int, *more: str) -> Iterator[Service]:
     """Start what serves under a command of `ams`, and stop it when the block is left. Raises `DidNotStart`."""
     flags = ["--data", str(data), "--host", "127.0.0.1", "--port", str(port), *more]
-    process = _start(*command.split(), *flags)
-    output = Output(process)
-    try:
-        yield Service(output.wait_ready(), data, output)
-    finally:
-        _stop(process)
-
-
-def _start(*arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(  # noqa: S603 - our own program, our own flags
-        python("ams.cli.main", *arguments),
+    process = subprocess.Popen(  # noqa: S603 - our own program, our own flags
+        python("ams.cli.main", *command.split(), *flags),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -176,6 +153,11 @@ def _start(*arguments: str) -> "subprocess.Popen[str]":
         process_group=0,  # a Ctrl-C in the terminal reaches the demo only, which stops the service when it is ready to
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
+    output = Output(process)
+    try:
+        yield Service(output.wait_ready(), data, output)
+    finally:
+        _stop(process)
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
@@ -210,7 +192,16 @@ def run_demo(
     chosen = parser.parse_args()
     stop_by_any_interruption()
     folder = (chosen.folder or Path(tempfile.mkdtemp(prefix=f"ams-{name}-"))).absolute()
-    status = ended(f"{name}-demo", folder, lambda: OK if play(folder, chosen) else FAILED, *failures)
+    folder.mkdir(parents=True, exist_ok=True)
+    one_line: tuple[type[Exception], ...] = (ClientError, DidNotStart, *failures)
+    try:
+        status = OK if play(folder, chosen) else FAILED
+    except one_line as failure:
+        print(f"{name}-demo: {failure} (what was done is in {folder})", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"\nStopped; what was done is in {folder}.")
+        return INTERRUPTED
     if status == OK and not chosen.folder and not keeps_folder:
         shutil.rmtree(folder, ignore_errors=True)
     return status

@@ -33,7 +33,8 @@ class Mishaps:
         """Return messages in the order they are published in; `spoilt` makes the payload of a broken one."""
         waiting: list[tuple[datetime, int, Sample]] = []
         for number, (time, sample) in enumerate(samples):
-            copies = [self._moved(time, random)]
+            late = timedelta(seconds=random.randint(60, 43_200)) if random.random() < self.late else timedelta()
+            copies = [time + late]
             if random.random() < self.doubled:
                 copies.append(copies[0] + timedelta(seconds=random.randint(1, 3600)))
             for place, copy in enumerate(copies):
@@ -42,9 +43,6 @@ class Mishaps:
                 heapq.heappush(waiting, (time, 4 * number + 3, replace(sample, data=spoilt(sample))))
         while waiting:
             yield heapq.heappop(waiting)[2]
-
-    def _moved(self, time: datetime, random: Random) -> datetime:
-        return time + timedelta(seconds=random.randint(60, 43_200)) if random.random() < self.late else time
 
 
 NONE = Mishaps(late=0, doubled=0, broken=0)

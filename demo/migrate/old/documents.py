@@ -88,15 +88,15 @@ class Views:
             "created_by": self._users.get(each.get("created_by"), ""),
         })  # fmt: skip
 
-    def user(self, each: Document, *, full: bool = True, details: bool = True) -> Json:
+    def user(self, each: Document, *, details: bool = True) -> Json:
         personal = {name: each.get(name) for name in ("first_name", "last_name", "organization", "description")}
         memberships = [self._membership(each["uuid"], entry) for entry in each.get("projects") or ()] if details else []
         return {
             "uuid": each["uuid"], **without_empty({"projects": memberships}), "name": each["name"],
-            **without_empty(personal), **without_empty({"token": each["token"] if full else ""}),
-            "email": each.get("email") or "", "service_roles": (each.get("service_roles") or []) if full else [],
+            **without_empty(personal), **without_empty({"token": each["token"]}),
+            "email": each.get("email") or "", "service_roles": each.get("service_roles") or [],
             "created_on": zulu(each.get("created_on")), "modified_on": zulu(each.get("modified_on")),
-            **without_empty({"created_by": self._users.get(each.get("created_by"), "") if full else ""}),
+            **without_empty({"created_by": self._users.get(each.get("created_by"), "")}),
         }  # fmt: skip
 
     def _membership(self, user: str, entry: Document) -> Json:

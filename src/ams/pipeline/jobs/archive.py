@@ -1,6 +1,5 @@
 """The jobs `archive` and `archive-check`: topics as a table by project, topic and day, written exactly once."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -136,7 +135,13 @@ def run_check(run: Run, options: CheckOptions) -> None:
     """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
     found, wrong = check(run.spark, options.archive, options)
     run.count(sum(file.rows for file in found))
-    rows = [(name, *numbers) for name, numbers in sorted(summary(found).items())]
+    topics: dict[str, tuple[int, int, int, int]] = {}
+    for file in found:
+        name = f"{file.partition['project']}/{file.partition['topic']}"
+        first, last = file.least["offset"], file.greatest["offset"]
+        number, least, greatest, size = topics.get(name, (0, first, last, 0))
+        topics[name] = (number + file.rows, min(least, first), max(greatest, last), size + file.size)
+    rows = [(name, *numbers) for name, numbers in sorted(topics.items())]
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:
         print("\n".join(wrong), flush=True)
@@ -171,17 +176,6 @@ def told(step: tuple[str, str, int, int]) -> str:
         return f"{project}/{topic}: offset {offset} is there twice"
     missing = f"offset {previous + 1} is" if offset == previous + 2 else f"offsets {previous + 1} to {offset - 1} are"
     return f"{project}/{topic}: {missing} missing"
-
-
-def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
-    """Return of each topic its messages, first and last offset, and bytes, as the table's log has them."""
-    found: dict[str, tuple[int, int, int, int]] = {}
-    for file in files:
-        name = f"{file.partition['project']}/{file.partition['topic']}"
-        first, last = file.least["offset"], file.greatest["offset"]
-        rows, least, greatest, size = found.get(name, (0, first, last, 0))
-        found[name] = (rows + file.rows, min(least, first), max(greatest, last), size + file.size)
-    return found
 
 
 HARMLESS = frozenset(Options.__struct_fields__) - {"path"}

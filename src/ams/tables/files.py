@@ -70,13 +70,10 @@ def batch_name(query: str, batch: int) -> str:
 def write(
     location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, batches: Iterable[pa.RecordBatch]
 ) -> list[File]:
-    """Write rows as new files with a name, one for each partition, and tell what they are.
+    """Write rows (`batches`, with all columns of the schema) as new files on stable storage, and tell what they are.
 
-    They, their folders and all new folders above are on stable storage when this returns. They are no part of the table
-    before they are appended, so an attempt that fails leaves nothing but files for `vacuum`.
-
-    `batches` have the columns of the schema, partition columns included. One file is open at a time, so rows should
-    come sorted by partition; else there are more files.
+    They are no part of the table before they are appended: an attempt that fails leaves only files for `vacuum`. One
+    file is open at a time, so rows should come sorted by partition; else there are more files.
     """
     fitting = (rows.select(schema.names).cast(schema) for rows in batches)
     parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
@@ -151,11 +148,7 @@ def read(
 
 
 def read_through(location: Location, path: str) -> tuple[int, int | None]:
-    """Read all of a file, in flat memory; return its rows and its size.
-
-    Raises `WrongTable` when it is gone, or a page is not what was written. Pages of other writers may have no
-    checksums; they only have to be readable.
-    """
+    """Read all of a file, in flat memory; return its rows and its size. Raises `WrongTable` for one gone or damaged."""
     with opened(location, path) as parquet:
         for group in range(parquet.num_row_groups):
             for _ in parquet.iter_batches(row_groups=[group]):
@@ -233,19 +226,13 @@ def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
             continue
         nulls[name] = sum(each.null_count for each in chunks)
         filled = [each for each in chunks if each.num_values]
-        if filled and (bounds := _bounds(filled)):
-            least[name], greatest[name] = bounds
+        if not filled or not all(each.has_min_max for each in filled):
+            continue
+        with suppress(OverflowError, ValueError):  # of a time that Python cannot tell
+            lowest, highest = min(each.min for each in filled), max(each.max for each in filled)
+            if _is_told(lowest) and _is_told(highest):
+                least[name], greatest[name] = lowest, highest
     return least, greatest, nulls
-
-
-def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
-    if not all(each.has_min_max for each in chunks):
-        return None
-    try:
-        least, greatest = min(each.min for each in chunks), max(each.max for each in chunks)
-    except (OverflowError, ValueError):  # a time that Python cannot tell
-        return None
-    return (least, greatest) if _is_told(least) and _is_told(greatest) else None
 
 
 def _is_told(value: Any) -> bool:

@@ -30,11 +30,7 @@ _LAST = f"{FOLDER}/_last_checkpoint"
 def properties(
     what: str, actions: int, numbers: Mapping[str, int] | None = None, mark: str | None = None
 ) -> CommitProperties:
-    """Return what a commit says of itself: what it does, for the history, and how many actions it has besides this.
-
-    `numbers` are those of a query and its batch, and others that are kept with it; `marked` finds it by the mark. It is
-    tried once.
-    """
+    """Return what a commit, tried once, says of itself: what it does, its other actions, and `numbers` kept with it."""
     return CommitProperties(
         custom_metadata={"ams": {"does": what, "actions": actions, **({"mark": mark} if mark else {})}},
         max_commit_retries=0,

@@ -41,14 +41,11 @@ def commit(
     change: Callable[[Snapshot], Change | None],
     fit: Callable[[Snapshot], bool] = lambda _: False,
 ) -> bool:
-    """Commit what `change` finds to do in the newest version, on just that version; False when it finds nothing.
+    """Commit what `change` finds to do in the newest version, on stable storage; False when it finds nothing.
 
-    When another writer was faster, or `fit` has changed the table, both look again at what is there then. It is on
-    stable storage when this returns. Raises `WrongTable` when others are faster all the time.
-
-    An object store may store a commit and its answer be lost; delta-rs, which asks again, then finds the version taken.
-    So a commit has a mark, and is looked for. Raises `StoreFailed` when the store does not answer for long: the commit
-    may be there then, or come to be.
+    When another writer was faster, or `fit` has changed the table, both look again. An object store may store a commit
+    and its answer be lost, so a commit has a mark there, and is looked for. Raises `WrongTable` when others are faster
+    all the time, and `StoreFailed` when the store does not answer for long: the commit may be there then.
     """
     mark = str(uuid.uuid4()) if location.is_store else None
     unanswered = 0
@@ -144,14 +141,10 @@ class Table:
     def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] | None = None) -> bool:
         """Add a batch of a streaming query; False if it is there. When this returns no loss of power takes it back.
 
-        `numbers` are kept in the same commit, each in the place of the one of its name before: where a reader stands.
-        They outlast merges, checkpoints and restores; `Snapshot.number` returns them.
-
-        Raises `WrongTable`, and changes nothing, if the table belongs to another query, whose batches have the same
-        numbers; if it knows later batches, so that the checkpoint is older than the table; if it has other columns; or
-        if a file is not there.
+        `numbers` are kept in the same commit (`Snapshot.number`), and outlast merges, checkpoints and restores. Raises
+        `WrongTable`, and changes nothing, for a table of another query, with later batches, or with other columns, and
+        for a file that is not there.
         """
-
         kept = {query: batch, **(numbers or {})}
 
         def change(snapshot: Snapshot) -> Change | None:
@@ -170,10 +163,9 @@ class Table:
         return commit(self.location, change, self._fitted)
 
     def replace(self, files: Sequence[File], partitions: Iterable[Partition] | None = None) -> None:
-        """Put files in the place of all rows; or of those of `partitions` and of the partitions the files belong to.
+        """Put files in the place of all rows, or of those of `partitions` and of the files' own, in one step.
 
-        Readers see all of it or nothing. Raises `WrongTable`, and changes nothing, if the table takes batches, has
-        other columns, or a file is not there.
+        Raises `WrongTable`, and changes nothing, if the table takes batches, has other columns, or a file is not there.
         """
         old = None if partitions is None else [*partitions, *(file.partition for file in files)]
 

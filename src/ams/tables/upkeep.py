@@ -25,13 +25,10 @@ def merge(
     file_bytes: int = FILE_BYTES,
     order: str | None = None,
 ) -> int:
-    """Put few files in the place of the many small ones of some partitions, or of all; return how many went.
+    """Put few files of about `file_bytes` in the place of the many small ones of some partitions; return how many went.
 
-    Files of half of `file_bytes` and more stay; merged ones become about as large. Files are put together by the least
-    values of the column `order`, so that rows in order stay so.
-
-    Readers see the one or the other, with the same rows. Raises `WrongTable`, and changes nothing, when a file does not
-    hold the rows that the log says, or goes away meanwhile.
+    Files of half that size and more stay. They are put together by the least values of the column `order`, so that rows
+    in order stay so. Raises `WrongTable` when a file does not hold the rows that the log says, or goes away meanwhile.
     """
     location = Location.of(location)
     snapshot = open_table(location)
@@ -64,10 +61,9 @@ def crowded(files: Iterable[File]) -> list[Partition]:
 
 
 def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
-    """Remove files that no version needs that is still kept, also those that never came to be of the table.
+    """Remove files that no kept version needs, and commits of older versions; return the files, below the table.
 
-    Files that are younger than what the table keeps (30 days, of results 400) stay: a batch or a reader may be at work.
-    Commits of versions that are older go too. Returns the files, as paths below the table.
+    Files younger than what the table keeps (30 days, of results 400) stay: a batch or a reader may be at work.
     """
     location = Location.of(location)
     snapshot = open_table(location)
@@ -85,9 +81,8 @@ def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
 def restore(location: Location | str, at: int | datetime) -> Snapshot:
     """Make the rows those of an earlier version again, by a new commit; return what the table is then.
 
-    Columns that came since stay. So does the number of the last batch: the run goes on behind what it confirmed, and
-    rows that it brought since that version do not come again. Raises `WrongTable`, and changes nothing, when vacuum
-    took a file of that version.
+    Columns that came since stay, and the number of the last batch: rows brought since that version do not come again.
+    Raises `WrongTable`, and changes nothing, when vacuum took a file of that version.
     """
     location = Location.of(location)
     old = open_table(location, at).files

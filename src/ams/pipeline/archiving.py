@@ -88,10 +88,9 @@ class Archiver:
         )
 
     def run(self, every: float | None = None) -> None:
-        """Store what there is, and merge; with `every`, do so again and again, that many seconds apart, until stopped.
+        """Store what there is, and merge; with `every`, again and again, that many seconds apart, until stopped.
 
-        Raises `DataLoss` when messages are kept no longer that were not stored, and the `ClientError` that does not
-        pass. What was stored until then stays, and the next run goes on behind it.
+        Raises `DataLoss`, and the `ClientError` that does not pass; what was stored until then stays.
         """
         while True:
             began = time.monotonic()

@@ -107,10 +107,9 @@ def held(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
 
 
 def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> None:
-    """Let a run go on with a folder only if the folder's checkpoint is its own; say what to do if it is not.
+    """Let a run go on with a folder only if its checkpoint is its own, or nothing was begun; raise `ChangedDefinition`.
 
-    Raises `ChangedDefinition`. With `accept_change`, other options are taken over; what is read must stay the same.
-    A folder in which nothing was begun yet is anybody's.
+    With `accept_change`, other options are taken over; what is read must stay the same.
     """
     known = read(work / DEFINITION, Identity)
     now = msgspec.json.decode(msgspec.json.encode(identity), type=Identity)  # so that tuples and lists are the same

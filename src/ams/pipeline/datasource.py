@@ -157,8 +157,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: Told, limit: ReadLimit) -> Told:  # noqa: N802  # Spark's name
         """Return where the next batch ends.
 
-        Spark asks when all batches up to `start` are in the checkpoint, which is not yet so of where the query begins
-        when it asks for the first time.
+        All batches up to `start` are in the checkpoint then, but for where the query begins at the first call.
         """
         self._ends = ends = self._target or self._ends_now()
         begin, others = plain(start), _remade(start[IDS], self._places.ids)

@@ -35,9 +35,8 @@ def java(environment: Mapping[str, str] = os.environ) -> str:
 def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return Java's options for the archive of classes: to use it, or the first time to write it at the end.
 
-    It is of one Java and one Spark. Java itself checks that it fits, does without where it does not, and writes its
-    beginning last, so that a half-written one is none. Where Spark's settings are files in a folder, that folder is on
-    the path of classes, of which Java makes no archive: it would end with an error each time.
+    Java itself checks that it fits, and does without where it does not. Where Spark's settings are files in a folder,
+    there is none: that folder is on the path of classes, and writing an archive would end with an error each time.
     """
     home = environment.get("SPARK_HOME")
     settings = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")

@@ -45,8 +45,7 @@ Write = Callable[["Session", Rows], int]
 def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return the connection string of the database that the option `database` or the environment names.
 
-    It may hold a password: it is for the driver's and the tasks' memory, not for logs or files. Raises `WrongOption`
-    for a URL that cannot be read, and for one with a password in the option, which others can see.
+    It may hold a password, so it is not for logs or files. Raises `WrongOption`, also for a password in the option.
     """
     from psycopg.conninfo import conninfo_to_dict
 
@@ -109,12 +108,10 @@ def told(table: str) -> Iterator[None]:
 
 
 def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str]) -> int:
-    """Put rows into a table that has their columns, in the place of the rows that have the same `key`.
+    """Put rows into a table that has their columns, in the place of those with the same `key`; return how many changed.
 
-    A frame holds one row a key, and a row replaces another unless it is the same. Returns how many were new or changed.
-
-    `to` is a connection string (`address`), `table` a name or `schema.name`. Raises `WrongTable` for a table that is
-    missing or does not fit, and `PipelineError` for a database that stays away.
+    A frame holds one row a key. `table` is a name or `schema.name`. Raises `WrongTable` for a table that does not fit,
+    and `PipelineError` for a database that stays away.
     """
     columns = list(frame.columns)
     with connected(to) as connection:

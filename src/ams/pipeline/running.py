@@ -150,8 +150,8 @@ class Run:
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
 
-        A name with `*`, `?` or `[...]` stands for all topics like it, also those that are made later. `options` are
-        those of `format("ams")`; `subscription` takes the place of names.
+        A name with `*`, `?` or `[...]` stands for all topics like it, also later ones. `options` are those of
+        `format("ams")`; `subscription` takes the place of names.
         """
         begin = {} if options.keys() & {"startingOffsets", "startingTimestamp"} else {"startingOffsets": "earliest"}
         context = self.spark.sparkContext

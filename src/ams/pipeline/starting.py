@@ -61,9 +61,8 @@ class Ended:
 def start(plan: Plan, setup: Setup) -> Ended:
     """Run a plan to its end, or until SIGTERM or Ctrl-C; a second of these ends at once, with exit code 130.
 
-    Raises `Busy`, `ChangedDefinition`, what ended the work as a `ClientError` or `PipelineError`, and `Interrupted`
-    when the signal ended Spark too, as one to the whole process group does (that of `timeout`, or of systemd unless
-    the unit says `KillMode=mixed`), or when the master of a cluster removed the application.
+    Raises `Busy`, `ChangedDefinition`, a `ClientError` or `PipelineError` that ended the work, and `Interrupted` when
+    the signal ended Spark too, or the master of a cluster removed the application.
     """
     identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
     stopping = threading.Event()
@@ -83,8 +82,7 @@ def start(plan: Plan, setup: Setup) -> Ended:
 def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]:
     """Raise `Interrupted` for what fails because somebody ended the run, or its Spark.
 
-    Nobody knows what Spark still did after the run was told to end. That a cluster's master ended the application,
-    Spark says in its log alone; what it raises then is that it stopped, in many words.
+    Spark says in its log alone when a cluster's master ended the application.
     """
     after = "what is done stays done, the next run goes on behind it"
     try:

@@ -47,10 +47,8 @@ class Table:
     def append(self, batch: DataFrame, batch_id: int, query_id: str) -> int:
         """Add a batch of a streaming query, unless it is there; return how many rows came.
 
-        One call for a batch: unite what belongs to it first.
-
-        Raises `WrongTable`, and changes nothing, for what `ams.tables.table.Table.append` does not take.
-        Partitions of very many batches are merged, so that runs that go on for months can still read them.
+        One call for a batch: unite what belongs to it first. Raises `WrongTable` as `ams.tables.table.Table.append`.
+        Partitions of very many batches are merged, so that long runs can still read them.
         """
         written = self._written(batch, batch_name(query_id, batch_id))
         is_new = self._table().append(query_id, batch_id, written)

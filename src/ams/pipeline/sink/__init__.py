@@ -17,8 +17,8 @@ def publish(
 ) -> None:
     """Publish rows, arranged, with the options of `format("ams")`.
 
-    Within `foreachBatch` each message is stored exactly once, however often the batch is tried. A batch that publishes
-    more than once to a topic gives each time another `idempotencyKey`.
+    Within `foreachBatch` each message is stored exactly once; a batch that publishes more than once to a topic gives
+    each time another `idempotencyKey`.
     """
     activated(rows.sparkSession)
     writer = arranged(rows, order_by, lane).write.format("ams").mode("append").options(**options)

@@ -187,9 +187,8 @@ class Rows:
 def arranged(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | None = None) -> DataFrame:
     """Return the rows with a column `lane`, in an order that depends on nothing but the rows.
 
-    The rows of a topic are published in the order of the columns `order_by`; those equal in them, in the order of their
-    content. With `lane`, a whole number, only the rows of the same lane keep their order, and lanes are published side
-    by side.
+    The rows of a topic are ordered by the columns `order_by`, and then by content. With `lane`, a whole number, only
+    the rows of the same lane keep their order, and lanes are published side by side.
     """
     topic = [TOPIC] if TOPIC in rows.columns else []
     content: list[str | Column] = [DATA]
@@ -357,8 +356,7 @@ WAITING = 2  # requests that wait for each thread: the next one is made while on
 class Sender:
     """Hands requests to threads; a topic always has the same thread, so the order of its requests is kept.
 
-    After the first failure nothing more is sent; `put` and the end of a `with` raise it. A `with` that is left by
-    another error sends nothing more either.
+    After a failure, or when a `with` is left by an error, nothing more is sent; `put` and the end of a `with` raise it.
     """
 
     def __init__(self, send: Callable[[Chunk], None], threads: int = THREADS) -> None:

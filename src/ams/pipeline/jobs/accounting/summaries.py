@@ -169,9 +169,8 @@ def machines(records: DataFrame) -> DataFrame:
 def usage(machines: DataFrame) -> DataFrame:
     """Turn what counts from the start of a machine into what was used in the month; needs all its earlier months.
 
-    That is what the month's record says minus what the last record of an earlier month said. So usage of all months of
-    a machine adds up to what its last record says, with or without months in between of which nothing came. A number
-    that is smaller than the one before was reset meanwhile: it counts whole, and `reset` is true.
+    That is the month's record minus the last record of an earlier month, so that usage adds up to what the last record
+    says. A number that is smaller than the one before was reset: it counts whole, and `reset` is true.
     """
     earlier = Window.partitionBy("site", "vm_id").orderBy("month").rowsBetween(Window.unboundedPreceding, -1)
     before = {name: F.last(name, ignorenulls=True).over(earlier) for name in USED}

@@ -67,9 +67,8 @@ _TIME = re.compile(r"(?:^|\s)'?time'?=([0-9.]+)(ms|s)?(?:;|\s|$)")
 def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
     """Make the parser of results in one of the shapes, up to `latest`, in seconds since 1970.
 
-    It yields one result: `date` (`2024-03-05`, of the result), `timestamp`, `service`, `hostname`, `metric`, `status`,
-    `monitoring_host`, `summary`, `message`, and `response_time` in seconds or None. It raises `Broken` for a payload
-    that is not exactly one datum, and for a result that cannot be placed in time or among the statuses.
+    It yields one result, with the columns of `figures.RESULTS`. It raises `Broken` for a payload that is not exactly
+    one datum, and for a result that cannot be placed in time or among the statuses.
     """
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -83,11 +82,10 @@ def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
 
 
 def parse_lists(report: str) -> ParseLists:
-    """Make the parser of messages with lists.
+    """Make the parser of messages with lists: `type`, `partition_date` and `item` (JSON) of each record.
 
-    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or for weights, and
-    `Broken` for a downtime that ends before it starts. It raises `Broken` for a message that is not datums of its type
-    from beginning to end; nothing of it is used then.
+    It yields nothing for another report or for weights, and `Broken` for a downtime that ends before it starts. It
+    raises `Broken` for a message that is not datums of its type from beginning to end.
     """
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str] | Broken]:

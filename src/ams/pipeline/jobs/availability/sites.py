@@ -35,8 +35,8 @@ Timelines = Mapping[Place, Timeline]
 def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Results) -> Timelines:
     """Compute the timelines of a site.
 
-    A metric starts the day with its last status of the day before; without one it is missing until its first result.
-    An announced downtime covers the endpoint and all above it; the metrics stay as they were measured.
+    A metric starts the day with its last status of the day before, or is missing until its first result. An announced
+    downtime covers the endpoint and all above it; the metrics stay as they were measured.
     """
     lines: dict[Place, Timeline] = {}
 

@@ -23,7 +23,7 @@ from ams.pipeline.definition.steps import read_steps
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
 from ams.pipeline.expressions.types import struct
 from ams.pipeline.jobs import load
-from ams.pipeline.jobs.base import Job, in_effect, read_options, takes_text
+from ams.pipeline.jobs.base import Job, read_options, takes_text
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Handle, Plan, Run
 from ams.pipeline.tables import Table
@@ -183,13 +183,14 @@ def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: 
 
 
 def _plan_of(job: Job[Any], name: str, options: msgspec.Struct) -> Plan:
-    shown = {name: msgspec.json.encode(value).decode() for name, value in msgspec.to_builtins(options).items()}
+    values: dict[str, Any] = msgspec.to_builtins(options)
+    shown = {name: msgspec.json.encode(value).decode() for name, value in values.items()}
     return Plan(
         name=name,
         summary=job.summary,
         run=lambda run: job.run(run, options),
         rows={"job": job.name},
-        options=in_effect(job, options),
+        options={name: value for name, value in values.items() if name not in job.harmless},
         lines=[f"job      {job.name}: {job.summary}", *(f"option   {key} = {value}" for key, value in shown.items())],
     )
 

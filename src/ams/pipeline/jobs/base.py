@@ -85,12 +85,6 @@ def described(kind: type[msgspec.Struct]) -> list[Described]:
     return [Described(each.name, _default(each), meanings.get(each.name, "")) for each in msgspec.structs.fields(kind)]
 
 
-def in_effect(job: Job[Any], options: msgspec.Struct) -> dict[str, Any]:
-    """Return options as plain values, those that are harmless left out."""
-    values: dict[str, Any] = msgspec.to_builtins(options)
-    return {name: value for name, value in values.items() if name not in job.harmless}
-
-
 def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return ""

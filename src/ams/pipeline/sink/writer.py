@@ -85,12 +85,6 @@ class BatchFolder:
         except FileNotFoundError:
             return None
 
-    @property
-    def can_be_repeated(self) -> bool:
-        """Whether the batch may be done again at any age: all of it was published, or nothing yet."""
-        plan = self.plan
-        return self.path.is_dir() and (plan is None or plan.is_published)
-
     def keep(self, partition: int, chunks: Iterable[Chunk]) -> Part:
         """Write down the requests of a task, on stable storage, in a new file each time; runs on executors."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,7 +143,11 @@ def local_folder(checkpoint: str | None) -> Path | None:
 def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> None:
     """Raise `StaleCheckpoint` if a batch was begun more than `window` seconds before `now` and never finished."""
     number = _last(checkpoint / "offsets")
-    if number <= _last(checkpoint / "commits") or BatchFolder.of(checkpoint, number).can_be_repeated:
+    if number <= _last(checkpoint / "commits"):
+        return
+    folder = BatchFolder.of(checkpoint, number)
+    plan = folder.plan  # without one nothing was published yet
+    if folder.path.is_dir() and (plan is None or plan.is_published):
         return
     # A line with a version, one of JSON about the batch, and one for each source.
     batch = json.loads((checkpoint / "offsets" / str(number)).read_bytes().split(b"\n")[1])

@@ -112,7 +112,8 @@ def checked(content: bytes, der: bytes) -> Signature:
         if hashlib.new(algorithm.name, content).digest() != attributes[MESSAGE_DIGEST].parse(bytes):
             raise Broken("signature: the text was changed after it was signed")
         _verify(certificate, info.signature, _der(0x31, bytes(info.attributes.data)), algorithm)
-        signer = slash_form(certificate.subject)
+        parts = [(NAMES.get(each.oid, each.rfc4514_attribute_name), each.value) for each in certificate.subject]
+        signer = "".join(f"/{name}={value!s}" for name, value in parts)
         return Signature(certificate, signer, certificates, _signing_time(attributes.get(SIGNING_TIME)))
     except InvalidSignature as error:
         raise Broken("signature: it does not belong to its certificate") from error
@@ -120,11 +121,6 @@ def checked(content: bytes, der: bytes) -> Signature:
         raise
     except (ValueError, KeyError, IndexError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise Broken("signature: cannot be read") from error
-
-
-def slash_form(name: x509.Name) -> str:
-    """Return a distinguished name as `/DC=org/DC=example/CN=ce01.site-a.example`."""
-    return "".join(f"/{NAMES.get(each.oid, each.rfc4514_attribute_name)}={each.value!s}" for each in name)
 
 
 def _signed_attributes(info: _SignerInfo) -> list[_Attribute]:

@@ -20,8 +20,8 @@ from cluster.local import Cluster, table
 from cluster.processes import DidNotStart, treat_as_ctrl_c
 from demo import report
 from demo.job import Job
-from demo.ledger import Message
 from demo.service import trust_of_library
+from demo.traffic import Message
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 SPREAD = 30.0

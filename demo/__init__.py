@@ -8,11 +8,11 @@ Two kinds of real-looking traffic go through a real service over TLS, with the o
     usage records ──publisher──▶ topic gLite-APEL  ──▶ subscription apel_loader    ──consumer──┐
     probe results ──publisher──▶ topic metric_data ─┬▶ subscription archive_metric ──consumer──┤
                                                     │                                          ▼
-                                                    │  ledger.py: what came out, byte for byte
+                                                    │  Ledger: what came out, byte for byte
                                                     └▶ subscription watch_metric ──push──▶ pushing.py, an https receiver
 
-Read it in this order: `traffic` (who may do what; publish, pull, acknowledge), `ledger` (the comparison), `pushing` (a
-receiver), `job` (all of it together), `service` and `report` (around it). The messages are those of `pipeline.samples`.
+Read it in this order: `traffic` (who may do what; publish, pull, acknowledge; the comparison), `pushing` (a receiver),
+`job` (all of it together), `service` and `report` (around it). The messages are those of `pipeline.samples`.
 
 The other demos are the modules `certificates`, `identity`, `work` and `pubsub`, and the packages `migrate` and
 `pipeline`.

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from argo_ams_library import AmsException
 
-from demo import pushing, report, service, usage
+from demo import pushing, report, service
 from demo.job import Job
-from demo.ledger import Message
 from demo.pushing import Receiver
 from demo.service import FAILED, INTERRUPTED, OK, Service, trust_of_library
-from demo.traffic import Wire, untouched
+from demo.traffic import Message, Wire, untouched
 
 
 def main() -> int:
@@ -23,11 +22,21 @@ def main() -> int:
     try:
         with (
             pushing.receiving(Receiver) as receiver,
-            service.running(options.data, options.port, *_reaching(receiver), *_for_google(options)) as running,
+            service.running(
+                options.data,
+                options.port,
+                "--push-allow",
+                pushing.ALLOWED,
+                "--push-ca-file",
+                receiver.ca,
+                *_for_google(options),
+            ) as running,
         ):
             status = _run(job, running, receiver)
             if options.keep_serving and status == OK:
-                _keep_serving(running)
+                print(report.what_next(running), flush=True)
+                running.output.show()
+                print("The service ended by itself.", file=sys.stderr)
                 status = FAILED
     except service.DidNotStart as refusal:
         print(f"{refusal} (with make: PORT=9000 or DATA=other-folder)", file=sys.stderr)
@@ -42,7 +51,6 @@ def main() -> int:
 
 
 def _run(job: Job, running: Service, receiver: Receiver) -> int:
-    """Run the job against the service, print what it did, and return whether all is well."""
     print(f"The service is ready at {running.url}, its data in {running.data}.")
     print(
         f"The administrator's token is in {running.token_file}, the certificate to trust in {running.ca}.\n", flush=True
@@ -59,12 +67,7 @@ def _run(job: Job, running: Service, receiver: Receiver) -> int:
         return FAILED
     pushed = pushing.outcome(job.results, receiver)
     print(report.by_push(pushed), flush=True)
-    return OK if pushed.is_whole and usage.report(running) else FAILED
-
-
-def _reaching(receiver: Receiver) -> tuple[str, ...]:
-    """Return the flags by which the service may deliver to a receiver on this machine."""
-    return ("--push-allow", pushing.ALLOWED, "--push-ca-file", receiver.ca)
+    return OK if pushed.is_whole and report.run_metrics(running) else FAILED
 
 
 def _for_google(options: argparse.Namespace) -> tuple[str, ...]:
@@ -73,13 +76,6 @@ def _for_google(options: argparse.Namespace) -> tuple[str, ...]:
         return ()
     port = options.port + service.PUBSUB_PORT - report.DEFAULT_PORT if options.port else 0
     return ("--pubsub-port", str(port), "--pubsub-emulator")
-
-
-def _keep_serving(running: Service) -> None:
-    """Show what to try, then the service's own output; return only if the service ends by itself."""
-    print(report.what_next(running), flush=True)
-    running.output.show()
-    print("The service ended by itself.", file=sys.stderr)
 
 
 def _alteration(place: str | None) -> Wire:

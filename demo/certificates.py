@@ -6,22 +6,113 @@ official client library every site logs in by its certificate, gets its token, a
 likewise and pulls. Then others try, whose certificates are revoked, expired, not bound, or of an unknown CA.
 """
 
+import datetime
 import socket
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
 from argo_ams_library import AmsException, AmsMessage, AmsServiceException, ArgoMessagingService
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from OpenSSL import crypto
 
 from ams.client import Client, wire
 from ams.client.wire import UserDetails, authn
 from ams.core.distinguished_names import of_certificate
-from demo import command_line, service, site
-from demo.authority import Authority, Credentials
+from demo import service, site
 from demo.service import Service, trust_of_library
 from demo.site import PROJECT, SUBSCRIPTION, TOPIC
+
+_HOUR = datetime.timedelta(hours=1)
+_YEAR = datetime.timedelta(days=365)
+
+
+class Credentials(NamedTuple):
+    """A certificate with its key, and the files they are in, as the library needs them."""
+
+    certificate: x509.Certificate
+    cert: str
+    key: str
+
+
+class Authority:
+    """Signs certificates of hosts, and withdraws them; all in ECDSA."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(name)
+        builder = self._builder(self._name, self._key, _now() + _YEAR)
+        self.certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).sign(
+            self._key, hashes.SHA256()
+        )
+
+    def certificate_of(self, name: str, *, expired: bool = False) -> Credentials:
+        host = f"{name}.example.org"
+        key = ec.generate_private_key(ec.SECP256R1())
+        until = _now() - _HOUR if expired else _now() + _YEAR
+        certificate = (
+            self._builder(_name(f"host/{host}"), key, until)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        cert, private = self._folder / f"{host}.pem", self._folder / f"{host}.key"
+        cert.write_bytes(certificate.public_bytes(Encoding.PEM))
+        private.touch(mode=0o600)
+        private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return Credentials(certificate, str(cert), str(private))
+
+    def publish(self, folder: Path, withdrawn: Sequence[x509.Certificate] = ()) -> None:
+        """Write certificate and list of the withdrawn as `HASH.0` and `HASH.r0`, the names that OpenSSL looks for."""
+        folder.mkdir(exist_ok=True)
+        hashed = f"{crypto.X509.from_cryptography(self.certificate).subject_name_hash():08x}"
+        (folder / f"{hashed}.0").write_bytes(self.certificate.public_bytes(Encoding.PEM))
+        (folder / f"{hashed}.r0").write_bytes(self._list(withdrawn).public_bytes(Encoding.PEM))
+
+    def _list(self, withdrawn: Sequence[x509.Certificate]) -> x509.CertificateRevocationList:
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
+        builder = builder.last_update(_now() - _HOUR).next_update(_now() + _YEAR)
+        for each in withdrawn:
+            entry = x509.RevokedCertificateBuilder().serial_number(each.serial_number)
+            builder = builder.add_revoked_certificate(entry.revocation_date(_now() - _HOUR).build())
+        return builder.sign(self._key, hashes.SHA256())
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, until: datetime.datetime
+    ) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(_now() - _YEAR)
+            .not_valid_after(until)
+        )
+
+
+def _name(common: str) -> x509.Name:
+    parts = (
+        (NameOID.DOMAIN_COMPONENT, "org"),
+        (NameOID.DOMAIN_COMPONENT, "example-grid"),
+        (NameOID.ORGANIZATION_NAME, "Example Federation"),
+        (NameOID.COMMON_NAME, common),
+    )
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in parts])
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
 
 CONSUMER = "collector"
 REFUSED = {
@@ -32,25 +123,20 @@ REFUSED = {
 }
 """Clients that are refused, the code, and the beginning of the message."""
 SERVICE_TYPE = "ams"
-"""The name that the official library uses."""
-HOST = "localhost"
-"""The name of both services, as the library uses one name for both."""
+HOST = "localhost"  # the name of both services, as the library uses one name for both
 HTTPS = 443
 
 
 class Ports(NamedTuple):
-    """Ports of the two services."""
-
     ams: int
     authn: int
 
 
 def play(folder: Path, options: Namespace) -> bool:
-    """Return whether all came out as it went in, and all were refused who should be."""
     sites = [f"site-{number}" for number in range(options.sites)]
     with service.running(folder / "ams-data", _ams_port(), "--ops-port", "0") as ams:
         began = perf_counter()
-        certificates = _certificates(folder, sites)
+        certificates = _make_certificates(folder, sites)
         uuids = _make_users(ams, sites)
         flags = (
             *("--cert", str(ams.data / "server.pem"), "--key", str(ams.data / "server.key"), "--ops-port", "0"),
@@ -73,8 +159,7 @@ def play(folder: Path, options: Namespace) -> bool:
     return whole and refused == len(REFUSED)
 
 
-def _certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
-    """Make the certificates of all clients, and the folder of authorities."""
+def _make_certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
     known, unknown = Authority("Example Grid CA", folder), Authority("Unknown CA", folder)
     certificates = {name: known.certificate_of(name) for name in (*sites, CONSUMER, *REFUSED)}
     certificates["expired"] = known.certificate_of("expired", expired=True)
@@ -84,7 +169,6 @@ def _certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
 
 
 def _make_users(ams: Service, sites: list[str]) -> dict[str, str]:
-    """Make project, topic, subscription and users in AMS; return the users' uuids by name."""
     with ams.administrator() as admin:
         site.make_federation(admin)
         uuids = {name: site.member(admin, name, "publisher").uuid for name in sites}
@@ -95,7 +179,6 @@ def _make_users(ams: Service, sites: list[str]) -> dict[str, str]:
 
 
 def _bind(ams: Service, certificates_at: Service, made: dict[str, Credentials], uuids: dict[str, str]) -> None:
-    """Bind everybody's certificate to their user, and those of others but one to the user of the first site."""
     bound = {name: uuids.get(name, next(iter(uuids.values()))) for name in made if name != "unbound"}
     with ams.administrator() as admin:
         reader = admin.call(wire.create_user("certificates", UserDetails(service_roles=["argo_api_authn"])))
@@ -124,11 +207,7 @@ def _publish(ports: Ports, certificates: dict[str, Credentials], sites: list[str
 
 
 def _log_in(ports: Ports, credentials: Credentials) -> ArgoMessagingService:
-    """Log in by a certificate; raises `AmsServiceException` when that is refused.
-
-    The library reaches both services under one bare name, AMS at port 443. Where AMS could not have that port, the
-    library gets its port once the token is there.
-    """
+    """Log in by a certificate; raises `AmsServiceException`. AMS is asked at port 443, or at its own later."""
     ams = ArgoMessagingService(
         endpoint=HOST, project=PROJECT, cert=credentials.cert, key=credentials.key, authn_port=ports.authn
     )
@@ -138,7 +217,6 @@ def _log_in(ports: Ports, credentials: Credentials) -> ArgoMessagingService:
 
 
 def _is_refused(ports: Ports, credentials: Credentials, name: str) -> bool:
-    """Print how a login ends; return whether it was refused as it should be."""
     code, text = REFUSED[name]
     try:
         _log_in(ports, credentials)
@@ -166,4 +244,4 @@ def _port(running: Service) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line.run("certificates", "Log in with certificates.", play, AmsException, sites=20, each=50))
+    sys.exit(service.run_demo("certificates", "Log in with certificates.", play, AmsException, sites=20, each=50))

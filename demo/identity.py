@@ -22,7 +22,7 @@ from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
 
 from ams.client import Client, Message, wire
 from ams.core.rights import PUBLISH
-from demo import command_line, service, site
+from demo import service, site
 from demo.issuer import ExampleIssuer
 from demo.service import Service, trust_of_library
 from demo.site import PROJECT, SUBSCRIPTION, TOPIC
@@ -30,16 +30,11 @@ from demo.workers import write_secret
 
 OTHER_TOPIC = "alarms"
 AUDIENCE = "ams"
-"""Audience that tokens must have."""
 ENTITLEMENT = "urn:geant:example.org:group:federation:role=reporter#aai.example.org"
-"""Entitlement that makes a publisher of the project (AARC-G069)."""
 CAROL, SENSOR, COLLECTOR = "carol", "sensor", "collector"
 SHORT_LIVED = 1
-"""Seconds that the token which is to expire is good for."""
-CHALLENGE = 'Bearer realm="ams"'
-"""The challenge of every 401 (RFC 6750, 3)."""
+CHALLENGE = 'Bearer realm="ams"'  # the challenge of every 401 (RFC 6750, 3)
 UNKNOWN = "Unauthorized"
-"""Message for a token of no user."""
 ISSUERS = """\
 [[issuer]]
 name = "example"
@@ -59,18 +54,13 @@ roles = ["publisher"]
 
 
 class Tokens(NamedTuple):
-    """Tokens of AMS, by what they are for."""
-
-    sensor: str
-    """The sensor's named one, good for publishing to one topic only."""
+    sensor: str  # the sensor's named one, good for publishing to one topic only
     revoked: str
     expiring: str
     collector: str
-    """The collector's own one."""
 
 
 def play(folder: Path, options: Namespace) -> bool:
-    """Return whether all came out as it went in, and all were refused who should be."""
     with ExampleIssuer() as issuer:
         words = ISSUERS.format(issuer=issuer, audience=AUDIENCE, entitlement=ENTITLEMENT, project=PROJECT)
         issuers = write_secret(folder / "issuers.toml", words)
@@ -104,7 +94,6 @@ def _run(ams: Service, issuer: ExampleIssuer, each: int) -> bool:
 
 
 def _prepare(admin: Client, issuer: ExampleIssuer) -> Tokens:
-    """Make project, topics, subscription, users, Carol's binding and the named tokens."""
     site.make_federation(admin, OTHER_TOPIC)
     site.member(admin, CAROL, "publisher")
     site.member(admin, SENSOR, "publisher")
@@ -124,7 +113,6 @@ def _named_token(admin: Client, name: str, seconds: int | None = None) -> str:
 
 
 def _publish_all(ams: Service, issuer: ExampleIssuer, tokens: Tokens, each: int) -> list[str]:
-    """Let all three publish, each message in a request, and Alice again with new keys; return the texts."""
     published = _publish(ams, _alice(issuer), "Alice", each)
     published += _publish(ams, issuer.opaque("carol"), "Carol", each)
     by_token, reports = _library(ams, tokens.sensor), site.reports("The sensor", each)
@@ -137,7 +125,6 @@ def _publish_all(ams: Service, issuer: ExampleIssuer, tokens: Tokens, each: int)
 
 
 def _publish(ams: Service, token: str, who: str, count: int) -> list[str]:
-    """Publish reports, one a request, with a token of the issuer; return the texts."""
     published = site.reports(who, count)
     with Client(ams.url, bearer=token, ca=str(ams.ca)) as client:
         topic = client.project(PROJECT).topic(TOPIC)
@@ -158,8 +145,6 @@ Headers = Callable[[ExampleIssuer, Tokens], Mapping[str, str]]
 
 
 class Try(NamedTuple):
-    """A publish that is to be refused."""
-
     name: str
     code: int
     text: str
@@ -192,7 +177,6 @@ TRIES = (
 
 
 def _is_refused(ams: Service, tried: Try, headers: Mapping[str, str]) -> bool:
-    """Print how a publish ends; return whether it was refused in the right words."""
     path = f"{ams.url}/v1/projects/{PROJECT}/topics/{tried.topic}:publish"
     with httpx.Client(verify=ssl.create_default_context(cafile=str(ams.ca)), trust_env=False) as http:
         answer = http.post(path, headers=headers, json={"messages": [{"data": "Zm9yZ2Vk"}]})
@@ -208,4 +192,4 @@ def _is_refused(ams: Service, tried: Try, headers: Mapping[str, str]) -> bool:
 
 if __name__ == "__main__":
     about = "Log in with tokens of an issuer."
-    sys.exit(command_line.run("identity", about, play, AmsException, httpx.HTTPError, each=50))
+    sys.exit(service.run_demo("identity", about, play, AmsException, httpx.HTTPError, each=50))

@@ -34,21 +34,15 @@ Claims = dict[str, Any]
 DISCOVERY, JWKS, INTROSPECT, TOKEN = "/.well-known/openid-configuration", "/jwks", "/introspect", "/token"
 ALGORITHMS = ("RS256", "ES256")
 CLIENT, CLIENT_SECRET = "ams", "a secret of the example"
-"""Who may ask about tokens."""
-LONGEST_HANG = 30.0
-"""Seconds after which an answer that hangs comes all the same."""
-_FORM = "application/x-www-form-urlencoded"
+LONGEST_HANG = 30.0  # seconds after which an answer that hangs comes all the same
 
 
 class Key(NamedTuple):
-    """A key that tokens are signed with."""
-
     algorithm: str
     private: PrivateKey
     kid: str
 
     def public(self) -> dict[str, Any]:
-        """Return the public half as a JSON Web Key (RFC 7517)."""
         return {**_jwk(self.private), "kid": self.kid, "alg": self.algorithm, "use": "sig"}
 
 
@@ -72,8 +66,6 @@ def _jwk(private: PrivateKey) -> dict[str, Any]:
 
 
 class IssuerResponse(NamedTuple):
-    """What is sent."""
-
     status: int
     body: bytes
     headers: Mapping[str, str] = {}
@@ -94,9 +86,7 @@ class ExampleIssuer:
         self._released.set()
         self.client_id, self.client_secret = CLIENT, CLIENT_SECRET
         self.requests: Counter[str] = Counter()
-        """How often each path was asked for."""
-        self.instead: dict[str, IssuerResponse] = {}
-        """What is answered at a path instead of the truth."""
+        self.instead: dict[str, IssuerResponse] = {}  # what is answered at a path instead of the truth
 
     def __enter__(self) -> Self:
         self.rotate()
@@ -111,7 +101,6 @@ class ExampleIssuer:
             _spare[key.algorithm].append(key)
 
     def start(self) -> None:
-        """Serve; after a `stop` at the same port."""
         self._server = _Server(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
         if self._tls is not None:
@@ -119,7 +108,6 @@ class ExampleIssuer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Go away; no connection is accepted any more."""
         self._released.set()
         if self._server is not None:
             self._server.shutdown()
@@ -133,7 +121,6 @@ class ExampleIssuer:
 
     @property
     def hang(self) -> bool:
-        """Whether the keys are not answered for now."""
         return not self._released.is_set()
 
     @hang.setter
@@ -142,7 +129,6 @@ class ExampleIssuer:
 
     @property
     def lie(self) -> bytes | None:
-        """What is answered for the keys instead of them."""
         return self.instead[JWKS].body if JWKS in self.instead else None
 
     @lie.setter
@@ -153,15 +139,12 @@ class ExampleIssuer:
             self.instead[JWKS] = IssuerResponse(200, body)
 
     def public_keys(self) -> list[dict[str, Any]]:
-        """Return the public keys, as JSON Web Keys."""
         return [key.public() for key in self._keys]
 
     def key(self, algorithm: str = "RS256") -> Key:
-        """Return the key that tokens of this algorithm are signed with now."""
         return next(key for key in self._keys if key.algorithm == algorithm)
 
     def rotate(self, keep_old: bool = False) -> None:
-        """Sign with new keys from now on, and publish the old ones besides or no longer."""
         fresh = [_taken(algorithm) for algorithm in ALGORITHMS]
         self._used += fresh
         self._keys = [*fresh, *self._keys] if keep_old else fresh
@@ -192,7 +175,6 @@ class ExampleIssuer:
         return token
 
     def opaque(self, subject: str = "alice", *, lifetime: float = 3600, **claims: Any) -> str:
-        """Issue an opaque token: only this issuer can read it."""
         token = secrets.token_urlsafe(32)
         self._known[token] = self._claims(subject, "ams", "app", lifetime, claims)
         return token
@@ -218,7 +200,6 @@ class ExampleIssuer:
         return _without_none({**usual, **claims})
 
     def answer(self, path: str, query: str, form: str, authorization: str) -> IssuerResponse:
-        """Answer a request; without a form it is a GET."""
         self.requests[path] += 1
         if path == JWKS:
             self._released.wait(LONGEST_HANG)
@@ -350,7 +331,6 @@ def _number(number: int, size: int) -> str:
 
 
 def main() -> None:
-    """Run until Ctrl-C."""
     words = "An example issuer; it issues any token to any client."
     parser = argparse.ArgumentParser(prog="demo.issuer", description=words)
     parser.add_argument("--port", type=int, default=9400)

@@ -8,24 +8,19 @@ from threading import Event
 from time import perf_counter
 
 from demo import traffic
-from demo.ledger import Ledger, Message
-from demo.pipeline.samples import Sample, accounting, monitoring
-from demo.pipeline.samples.mishaps import NONE
-from demo.traffic import ACCOUNTING, MONITORING, Ends, Flow, Line
+from demo.pipeline.samples import NONE, Sample, accounting, monitoring
+from demo.traffic import ACCOUNTING, MONITORING, Flow, Ledger, Line, Message
 
 RESULTS_PER_BATCH = 5
-"""Monitoring results for each accounting batch."""
 FIRST_DAY = date(2024, 3, 5)
 MONTH = timedelta(days=30)
 LOOK = 0.2
-"""Seconds between two looks at how far the programs are."""
 
 Pace = Callable[[Iterator[Message], int], Iterator[Message]]
 """Delays messages; called with the messages and their count."""
 
 
 def at_once(messages: Iterator[Message], _count: int) -> Iterator[Message]:
-    """Hand on messages as fast as they are taken."""
     return messages
 
 
@@ -41,7 +36,6 @@ def usage_records(seed: int, count: int) -> Iterator[Message]:
 
 
 def probe_results(seed: int, count: int) -> Iterator[Message]:
-    """Return `count` results of probes, always the same for a seed; a day of two sites is made at a time."""
     days = (FIRST_DAY + timedelta(days=number) for number in itertools.count())
     return _first(count, (monitoring.results(seed, day, sites=2, mishaps=NONE, day_late=0) for day in days), MONITORING)
 
@@ -64,7 +58,6 @@ class Job:
         retries: int = 0,
         patience: float = traffic.PATIENCE,
     ) -> None:
-        """Plan it; `pace` is how fast messages are there, `retries` how often the library tries a failed call again."""
         batches = messages // (1 + RESULTS_PER_BATCH)
         results = messages - batches
         plans = (
@@ -74,16 +67,11 @@ class Job:
         self.flows = tuple(flow._replace(retries=retries, patience=patience) for flow in plans)
         self.expected = messages
         self.seconds = 0.0
-        """Duration of the traffic so far."""
         self._wire = wire
         self._stop = Event()
 
     def run(self, endpoint: str, admin_token: str, progress: Callable[["Job"], None]) -> None:
-        """Send everything through the service at `endpoint` (`host:port`) and note what comes out.
-
-        Calls `progress` a few times a second. Raises the library's `AmsException` when a call fails. After any
-        exception, a Ctrl-C too, all four programs have stopped.
-        """
+        """Send everything through the service, and note what comes out; at its end all programs have stopped."""
         ends = [traffic.prepare(endpoint, admin_token, flow.line) for flow in self.flows]
         start = perf_counter()
 
@@ -92,16 +80,14 @@ class Job:
             progress(self)
 
         with ThreadPoolExecutor(2 * len(self.flows)) as threads:
-            programs = [
-                program
-                for flow, end in zip(self.flows, ends, strict=True)
-                for program in self._start(threads, flow, end)
-            ]
+            programs = []
+            for flow, end in zip(self.flows, ends, strict=True):
+                programs.append(threads.submit(traffic.publish, end.publisher, flow, self._stop, self._wire))
+                programs.append(threads.submit(traffic.consume, end.consumer, flow, self._stop))
             self._follow(programs, look)
 
     @property
     def results(self) -> Ledger:
-        """The book of the monitoring results."""
         return self.flows[1].ledger
 
     def total(self, count: str) -> int:
@@ -109,14 +95,7 @@ class Job:
         return sum(getattr(flow.ledger, count) for flow in self.flows)
 
     def findings(self) -> list[str]:
-        """Return every violation of the promises, one sentence each."""
         return [error for flow in self.flows for error in flow.ledger.findings()]
-
-    def _start(self, threads: ThreadPoolExecutor, flow: Flow, ends: Ends) -> list[Future[None]]:
-        return [
-            threads.submit(traffic.publish, ends.publisher, flow, self._stop, self._wire),
-            threads.submit(traffic.consume, ends.consumer, flow, self._stop),
-        ]
 
     def _follow(self, programs: Sequence[Future[None]], look: Callable[[], None]) -> None:
         running = set(programs)

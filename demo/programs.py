@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from argo_ams_library import AmsServiceException, ArgoMessagingService
 
-from demo.books import note, note_arrival
 from demo.site import ARCHIVE, DEADLINE, JOBS, READINGS, is_broken, readings
+from demo.workers import note, note_arrival
 
 if TYPE_CHECKING:
     from google.cloud.pubsub_v1.subscriber.message import Message
 
 CALL_SECONDS = 30
-PUBLISH_SECONDS = 120
-"""For one message of Google's client to be answered."""
+PUBLISH_SECONDS = 120  # for one message of Google's client to be answered
 JOB_SECONDS = 0.004
 """Duration of a job in workers of the library. Those of `ams work` start a shell for each, which takes longer."""
 JOBS_PER_PULL, READINGS_PER_PULL = 100, 500
@@ -33,11 +32,7 @@ TOO_LATE = 408
 
 
 def work(ams: ArgoMessagingService, book: TextIO) -> None:
-    """Do the jobs of one pull.
-
-    The acknowledgement names every message: on a parallel subscription the last one does not stand for all. A job that
-    fails is not acknowledged, and comes again when its lease has run out, as the library cannot give it back.
-    """
+    """Do the jobs of one pull, and acknowledge each: one that fails comes again when its lease has run out."""
     done: list[str] = []
     for ack_id, message in ams.pull_sub(JOBS.subscription, JOBS_PER_PULL, timeout=CALL_SECONDS):
         job = message.get_data().decode()
@@ -55,7 +50,6 @@ def work(ams: ArgoMessagingService, book: TextIO) -> None:
 
 
 def read(ams: ArgoMessagingService, book: TextIO) -> None:
-    """Write down one pull of an ordered subscription, whose last acknowledgement stands for all."""
     received = ams.pull_sub(ARCHIVE, READINGS_PER_PULL, timeout=CALL_SECONDS)
     for _, message in received:
         note_arrival(book, message.get_data().decode())
@@ -64,7 +58,6 @@ def read(ams: ArgoMessagingService, book: TextIO) -> None:
 
 
 def repeat(project: str, step: Callable[[ArgoMessagingService, TextIO], None], *arguments: str) -> NoReturn:
-    """Do a step with the official library again and again until SIGTERM."""
     endpoint, token, book = arguments
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ams = ArgoMessagingService(endpoint=endpoint, token=Path(token).read_text(), project=project)
@@ -74,7 +67,6 @@ def repeat(project: str, step: Callable[[ArgoMessagingService, TextIO], None], *
 
 
 def subscribe(endpoint: str, book: str) -> None:
-    """Handle the stream of a parallel subscription until SIGTERM."""
     from google.cloud import pubsub_v1
 
     subscriber = pubsub_v1.SubscriberClient(client_options={"api_endpoint": endpoint})
@@ -94,7 +86,6 @@ def subscribe(endpoint: str, book: str) -> None:
 
 
 def publish(endpoint: str, count: str, book: str) -> None:
-    """Publish all readings with their ordering keys; write down what was answered."""
     from google.cloud import pubsub_v1
 
     publisher = pubsub_v1.PublisherClient(

@@ -8,7 +8,7 @@
 
 All of them are in `programs.py`. Publisher and subscribers are programs of Google's client for Python, changed in
 nothing but the endpoint: they log in by a service account file. Each message has an ordering key. A worker writes down
-each message with the time before it acknowledges it. In the end `books.py` compares that with what was published: no
+each message with the time before it acknowledges it. In the end `workers.py` compares that with what was published: no
 message may be missing on either side, those of each key must have come in order, and the one that always fails has to
 be in the dead letter topic.
 """
@@ -20,18 +20,16 @@ from time import perf_counter
 
 from ams.cli.google_file import new_key, service_account
 from ams.client import Client, wire
-from demo import command_line, service, site
-from demo.books import balance_streams, lines_of
+from demo import service, site
 from demo.service import Service
 from demo.site import ARCHIVE, READINGS
-from demo.workers import GaveUp, Worker, kill_best, stop, tell, until, write_secret
+from demo.workers import GaveUp, Worker, balance_streams, kill_best, lines_of, stop, tell, until, write_secret
 
 SUBSCRIBERS = 4
 PROJECT = READINGS.project
 
 
 def play(folder: Path, options: Namespace) -> bool:
-    """Return whether nothing is lost, all is in order and the broken message is a dead letter."""
     began, messages = perf_counter(), options.messages
     with service.running(folder / "ams-data", 0, "--pubsub-port", "0") as ams, ams.administrator() as admin:
         print(f"AMS is ready at {ams.url}, and for Google's clients at {ams.pubsub}.", flush=True)
@@ -58,7 +56,6 @@ def play(folder: Path, options: Namespace) -> bool:
 
 
 def _prepare(admin: Client, folder: Path) -> None:
-    """Create everything, and write the files that programs log in with."""
     READINGS.make(admin, ordering=True)
     admin.project(PROJECT).subscription(ARCHIVE).create(READINGS.topic)
     site.member(admin, "program", "publisher", "consumer", project=PROJECT)
@@ -84,4 +81,4 @@ def _start(workers: list[Worker], ams: Service, folder: Path, messages: int) -> 
 
 if __name__ == "__main__":
     about = "Google's clients beside the library of AMS."
-    sys.exit(command_line.run("pubsub", about, play, GaveUp, messages=20_000))
+    sys.exit(service.run_demo("pubsub", about, play, GaveUp, messages=20_000))

@@ -17,15 +17,12 @@ import msgspec
 from argo_ams_library import ArgoMessagingService
 
 from ams.http.tls import self_signed
-from demo.ledger import Ledger, Message
 from demo.service import Service
-from demo.traffic import MONITORING, PROJECT, unless_there
+from demo.traffic import MONITORING, PROJECT, Ledger, Message, unless_there
 
 SUBSCRIPTION = "watch_metric"
 BATCH = 100
-"""Most messages of one delivery."""
 PATIENCE = 30.0
-"""Seconds until everything that was published must have come."""
 ALLOWED = "127.0.0.0/8,::1/128"
 
 
@@ -44,24 +41,19 @@ class _Delivery(msgspec.Struct):
 
 
 class Receiver(ThreadingHTTPServer):
-    """An endpoint on a free port of this machine."""
-
     def __init__(self, ca: str, chain: str, key: str) -> None:
         super().__init__(("localhost", 0), _Handler)
-        self.ca = ca
-        """The certificate that the service must trust to deliver here."""
+        self.ca = ca  # the certificate that the service must trust to deliver here
         self.verification_hash = ""
         self.received: dict[str, Message] = {}
         self.deliveries = 0
         self.came = Event()
-        """Set with each delivery."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(chain, key)
         self.socket = context.wrap_socket(self.socket, server_side=True)
 
     @property
     def url(self) -> str:
-        """Return the push endpoint."""
         return f"https://localhost:{self.server_address[1]}/results"
 
     def note(self, body: bytes) -> None:
@@ -102,7 +94,6 @@ R = TypeVar("R", bound=Receiver)
 
 @contextmanager
 def receiving(kind: type[R]) -> Iterator[R]:
-    """Receive until the block ends."""
     with TemporaryDirectory(prefix="ams-demo-") as folder, kind(*self_signed(folder)) as receiver:
         Thread(target=receiver.serve_forever, args=(0.05,), daemon=True).start()
         try:
@@ -112,7 +103,6 @@ def receiving(kind: type[R]) -> Iterator[R]:
 
 
 def subscribe(service: Service, admin_token: str, receiver: Receiver) -> None:
-    """Have the results delivered to a receiver from now on, with the official library."""
     admin = ArgoMessagingService(endpoint=service.endpoint, token=admin_token, project=PROJECT)
     unless_there(lambda: admin.create_project(PROJECT, "The project of the demo"))
     unless_there(lambda: admin.create_topic(MONITORING.topic))
@@ -126,21 +116,16 @@ def subscribe(service: Service, admin_token: str, receiver: Receiver) -> None:
 
 
 class Outcome(NamedTuple):
-    """Result of the push subscription."""
-
     published: int
     delivered: int
-    """Of these, as they went in."""
     deliveries: int
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all messages came."""
         return self.delivered == self.published
 
 
 def outcome(published: Ledger, receiver: Receiver) -> Outcome:
-    """Wait until all that was published has come, or for a while; return what did."""
     sent = published.messages
     while not sent.keys() <= receiver.received.keys() and receiver.came.wait(PATIENCE):
         receiver.came.clear()

@@ -1,9 +1,12 @@
-"""The service under the demo: `ams serve` as a child process, told to stop when the demo ends."""
+"""The service under a demo (`ams serve` as a child process), and the command line of demos that end by themselves."""
 
+import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,23 +14,18 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ams.client import Client
 from ams.client.errors import ClientError
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
-"""Exit codes of a demo."""
-READY = "ready "
-"""Prefix of the line that says the service is up; its base URL follows."""
-PUBSUB_PORT = 8085
-"""Port of Google's emulator, which goes with the default port of the service."""
-PUBSUB = "pubsub "
-"""Prefix of the line before it, with the address of Google's Pub/Sub."""
+READY = "ready "  # prefix of the line that says the service is up; its base URL follows
+PUBSUB_PORT = 8085  # port of Google's emulator, which goes with the default port of the service
+PUBSUB = "pubsub "  # prefix of the line before it, with the address of Google's Pub/Sub
 START_TIMEOUT = 60.0
 """Seconds until the service must be ready; a large data folder after a power cut is the slowest case."""
-STOP_TIMEOUT = 15.0
-"""Seconds after SIGTERM until a service must be gone; it promises 10."""
+STOP_TIMEOUT = 15.0  # seconds after SIGTERM until a service must be gone; it promises 10
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that stop the demo: Ctrl-C, `kill`, and a terminal that is closed."""
@@ -39,7 +37,6 @@ PROGRAM_PATH = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module."""
     return [sys.executable, "-m", module, *arguments]
 
 
@@ -48,39 +45,31 @@ class DidNotStart(Exception):
 
 
 class Service(NamedTuple):
-    """A running service."""
-
     url: str
     data: Path
     output: "Output"
 
     @property
     def pubsub(self) -> str:
-        """Return `host:port` of Google's Pub/Sub, where that is on."""
         return self.output.pubsub
 
     @property
     def endpoint(self) -> str:
-        """Return `host:port`, the form the official library takes."""
         return self.url.removeprefix("https://")
 
     @property
     def ca(self) -> Path:
-        """Return the certificate its clients must trust."""
         return self.data / "ca.pem"
 
     @property
     def token_file(self) -> Path:
-        """Return where the administrator's token stands."""
         return self.data / "admin.token"
 
     @property
     def token(self) -> str:
-        """Return the administrator's token."""
         return self.token_file.read_text().strip()
 
     def administrator(self) -> Client:
-        """Return a client with the administrator's token."""
         return Client(self.url, self.token, ca=str(self.ca))
 
 
@@ -90,8 +79,7 @@ class Output:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self._shown = False
-        self.pubsub = ""
-        """Address of Google's Pub/Sub; empty where that is off."""
+        self.pubsub = ""  # address of Google's Pub/Sub; empty where that is off
         self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._last: deque[str] = deque(maxlen=20)
         self._thread = Thread(target=self._read, daemon=True)
@@ -108,7 +96,6 @@ class Output:
         return url
 
     def show(self) -> None:
-        """Print what comes from now on; return when the service has ended."""
         self._shown = True
         self._thread.join()
 
@@ -135,20 +122,6 @@ def stop_by_any_interruption() -> None:
         signal.signal(each, interrupt)
 
 
-def ended(demo: str, folder: Path, run: Callable[[], int], *failures: type[Exception]) -> int:
-    """Run a demo and return how it ends; `failures`, and those of a service or its client, are one line."""
-    folder.mkdir(parents=True, exist_ok=True)
-    one_line: tuple[type[Exception], ...] = (ClientError, DidNotStart, *failures)
-    try:
-        return run()
-    except one_line as failure:
-        print(f"{demo}: {failure} (what was done is in {folder})", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print(f"\nStopped; what was done is in {folder}.")
-        return INTERRUPTED
-
-
 def trust_of_library(ca: Path) -> None:
     """Make the official library trust services of a CA of their own, and reach them directly, past any proxy."""
     os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
@@ -171,17 +144,8 @@ def running(data: Path, port: int, *more: str) -> Iterator[Service]:
 def started(command: str, data: Path, port: int, *more: str) -> Iterator[Service]:
     """Start what serves under a command of `ams`, and stop it when the block is left. Raises `DidNotStart`."""
     flags = ["--data", str(data), "--host", "127.0.0.1", "--port", str(port), *more]
-    process = _start(*command.split(), *flags)
-    output = Output(process)
-    try:
-        yield Service(output.wait_ready(), data, output)
-    finally:
-        _stop(process)
-
-
-def _start(*arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(  # noqa: S603 - our own program, our own flags
-        python("ams.cli.main", *arguments),
+    process = subprocess.Popen(  # noqa: S603 - our own program, our own flags
+        python("ams.cli.main", *command.split(), *flags),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -189,6 +153,11 @@ def _start(*arguments: str) -> "subprocess.Popen[str]":
         process_group=0,  # a Ctrl-C in the terminal reaches the demo only, which stops the service when it is ready to
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
+    output = Output(process)
+    try:
+        yield Service(output.wait_ready(), data, output)
+    finally:
+        _stop(process)
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
@@ -202,3 +171,37 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         process.wait()
     for number, handler in zip(INTERRUPTIONS, handlers, strict=True):
         signal.signal(number, handler)
+
+
+def run_demo(
+    name: str,
+    about: str,
+    play: Callable[[Path, Any], bool],
+    *failures: type[Exception],
+    keeps_folder: bool = False,
+    **options: int,
+) -> int:
+    """Run a demo; return 0 when all went well, 1 when not, 130 when it was interrupted."""
+    parser = argparse.ArgumentParser(prog=f"python -m demo.{name}", description=about)
+    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
+    for option, default in options.items():
+        if default is False:
+            parser.add_argument(f"--{option}", action="store_true")
+        else:
+            parser.add_argument(f"--{option}", type=int, default=default, help="how many (default: %(default)s)")
+    chosen = parser.parse_args()
+    stop_by_any_interruption()
+    folder = (chosen.folder or Path(tempfile.mkdtemp(prefix=f"ams-{name}-"))).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    one_line: tuple[type[Exception], ...] = (ClientError, DidNotStart, *failures)
+    try:
+        status = OK if play(folder, chosen) else FAILED
+    except one_line as failure:
+        print(f"{name}-demo: {failure} (what was done is in {folder})", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"\nStopped; what was done is in {folder}.")
+        return INTERRUPTED
+    if status == OK and not chosen.folder and not keeps_folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return status

@@ -12,17 +12,14 @@ PROJECT, TOPIC, SUBSCRIPTION = "federation", "reports", "collector"
 PULL = 100
 DEADLINE, ATTEMPTS = 10, 5
 """Seconds of a lease, and failures until a message is a dead letter: the least there can be of both."""
-BROKEN = " is broken"
-"""Suffix of a text that no worker can handle."""
+BROKEN = " is broken"  # suffix of a text that no worker can handle
 
 
 def member(admin: Client, name: str, *roles: str, project: str = PROJECT) -> wire.User:
-    """Create a user who is a member of the project."""
     return admin.call(wire.create_member(project, name, list(roles)))
 
 
 def make_federation(admin: Client, *other_topics: str) -> None:
-    """Create the project of the demos of logins."""
     admin.call(wire.create_project(PROJECT))
     project = admin.project(PROJECT)
     for name in (TOPIC, *other_topics):
@@ -31,12 +28,10 @@ def make_federation(admin: Client, *other_topics: str) -> None:
 
 
 def reports(who: str, count: int) -> list[str]:
-    """Return the texts of reports."""
     return [f"{who} report {number}" for number in range(count)]
 
 
 def collect(library: ArgoMessagingService) -> list[str]:
-    """Pull and acknowledge until nothing is left; return the texts."""
     found: list[str] = []
     while received := library.pull_sub(SUBSCRIPTION, num=PULL, return_immediately=True):
         found += [message.get_data().decode() for _, message in received]
@@ -45,7 +40,6 @@ def collect(library: ArgoMessagingService) -> list[str]:
 
 
 def is_whole(demo: str, published: list[str], received: list[str]) -> bool:
-    """Return whether all reports came out as they went in; print it if not."""
     whole = sorted(received) == sorted(published)
     if not whole:
         print(f"{demo}: what came out is not what went in", file=sys.stderr)
@@ -53,19 +47,15 @@ def is_whole(demo: str, published: list[str], received: list[str]) -> bool:
 
 
 class Backlog(NamedTuple):
-    """A topic with a parallel subscription; what fails too often goes to a dead letter topic."""
-
     project: str
     topic: str
     subscription: str
 
     @property
     def letters(self) -> str:
-        """Return the dead letter topic."""
         return f"broken-{self.topic}"
 
     def make(self, admin: Client, *, ordering: bool = False) -> None:
-        """Create all of it, with a subscription `desk` to the dead letters."""
         admin.call(wire.create_project(self.project))
         project = admin.project(self.project)
         for topic in (self.topic, self.letters):
@@ -80,20 +70,17 @@ class Backlog(NamedTuple):
         project.subscription("desk").create(self.letters)
 
     def is_done(self, admin: Client, *others: str) -> bool:
-        """Return whether every message is acknowledged or a dead letter, on this subscription and on others."""
         offsets = [admin.call(wire.get_offsets(self.project, each)) for each in (self.subscription, *others)]
         return all(each.current == each.max for each in offsets)
 
     def dead_letters(self, admin: Client) -> list[str]:
-        """Return the texts of the dead letters."""
         letters = admin.project(self.project).subscription("desk").messages(follow=False)
         return [letter.data.decode() for letter in letters]
 
 
 JOBS = Backlog("work", "jobs", "workers")
 READINGS = Backlog("stations", "readings", "stations")
-ARCHIVE = "archive"
-"""An ordered subscription of the readings, for the official library."""
+ARCHIVE = "archive"  # an ordered subscription of the readings, for the official library
 KEYS = 200
 
 
@@ -113,5 +100,4 @@ def readings(count: int) -> list[tuple[str, str]]:
 
 
 def is_broken(text: str) -> bool:
-    """Return whether a text can never be handled."""
     return text.endswith(BROKEN)

@@ -7,9 +7,9 @@
                                                       ▼
                                        topic broken-jobs: the job that nobody can do
 
-Each worker writes down every job that it has done, before it acknowledges it. In the end `books.py` compares that with
-what was published: no job may be lost, and the one that always fails has to be in the dead letter topic. A job may be
-done twice: by a worker that was killed before its acknowledgement, and by another after it.
+Each worker writes down every job that it has done, before it acknowledges it. In the end `workers.py` compares that
+with what was published: no job may be lost, and the one that always fails has to be in the dead letter topic. A job may
+be done twice: by a worker that was killed before its acknowledgement, and by another after it.
 """
 
 import os
@@ -20,16 +20,13 @@ from pathlib import Path
 from time import perf_counter
 
 from ams.client import Client, Message, wire
-from demo import command_line, service, site
-from demo.books import Balance, balance_jobs
+from demo import service, site
 from demo.service import Service
 from demo.site import JOBS
-from demo.workers import GaveUp, Worker, done_by, kill_best, stop, tell, until, write_secret
+from demo.workers import Balance, GaveUp, Worker, balance_jobs, done_by, kill_best, stop, tell, until, write_secret
 
 EACH = 4
-"""Workers of each program."""
 BULK = 1000
-"""Messages of a publish."""
 HANDLER = f"""\
 read -r job || true
 case $job in *"{site.BROKEN}") exit 1 ;; esac
@@ -39,7 +36,6 @@ echo "$job" >>"$1"
 
 
 def play(folder: Path, options: Namespace) -> bool:
-    """Return whether no job is lost and the broken one is a dead letter."""
     began = perf_counter()
     with service.running(folder / "ams-data", 0) as ams, ams.administrator() as admin:
         print(f"AMS is ready at {ams.url}.", flush=True)
@@ -94,4 +90,4 @@ def _tell(workers: Sequence[Worker], result: Balance, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line.run("work", "Many workers on one backlog.", play, GaveUp, messages=20_000))
+    sys.exit(service.run_demo("work", "Many workers on one backlog.", play, GaveUp, messages=20_000))

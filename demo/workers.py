@@ -1,17 +1,79 @@
-"""Workers of a demo, each a process of its own: starting, killing, waiting and stopping."""
+"""Workers of a demo, each a process with a book: a line for each message, written before it is acknowledged."""
 
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self, TextIO
 
-from demo.books import lines_of
 from demo.service import STOP_TIMEOUT, Service, python
 
-LOOK_SECONDS = 0.1
-"""Seconds between two looks at the books."""
+
+class Balance(NamedTuple):
+    published: int
+    received: int  # different messages that workers wrote down
+    lost: int
+    repeated: int  # lines about a message that is in the books already: a killed worker's messages come again
+    dead: int
+    disorder: int = 0  # messages that came after a later one of their key
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether nothing is lost, all is in order, and just the broken message is a dead letter."""
+        return not self.lost and not self.disorder and self.dead == 1
+
+
+def note(book: TextIO, text: str) -> None:
+    book.write(f"{text}\n")
+
+
+def note_arrival(book: TextIO, text: str) -> None:
+    """Write a line with the time; the clock is the machine's, the same for all programs."""
+    note(book, f"{time.monotonic_ns()} {text}")
+
+
+def lines_of(book: Path) -> list[str]:
+    """Return the lines of a book, without a last one that a kill cut off."""
+    if not book.exists():
+        return []
+    return [line.removesuffix("\n") for line in book.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def balance_jobs(published: Sequence[str], books: Iterable[Path], dead: Sequence[str]) -> Balance:
+    """Compare books of done jobs with what was published; a job is lost that is neither done nor a dead letter."""
+    done = Counter(job for book in books for job in lines_of(book))
+    lost = set(published) - done.keys() - set(dead)
+    return Balance(len(published), len(done), len(lost), done.total() - len(done), len(dead))
+
+
+def balance_streams(published: Sequence[str], streams: Iterable[Path], archive: Path, dead: Sequence[str]) -> Balance:
+    """Compare books of arrivals; a message is lost that did not come both to the streams and to the archive."""
+    streamed = _in_order(line for book in streams for line in lines_of(book))
+    read = _in_order(lines_of(archive))
+    found, lost = set(streamed), set(published) - (set(streamed) & set(read))
+    repeated = len(streamed) - len(found)
+    return Balance(len(published), len(found), len(lost), repeated, len(dead), _disorder(streamed) + _disorder(read))
+
+
+def _in_order(lines: Iterable[str]) -> list[str]:
+    came = [line.split(" ", 1) for line in lines]
+    return [text for _, text in sorted(came, key=lambda each: int(each[0]))]
+
+
+def _disorder(texts: Iterable[str]) -> int:
+    """Count messages that came after a later one of their key; the same message may come again."""
+    last: dict[str, int] = {}
+    found = 0
+    for text in texts:
+        key, number = text.split()[:2]
+        found += int(number) < last.get(key, 0)
+        last[key] = max(int(number), last.get(key, 0))
+    return found
+
+
+LOOK_SECONDS = 0.1  # seconds between two looks at the books
 PATIENCE = 60.0
 """Seconds without any progress after which what is left is lost: five leases of ten seconds, and some."""
 
@@ -63,36 +125,29 @@ class Worker:
 
     @property
     def done(self) -> int:
-        """Return the number of lines in its book."""
         return len(lines_of(self.book))
 
     @property
     def has_failed(self) -> bool:
-        """Return whether it ended without being killed or done."""
         code = self._process.poll()
         return code is not None and not self.was_killed and not self.has_ended
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it ended because everything is done."""
         return self._may_end and self._process.poll() == 0
 
     @property
     def last_words(self) -> str:
-        """The last line it said."""
         return (self._log.read_text().splitlines() or [""])[-1]
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
         self.was_killed = True
         self._process.kill()
 
     def stop(self) -> None:
-        """Tell it to stop."""
         self._process.terminate()
 
     def wait(self) -> None:
-        """Wait until it is gone."""
         try:
             self._process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -101,7 +156,6 @@ class Worker:
 
 
 def write_secret(file: Path, secret: str) -> Path:
-    """Write a file that nobody else may read; return it."""
     file.touch(mode=0o600)
     file.write_text(secret)
     return file
@@ -123,12 +177,10 @@ def until(there: Callable[[], bool], workers: Sequence[Worker]) -> None:
 
 
 def done_by(workers: Sequence[Worker]) -> int:
-    """Return how many messages these have written down."""
     return sum(each.done for each in workers)
 
 
 def stop(workers: Sequence[Worker]) -> None:
-    """Stop all of them, and wait until they are gone."""
     for each in workers:
         each.stop()
     for each in workers:
@@ -138,10 +190,7 @@ def stop(workers: Sequence[Worker]) -> None:
 def kill_best(
     some: Sequence[Worker], among: Sequence[Worker], after: int, noun: str, others: Sequence[Worker] = ()
 ) -> None:
-    """Kill that one of `some` that has done most, as soon as those `among` whom it is have done so many.
-
-    `others` may make progress meanwhile, and may not fail either.
-    """
+    """Kill the best of `some` when `among` have done so many; `others` may make progress meanwhile, and not fail."""
     until(lambda: done_by(among) >= after, [*among, *others])
     victim = max((each for each in some if not each.was_killed), key=lambda each: each.done)
     victim.kill()
@@ -149,7 +198,6 @@ def kill_best(
 
 
 def tell(heading: str, workers: Sequence[Worker]) -> None:
-    """Print what each has done."""
     print(f"\n{heading}")
     for each in workers:
         print(f"  {each.name:<12} {each.done:>6}{'  (killed)' if each.was_killed else ''}")

@@ -19,29 +19,23 @@ from ams.http.tls import self_signed
 from cluster.haproxy import MovingHaproxy
 from cluster.jars import CannotFetch
 from cluster.processes import DidNotStart, Process
-from demo import command_line, pushing
+from demo import pushing, service
 from demo.migrate import site
-from demo.migrate.books import PUBLISH, Balance, balance
-from demo.migrate.comparing import answers, differences
+from demo.migrate.books import PUBLISH, Balance, answers, balance, differences
 from demo.migrate.day import FULL, SMALL, Day, made_up
-from demo.migrate.filling import write_documents, write_messages
-from demo.migrate.new import NewSide
 from demo.migrate.operator import CommandFailed, Operator
-from demo.migrate.original import CannotBuild, OldSide, program
+from demo.migrate.sides import CannotBuild, NewSide, OldSide, program, write_documents, write_messages
 from demo.service import PROGRAM_PATH, python
 from demo.workers import GaveUp, Worker, stop, write_secret
 
 MOST_TOLD = 10
-PATIENCE = 30.0
-"""Seconds for the last pushes to come."""
+PATIENCE = 30.0  # seconds for the last pushes to come
 
 HEADER = site.Who("receiver", "header").token
 HASH = site.Who("receiver", "hash").token
 
 
 class Counting(pushing.Receiver):
-    """An endpoint that counts how often each text came."""
-
     def __init__(self, ca: str, chain: str, key: str) -> None:
         super().__init__(ca, chain, key)
         self.times: Counter[str] = Counter()
@@ -49,11 +43,9 @@ class Counting(pushing.Receiver):
 
     @property
     def pushed(self) -> site.Pushed:
-        """Return how the old side knows it."""
         return site.Pushed(self.url, HASH, HEADER)
 
     def note(self, body: bytes) -> None:
-        """Count what was delivered."""
         super().note(body)
         for each in msgspec.json.decode(body, type=dict[str, Any]).get("messages", ()):
             self.times[self.received[each["message"]["messageId"]].data.decode()] += 1
@@ -61,30 +53,24 @@ class Counting(pushing.Receiver):
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The programs that work all the time."""
-
     publishers: Sequence[Worker]
     consumers: Sequence[Worker]
 
     def check(self) -> None:
-        """Raise `GaveUp` when one has ended."""
         for each in (*self.publishers, *self.consumers):
             if each.has_failed:
                 raise GaveUp(f"{each.name} ended: {each.last_words}")
 
     def balance(self, receiver: Counting) -> Balance:
-        """Add up the books."""
         consumed = [each.book for each in self.consumers]
         return balance([each.book for each in self.publishers], consumed, receiver.times)
 
     def finish(self) -> None:
-        """Stop who publishes; when all is consumed, who consumes."""
         stop(self.publishers)
         stop(self.consumers)
 
 
 def play(folder: Path, options: argparse.Namespace) -> bool:
-    """Return whether nothing is lost, repeated or refused."""
     began, small = perf_counter(), options.small
     with pushing.receiving(Counting) as receiver, ExitStack() as parts:
         day = made_up(SMALL if small else FULL, receiver.pushed)
@@ -175,7 +161,6 @@ def _move(operator: Operator, old: OldSide, new: NewSide, push: Process, clients
 
 
 def _settle(clients: Clients, receiver: Counting) -> None:
-    """Let all come that was published."""
     clients.finish()
     sent = balance([each.book for each in clients.publishers if each.name.startswith(site.PUSHED)], [], receiver.times)
     until = time.monotonic() + PATIENCE
@@ -200,4 +185,4 @@ def _tell(day: Day, result: Balance, found: Sequence[str], seconds: float) -> bo
 
 if __name__ == "__main__":
     failures = (DidNotStart, CannotFetch, CommandFailed, GaveUp)
-    sys.exit(command_line.run("migrate", "The reference is moved under load.", play, *failures, small=False))
+    sys.exit(service.run_demo("migrate", "The reference is moved under load.", play, *failures, small=False))

@@ -1,13 +1,15 @@
-"""Books of clients: a line for each call, with how long it waited and what it was answered; and what they add up to."""
+"""Books of clients, a line for each call, and what they add up to; and answers of both services beside each other."""
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
-from demo.books import lines_of, note
+import requests
+
+from demo.workers import lines_of, note
 
 OK = "ok"
 PUBLISH, PULL, ACKNOWLEDGE = "publish", "pull", "acknowledge"
@@ -18,25 +20,18 @@ class Refused(Exception):
 
 
 class Call(NamedTuple):
-    """One call."""
-
     kind: str
     seconds: float
     said: str
-    """`OK`, or what the service said instead."""
     texts: list[str]
-    """Texts published, pulled or acknowledged by it."""
 
 
 class Book:
-    """The book that a client writes."""
-
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     @contextmanager
     def call(self, kind: str, texts: Sequence[str] = ()) -> Iterator[list[str]]:
-        """Write down the call of the block, which may add texts; an error is written too."""
         began, brought, said = time.monotonic(), list(texts), OK
         try:
             yield brought
@@ -48,17 +43,11 @@ class Book:
 
 
 class Balance(NamedTuple):
-    """Sums over the books of all clients."""
-
     published: int
-    lost: list[str]
-    """Texts that were stored, as the service said, and did not come out."""
+    lost: list[str]  # texts that were stored, as the service said, and did not come out
     repeated: list[str]
-    """Texts that came again when it was confirmed that they are acknowledged."""
-    refused: list[str]
-    """Answers that were errors, each with the client that got it."""
+    refused: list[str]  # answers that were errors, each with the client that got it
     pause: float
-    """Seconds that the longest call took."""
 
 
 def balance(publishers: Iterable[Path], consumers: Iterable[Path], pushed: Mapping[str, int]) -> Balance:
@@ -86,10 +75,123 @@ def _texts(call: Call, kind: str) -> Sequence[str]:
 
 
 def _repeated(calls: Sequence[Call]) -> list[str]:
-    """Return what one consumer got after it was confirmed that it is acknowledged."""
     confirmed: set[str] = set()
     found = []
     for each in calls:
         found += [text for text in _texts(each, PULL) if text in confirmed]
         confirmed.update(_texts(each, ACKNOWLEDGE))
     return found
+
+
+Json = Any
+Answers = dict[str, Json]
+SECONDS = 60
+NEVER = "0001-01-01T00:00:00Z"
+_SECRETS = ("token", "value", "verificationHash", "mattermostUrl")
+
+
+def answers(url: str, ca: str | bool, token: str, odd: Collection[str] = ()) -> Answers:
+    """Ask a service, as a service_admin, for all that it has, less what is `odd`: users, `PROJECT`, `PROJECT/NAME`."""
+    with requests.Session() as session:
+        return dict(_answers(_Asking(session, f"{url}/v1", ca, token), odd))
+
+
+class _Asking:
+    def __init__(self, session: requests.Session, base: str, ca: str | bool, token: str) -> None:
+        self._session, self._base, self._ca, self._token = session, base, ca, token
+
+    def get(self, path: str, token: str = "") -> Json:
+        headers = {"x-api-key": token or self._token}
+        answer = self._session.get(f"{self._base}{path}", headers=headers, verify=self._ca, timeout=SECONDS)
+        return answer.json() if answer.status_code == requests.codes.ok else answer.status_code
+
+
+def _answers(ask: _Asking, odd: Collection[str]) -> Iterator[tuple[str, Json]]:
+    for user in ask.get("/users?details=true")["users"]:
+        if user["name"] not in odd:
+            yield f"user {user['name']}", _user(user, odd)
+            yield f"profile of {user['name']}", _user(ask.get("/users/profile", user["token"]), odd)
+    for each in ask.get("/registrations")["user_registrations"]:
+        if each["name"] not in odd:
+            yield f"registration {each['uuid']}", each
+    for project in ask.get("/projects")["projects"]:
+        name = project["name"]
+        if name in odd:
+            continue
+        yield f"project {name}", project
+        for kind in ("topics", "subscriptions", "schemas"):
+            for each in ask.get(f"/projects/{name}/{kind}")[kind]:
+                short = each["name"].rpartition("/")[2]
+                if f"{name}/{short}" not in odd:
+                    yield from _of_one(ask, f"/projects/{name}/{kind}/{short}", kind, each)
+
+
+def _of_one(ask: _Asking, place: str, kind: str, shown: Json) -> Iterator[tuple[str, Json]]:
+    yield place, _shown(shown)
+    if kind == "schemas":
+        return
+    yield f"{place}:acl", ask.get(f"{place}:acl")
+    yield f"{place}:metrics", _counters(ask.get(f"{place}:metrics"))
+    if kind == "subscriptions":
+        yield f"{place}:offsets", ask.get(f"{place}:offsets")
+
+
+def _user(user: Json, odd: Collection[str]) -> Json:
+    """Return a user less what differs: lists that were null, and members of what is gone or is odd itself."""
+    if not isinstance(user, dict):
+        return user
+    kept = [each for each in user.get("projects", ()) if each["project"] and each["project"] not in odd]
+    projects = sorted((
+        {
+            "project": each["project"], "roles": sorted(each["roles"] or ()),
+            "topics": _plain(each, "topics", odd), "subscriptions": _plain(each, "subscriptions", odd),
+        }
+        for each in kept
+    ), key=lambda each: str(each["project"]))  # fmt: skip
+    return {**user, "projects": projects, "service_roles": user.get("service_roles") or []}
+
+
+def _plain(entry: Mapping[str, Any], kind: str, odd: Collection[str]) -> list[str]:
+    return sorted(each for each in entry.get(kind) or () if f"{entry['project']}/{each}" not in odd)
+
+
+_THEIRS = {
+    "topics": ("name", "schema", "created_on"),
+    "subscriptions": ("name", "topic", "pushConfig", "ackDeadlineSeconds", "createdOn"),
+    "schemas": ("uuid", "name", "type", "schema"),
+}
+
+
+def _shown(each: Json) -> Json:
+    kind = each["name"].split("/")[-2]
+    shown = {name: each[name] for name in _THEIRS[kind] if name in each}
+    if kind == "subscriptions" and shown["pushConfig"]["retryPolicy"].get("period") == 0:
+        del shown["pushConfig"]["retryPolicy"]["period"]  # of a policy that has none
+    return shown
+
+
+def _counters(metrics: Json) -> Json:
+    if not isinstance(metrics, dict):
+        return metrics
+    return {
+        each["metric"]: [point["value"] for point in each["timeseries"]]
+        for each in metrics["metrics"]
+        if each["metric_type"] == "counter" and each["metric"] != "subscription.number_of_lost_messages"  # ours alone
+    }  # fmt: skip
+
+
+def differences(old: Answers, new: Answers) -> list[str]:
+    return [line for name in sorted(old.keys() | new.keys()) for line in _between(name, old.get(name), new.get(name))]
+
+
+def _between(name: str, old: Json, new: Json) -> Iterator[str]:
+    """Yield what is not the same, as near to it as can be said; secrets are not shown."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for each in sorted(old.keys() | new.keys()):
+            yield from _between(f"{name}: {each}", old.get(each), new.get(each))
+    elif old == NEVER and name.endswith("modified_on"):
+        return  # when it was made
+    elif old != new and name.endswith(_SECRETS):
+        yield f"{name} is another now"
+    elif old != new:
+        yield f"{name} was {old}, and is {new}"

@@ -29,12 +29,9 @@ from demo.migrate.books import ACKNOWLEDGE, PUBLISH, PULL, Book, Refused
 from demo.service import trust_of_library
 
 BULK, MAX_MESSAGES = 5, 50
-PAUSE_SECONDS = 0.3
-"""Between two publishes, or after a pull that brought nothing."""
+PAUSE_SECONDS = 0.3  # between two publishes, or after a pull that brought nothing
 RETRY_SECONDS = 0.5
-"""After an answer that was an error."""
-CALL_SECONDS = 150
-"""For a call to be answered: longer than any pause."""
+CALL_SECONDS = 150  # for a call to be answered: longer than any pause
 ATTRIBUTES = {"from": "the demo"}
 
 
@@ -42,22 +39,17 @@ class Way(NamedTuple):
     """A client of one topic and one subscription, which both have its name."""
 
     publish: Callable[[Sequence[str]], object]
-    pull: Callable[[], list[tuple[str, str]]]
-    """Returns ids to acknowledge by, and texts, of what is there."""
+    pull: Callable[[], list[tuple[str, str]]]  # returns ids to acknowledge by, and texts, of what is there
     acknowledge: Callable[[str], object]
-    """Acknowledges all up to this id."""
 
 
 class Login(NamedTuple):
-    """Address of the service, and the login of a client."""
-
     url: str
     token: str
     ca: str
 
 
 def library(login: Login, name: str) -> Way:
-    """Return the official library, as it comes."""
     endpoint = login.url.removeprefix("https://")
     ams = ArgoMessagingService(endpoint=endpoint, token=login.token, project=site.PROJECT)
 
@@ -73,7 +65,6 @@ def library(login: Login, name: str) -> Way:
 
 
 def own(login: Login, name: str) -> Way:
-    """Return our own client."""
     project = Client(login.url, login.token, ca=login.ca, retry=None, timeout=CALL_SECONDS).project(site.PROJECT)
     topic, subscription = project.topic(name), project.subscription(name)
 
@@ -104,7 +95,6 @@ def plain(post: Callable[[str, str], Any], url: str, name: str) -> Way:
 
 
 def by_requests(login: Login, name: str) -> Way:
-    """Return a plain program with `requests`, which keeps its connection."""
     session, headers = requests.Session(), {"x-api-key": login.token}
 
     def post(address: str, body: str) -> Any:
@@ -138,7 +128,6 @@ WAYS = {
 
 
 def main() -> int:
-    """Publish or consume until SIGTERM."""
     name, work, url, file = sys.argv[1:]
     login = Login(url, os.environ["AMS_TOKEN"], os.environ["AMS_CA"])
     ended = Event()
@@ -155,7 +144,6 @@ def main() -> int:
 
 @contextmanager
 def _calling() -> Iterator[None]:
-    """Make errors of all clients one error."""
     try:
         yield
     except (AmsException, ClientError, requests.RequestException) as error:

@@ -29,12 +29,9 @@ NEVER = datetime(1, 1, 1)
 WEEK = timedelta(days=7)
 ROLES = ("project_admin", "publisher", "consumer")
 GONE = "00000000-0000-4000-8000-00000000dead"
-"""A uuid of nobody and nothing."""
 
 
 class Size(NamedTuple):
-    """How much there is."""
-
     users: int
     projects: int
     topics: int
@@ -46,23 +43,16 @@ SMALL = Size(40, 8, 30, 20_000)
 
 
 class Log(NamedTuple):
-    """What a Kafka topic has."""
-
     name: str
     end: int
     first: int = 0
-    """The oldest message kept."""
-    dirty: bool = False
-    """Whether some records are of the kinds that cannot be read, or not as they stand."""
+    dirty: bool = False  # whether some records are of the kinds that cannot be read, or not as they stand
     retention_ms: int | None = None
-    elsewhere: int = 0
-    """Messages in a second partition, which nobody ever saw."""
+    elsewhere: int = 0  # messages in a second partition, which nobody ever saw
 
 
 @dataclass
 class Day:
-    """All of it."""
-
     size: Size
     seed: int = 1
     collections: dict[str, list[Document]] = field(default_factory=dict)
@@ -73,18 +63,15 @@ class Day:
 
     @property
     def kept(self) -> int:
-        """Return how many records are to be moved: those of projects that there are."""
         return sum(each.end - each.first for each in self.logs if not each.name.startswith(GONE))
 
     def add(self, collection: str, **fields: Any) -> Document:
-        """Add a document; what is added later was made later."""
         made = {"_id": ObjectId(), **fields}
         self.collections.setdefault(collection, []).append(made)
         return made
 
 
 def made_up(size: Size, pushed: Pushed, seed: int = 1) -> Day:
-    """Return a day; `pushed` says where messages of the live project are delivered to."""
     day = Day(size, seed)
     maker = _Maker(day, random.Random(seed))
     maker.people()
@@ -149,7 +136,6 @@ class _Maker:
         self._now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
     def people(self) -> None:
-        """Make users, most of them well."""
         self._day.admin_token = self._token()
         self._user("admin", token=self._day.admin_token, service_roles=["service_admin"])
         self._user("push_worker_0", uuid="push-worker-0", token=WORKER_TOKEN, service_roles=["push_worker"])
@@ -188,7 +174,6 @@ class _Maker:
         return self._now - timedelta(days=1 + self._chance.random() * days)
 
     def projects(self) -> None:
-        """Make projects with their members."""
         for number in range(self._day.size.projects - 1):
             name = "EGI ops/test" if number == 3 else f"EGI-{number}"
             made = self._day.add(
@@ -207,7 +192,6 @@ class _Maker:
                 user["projects"].append({"project_uuid": project["uuid"], "roles": roles})
 
     def topics(self) -> None:
-        """Make topics with their messages and subscriptions; the messages are spread unevenly."""
         count = self._day.size.topics - len(WAYS)
         weights = [1 / (place + 1) ** 0.7 for place in range(count)]
         for number, weight in enumerate(weights):
@@ -221,7 +205,10 @@ class _Maker:
             retention_ms=30 * 86_400_000 if number % 11 == 3 else None, elsewhere=50 if number == 7 else 0,
         )  # fmt: skip
         self._day.logs.append(log)
-        members = self._members(project)
+        members = [
+            each for each in self._users
+            if any(entry["project_uuid"] == project["uuid"] for entry in each["projects"])
+        ][:4]  # fmt: skip
         schema = ""
         if number % 8 == 2:
             schema = self._schema(project, f"schema-{number}")
@@ -248,12 +235,6 @@ class _Maker:
         for place in range(1 + number % 3):
             self._subscription(project, made, f"sub-{number}-{place}", log)
 
-    def _members(self, project: Document) -> list[Document]:
-        return [
-            each for each in self._users
-            if any(entry["project_uuid"] == project["uuid"] for entry in each["projects"])
-        ][:4]  # fmt: skip
-
     def _schema(self, project: Document, name: str) -> str:
         said = json.dumps({"properties": {"site": {"type": "string"}}, "type": "object"}, separators=(",", ":"))
         identity = self._uuid()
@@ -279,7 +260,6 @@ class _Maker:
         self._day.add("subscriptions", **{**own, **(more or {})})
 
     def live(self, pushed: Pushed) -> None:
-        """Make the project in which the clients of the demo work: a topic and a subscription for each way."""
         project = self._day.add(
             "projects", uuid=self._uuid(), name=LIVE, description="Clients work here", created_on=self._now - WEEK,
             modified_on=self._now - WEEK, created_by="",
@@ -308,7 +288,6 @@ class _Maker:
             self._subscription(project, topic, way, log, {"acl": [users[1]["uuid"]], "ack": 10, **push})
 
     def rubbish(self) -> None:
-        """Add what is left of ten years."""
         users, projects = self._users, self._projects
         here, topic = projects[0], self._topics[0]
         log = self._day.logs[0]

@@ -15,8 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from cluster.haproxy import MovingHaproxy
-from demo.migrate.new import NewSide
-from demo.migrate.original import Address
+from demo.migrate.sides import Address, NewSide
 from demo.service import PROGRAM_PATH, ROOT, python
 
 LOOK_SECONDS = 0.01
@@ -28,8 +27,6 @@ class CommandFailed(Exception):
 
 
 class Operator:
-    """Runs `ams migrate` with the old side, the new one, and haproxy before both."""
-
     def __init__(self, old: Address, new: NewSide, proxy: MovingHaproxy, token: str, folder: Path) -> None:
         self._source = ["--mongodb", old.mongodb, "--kafka", old.kafka]
         self._target = ["--data", str(new.data), "--config", str(new.config)]
@@ -38,7 +35,6 @@ class Operator:
         self._folder = folder
 
     def plan(self) -> Mapping[str, int]:
-        """Look at the old side; return how many oddities there are of each kind."""
         told: dict[str, int] = json.loads(self._run("plan", *self._source, "-o", "json"))["oddities"]
         return told
 
@@ -49,18 +45,15 @@ class Operator:
         return perf_counter() - began
 
     def cut(self) -> None:
-        """Hold the clients, copy the last, change the services, and let the clients go on."""
         change = ["--stop", self._asking("stop"), "--start", self._asking("start")]
         self._run("cut", *self._source, *self._target, *self._proxy, *change)
 
     def verify(self) -> list[str]:
-        """Compare both sides whole; return what differs."""
         told = json.loads(self._run("verify", *self._source, "-o", "json", codes=(0, 1)))
         return [f"{each['what']}: {each['old']}, and now {each['new']}" for each in told["differences"]]
 
     @contextmanager
     def services(self, stop_old: Callable[[], None], start_new: Callable[[], None]) -> Iterator[None]:
-        """Do what the commands ask for until the block ends."""
         ended = threading.Event()
         wanted = {"stop": stop_old, "start": start_new}
 

@@ -10,20 +10,15 @@ WAYS = (LIBRARY, REQUESTS, CURL, CLIENT, PUSHED)
 
 
 class Who(NamedTuple):
-    """A user of a way."""
-
     name: str
     role: str
 
     @property
     def token(self) -> str:
-        """Return its token, made up like all of the day."""
         return hashlib.sha256(f"{self.role} {self.name}".encode()).hexdigest()
 
 
 class Pushed(NamedTuple):
-    """Where messages are delivered to."""
-
     url: str
     hash: str
     header: str
@@ -33,10 +28,8 @@ WORKER_TOKEN = Who("push_worker_0", "push_worker").token
 
 
 def publisher(way: str) -> Who:
-    """Return the user who publishes."""
     return Who(f"{way}-publisher", "publisher")
 
 
 def subscriber(way: str) -> Who:
-    """Return the user who pulls."""
     return Who(f"{way}-subscriber", "consumer")

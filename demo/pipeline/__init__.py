@@ -5,5 +5,5 @@ federation are published, late, doubled and broken ones among them. The jobs run
 in Delta tables. Some messages are held back until two jobs have told of the day, so that a page with plots can show
 what they said then beside what they say now. Page and tables stay in the folder of the demo.
 
-Read it in this order: `worlds` (what is published, and the jobs), `working` (job after job), `page`.
+Read it in this order: `worlds` (what is published, and the jobs, one after the other), `page`.
 """

@@ -11,8 +11,8 @@ from ams.client import wire
 from ams.pipeline.errors import PipelineError
 from ams.pipeline.starting import Ended
 from cluster.processes import DidNotStart
-from demo import command_line, service
-from demo.pipeline import page, working, worlds
+from demo import service
+from demo.pipeline import page, worlds
 from demo.pipeline.samples import Sample
 from demo.pipeline.samples.worlds import publish_all
 from demo.service import Service
@@ -22,41 +22,33 @@ def play(folder: Path, _options: Namespace) -> bool:
     """Return True when every job did its work; a job that fails raises."""
     with (
         service.running(folder / "ams-data", 0) as running,
-        working.database(folder) as url,
-        working.cluster() as master,
+        worlds.database(folder) as url,
+        worlds.cluster() as master,
     ):
         _run(running, folder, url, master)
     return True
 
 
 def _run(running: Service, folder: Path, url: str, master: str) -> None:
-    """Publish, run the jobs and write the page.
-
-    Args:
-        running: the service.
-        folder: of the demo.
-        url: of PostgreSQL; empty where none is installed.
-        master: of Spark.
-    """
     began = perf_counter()
-    working.hand_over(running, url)
+    worlds.hand_over(running, url)
     with running.administrator() as admin:
         admin.call(wire.create_project(worlds.PROJECT))
     day = worlds.yesterday()
-    plans = [working.planned(task) for task in worlds.tasks(day, folder, with_database=bool(url))]
+    plans = [worlds.planned(task) for task in worlds.tasks(day, folder, with_database=bool(url))]
     ended: list[Ended] = []
 
     def work(*names: str) -> None:
         for plan in plans:
             if plan.name in names:
                 print(f"  {plan.name} ...", end=" ", flush=True)
-                ended.append(working.work(plan, running, folder / plan.name, master))
+                ended.append(worlds.work(plan, running, folder / plan.name, master))
                 messages, records, broken = (f"{getattr(ended[-1], each):,}" for each in COUNTS)
                 print(f"messages {messages} records {records} broken {broken} in {ended[-1].seconds:.1f} s", flush=True)
 
     print("Publishing a day of five worlds, but what comes late:", flush=True)
     count = _publish(running, (each for each in worlds.messages(day) if not worlds.is_late(each)))
-    print(f"Two jobs tell of it, on {working.WORKERS} workers of Spark:", flush=True)
+    print(f"Two jobs tell of it, on {worlds.WORKERS} workers of Spark:", flush=True)
     work(*worlds.EARLY)
     before = datetime.now(UTC)
 
@@ -85,4 +77,4 @@ def _publish(running: Service, samples: Iterable[Sample]) -> int:
 
 if __name__ == "__main__":
     about = "Five worlds through the pipeline."
-    sys.exit(command_line.run("pipeline", about, play, PipelineError, DidNotStart, keeps_folder=True))
+    sys.exit(service.run_demo("pipeline", about, play, PipelineError, DidNotStart, keeps_folder=True))

@@ -16,7 +16,7 @@ from ams.pipeline.report.page import Rows, Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
-from demo.pipeline.boards import accounting, alarms, cloud, federation
+from demo.pipeline.boards import accounting_sections, alarm_sections, cloud_sections, federation_sections, months
 from demo.pipeline.worlds import PROJECT
 
 _LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."
@@ -41,19 +41,10 @@ _READING = (
 )
 
 Figures = Mapping[str, float]
-"""A figure of each site."""
 
 
 def write(folder: Path, day: date, before: datetime, url: str, master: str) -> Path:
-    """Write the page into the folder of the demo; return where.
-
-    Args:
-        folder: of the demo.
-        day: what the jobs tell of.
-        before: when two of them had told of it without what came late.
-        url: of the database of alarms, if there is one.
-        master: of Spark.
-    """
+    """Write the page; `before` is when two jobs had told of the day without late messages."""
     path = folder / "report.html"
     sections = [*_from_spark(folder, day, before, master), *_from_files(folder), *_from_database(url)]
     put(path, page("A day in five worlds", _LEAD.format(day), [*sections, tables(folder)]))
@@ -74,17 +65,17 @@ def _from_spark(folder: Path, day: date, before: datetime, master: str) -> list[
 
 def _from_files(folder: Path) -> Iterator[Section]:
     results = _results(folder, "accounting")
-    for month in accounting.months(results)[-1:]:
-        yield from accounting.sections(results, month)
-    yield from cloud.sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
-    yield from federation.sections(_results(folder, "federation"))
+    for month in months(results)[-1:]:
+        yield from accounting_sections(results, month)
+    yield from cloud_sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
+    yield from federation_sections(_results(folder, "federation"))
 
 
 def _from_database(url: str) -> list[Section]:
     if not url:
         return []
     with connected(url) as connection:
-        return alarms.sections(connection, PROJECT)
+        return alarm_sections(connection, PROJECT)
 
 
 def _results(folder: Path, job: str) -> Path:
@@ -127,7 +118,6 @@ def changed(then: Figures, now: Figures) -> list[tuple[str, float | None, float 
 
 
 def tables(folder: Path) -> Section:
-    """Return a section that names each table in the folder of the demo, and says how to read it."""
     rows = []
     for path in sorted(each.parent for each in folder.rglob("_delta_log")):
         table, name = open_table(str(path)), str(path.relative_to(folder))

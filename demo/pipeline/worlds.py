@@ -1,36 +1,44 @@
-"""The day: which messages there are, and which jobs look at them."""
+"""The day: which messages there are, which jobs look at them, and one job after the other in this process.
 
+Jobs run as by `ams pipeline run`, with the driver's Java started only once.
+"""
+
+import io
 import itertools
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from ams.pipeline.definition.plans import read_plan
+from ams.pipeline.running import Plan
+from ams.pipeline.starting import Ended, Setup, start
+from cluster.postgres import Postgres, is_installed
+from cluster.spark import SparkCluster
 from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
+from demo.service import Service
 
 PROJECT = "egi"
 SEED = 1
 LATE = (b"mon3.example.org", b"Site: SITE-C\n")
 """Texts in messages that come a day late: those of a monitoring host, and those of a site about its jobs."""
 EARLY = ("accounting", "availability")
-"""The jobs that tell of the day before the late messages have come, and once more after."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job and what is said to it."""
-
     job: str
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 def yesterday() -> date:
-    """Return the day all this happens on: the last one that is over."""
     return datetime.now(UTC).date() - timedelta(days=1)
 
 
 def messages(day: date) -> Iterator[Sample]:
-    """Yield all messages of the day."""
     return itertools.chain(
         accounting.messages(SEED, day),
         monitoring.messages(SEED, day),
@@ -41,12 +49,10 @@ def messages(day: date) -> Iterator[Sample]:
 
 
 def is_late(sample: Sample) -> bool:
-    """Return whether a message comes a day late."""
     return any(each in sample.data.replace(b"\r\n", b"\n") for each in LATE)
 
 
 def tasks(day: date, folder: Path, *, with_database: bool) -> list[Task]:
-    """Return the jobs in their order; files they need are written to `folder`."""
     archive = folder / "archive"
     found = [
         Task("archive", {"path": str(archive)}),
@@ -57,3 +63,56 @@ def tasks(day: date, folder: Path, *, with_database: bool) -> list[Task]:
         Task("federation"),
     ]
     return [*found, Task("alarms", {"topics": f"[{', '.join(alarms.TOPICS)}]"})] if with_database else found
+
+
+WORKERS = 2
+
+
+def planned(task: Task) -> Plan:
+    """Read what is said to a job; raises what a wrong option does, which is better known before the first job runs."""
+    return read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
+
+
+def work(plan: Plan, service: Service, folder: Path, master: str) -> Ended:
+    """Run a job in its folder, without what it prints; Ctrl-C ends it after its batch at work, and then the demo."""
+    source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
+    with redirect_stdout(io.StringIO()):
+        ended = start(plan, Setup(work=folder, project=PROJECT, source=source, master=master, settings={}, say=_quiet))
+    if ended.stopped:
+        raise KeyboardInterrupt
+    return ended
+
+
+def _quiet(_text: str) -> None:
+    """Say nothing of progress: each job here is done in seconds."""
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """Start a master of Spark and workers; yields what drivers call it by. Raises `DidNotStart`."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ams-spark-") as folder,
+        SparkCluster(Path(folder), workers=WORKERS) as spark,
+    ):
+        yield spark.url
+
+
+@contextmanager
+def database(folder: Path) -> Iterator[str]:
+    """Start a PostgreSQL for the alarms; yields its URL, and an empty one where none is installed."""
+    if not is_installed():
+        yield ""
+        return
+    postgres = Postgres(folder / "postgresql", careless=True)
+    postgres.start()
+    try:
+        yield postgres.url()
+    finally:
+        postgres.stop()
+
+
+def hand_over(service: Service, url: str) -> None:
+    """Let the jobs, which take secrets from the environment only, find them there."""
+    os.environ["AMS_TOKEN"] = service.token_file.read_text().strip()
+    if url:
+        os.environ["AMS_PIPELINE_DATABASE"] = url

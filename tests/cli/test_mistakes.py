@@ -9,7 +9,7 @@ from ams.cli.exits import PipeClosed, Usage, exit_code, line
 from ams.client import errors
 from ams.core.errors import BadDocument, BadSettings, Unusable
 from ams.pipeline import errors as pipeline
-from ams.tables.errors import WrongTable
+from ams.tables import WrongTable
 from tests.cli.conftest import Ams, prepare_project
 from tests.support.service import LiveService
 from tests.tables.making import MONDAY, append, table

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.books import Balance, balance_jobs
-from demo.ledger import Ledger, Message
+from demo.traffic import Ledger, Message
+from demo.workers import Balance, balance_jobs
 
 
 def message(data: bytes = b"soil is dry", **attributes: str) -> Message:

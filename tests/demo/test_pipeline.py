@@ -12,19 +12,17 @@ from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.availability.inputs import Options, inputs
 from ams.pipeline.report.page import Rows, page
 from ams.tables.table import Table
+from demo.pipeline import boards, worlds
 from demo.pipeline import page as pages
-from demo.pipeline import working, worlds
-from demo.pipeline.boards import accounting, cloud
+from demo.pipeline.samples import NONE, monitoring
 from demo.pipeline.samples import accounting as records
-from demo.pipeline.samples import monitoring
-from demo.pipeline.samples.mishaps import NONE
 
 DAY = date(2024, 3, 5)
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 
 
 def test_every_job_takes_what_is_said_to_it_and_works_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    plans = [working.planned(task) for task in worlds.tasks(worlds.yesterday(), tmp_path, with_database=True)]
+    plans = [worlds.planned(task) for task in worlds.tasks(worlds.yesterday(), tmp_path, with_database=True)]
 
     assert plans[-1].options["topics"] == ("alarms", "status_events", "alerts")
     assert len({plan.name for plan in plans}) == len(plans)
@@ -72,7 +70,7 @@ def test_boards_show_what_came_and_that_nothing_came(tmp_path: Path) -> None:
     catalogue: dict[str, Any] = {"stale_after_hours": 12, "sites": [], "vos": {}}
 
     for folder, expected in ((tmp_path, [[], [("SITE-A", 0, 0.0, 2.5)]]), (tmp_path / "none", [[], []])):
-        [section] = accounting.sections(folder, "2024-03")
+        [section] = boards.accounting_sections(folder, "2024-03")
         assert [each.body for each in section.content if isinstance(each, Rows)] == expected
         assert "Accounting of 2024-03" in page("Accounting", "", [section])
-    assert "0 sites" in page("Clouds", "", cloud.sections(catalogue))
+    assert "0 sites" in page("Clouds", "", boards.cloud_sections(catalogue))

@@ -15,8 +15,7 @@ import httpx
 import pytest
 
 from demo.migrate.day import Day, Size, made_up
-from demo.migrate.filling import write_documents, write_messages
-from demo.migrate.original import OldSide
+from demo.migrate.sides import OldSide, write_documents, write_messages
 from demo.migrate.site import CLIENT, CURL, LIBRARY, PROJECT, REQUESTS, Pushed, publisher, subscriber
 from tests.migrate.cuts import HaProxy, Starter
 from tests.migrate.test_move import b64

@@ -17,10 +17,8 @@ import pytest
 import requests
 
 from ams.access.permissions import PERMISSIONS
-from demo.migrate.comparing import Answers, answers, differences
-from demo.migrate.filling import DATABASE
-from demo.migrate.new import NewSide
-from demo.migrate.original import CannotBuild, OldSide, program
+from demo.migrate.books import Answers, answers, differences
+from demo.migrate.sides import DATABASE, CannotBuild, NewSide, OldSide, program
 from demo.migrate.site import WORKER_TOKEN
 from tests.support import marks
 from tests.support.commands import Ran, ams

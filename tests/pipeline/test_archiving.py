@@ -14,9 +14,9 @@ from ams.client import Message
 from ams.client.errors import NotAms, NotFound
 from ams.pipeline.archiving import Archiver, Wanted, alone
 from ams.pipeline.errors import Busy, DataLoss, WrongTable
+from ams.pipeline.fetching import Fetch
 from ams.pipeline.messages import ARCHIVE, PARTITIONS
 from ams.pipeline.service import Service
-from ams.pipeline.source.fetching import Fetch
 from ams.tables import log, upkeep
 from ams.tables.location import Location
 from ams.tables.snapshot import open_table

@@ -10,15 +10,15 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
+import ams.tables as tables
 from ams.cli.exits import Exit, exit_code
 from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.checkpoint import Identity, Standing, guard, locked, read_standing, write
 from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, WrongTable
-from ams.pipeline.failures import explained
 from ams.pipeline.progress import Progress
+from ams.pipeline.running import explained
 from ams.pipeline.starting import ends_told
-from ams.tables import errors as tables
 
 MINE = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
 
@@ -169,7 +169,7 @@ def spark(text: str) -> StreamingQueryException:
         ("ams.client.errors.NotFound: Topic doesn't exist", client.NotFound, "Topic doesn't exist"),
         ("ams.client.errors.Unreachable: cannot reach https://a.example", client.Unreachable, "cannot reach https"),
         ("ams.pipeline.errors.DataLoss: messages 0 to 9", errors.DataLoss, "messages 0 to 9"),
-        ("ams.tables.errors.WrongTable: has other columns", errors.WrongTable, "has other columns"),
+        ("ams.tables.WrongTable: has other columns", errors.WrongTable, "has other columns"),
         ("ams.pipeline.errors.WrongOption: option topic: is missing", errors.WrongOption, "option topic: is missing"),
         ("ams.pipeline.errors.Broken: no number", errors.Failed, "could not be read, and was not set aside: no number"),
         ("ValueError: bad day", errors.Failed, "Spark gave up: ValueError: bad day"),

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from ams.tables import log, upkeep
-from ams.tables.errors import WrongTable
+from ams.tables import WrongTable, log, upkeep
 from ams.tables.files import File, read
 from ams.tables.location import Location
 from ams.tables.snapshot import exists

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.tables import files
-from ams.tables.errors import WrongTable
+from ams.tables import WrongTable, files
 from ams.tables.files import File, batch_name, read
 from ams.tables.location import Location
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ams.tables.errors import WrongTable
+from ams.tables import WrongTable
 from ams.tables.location import Location
 
 

@@ -9,8 +9,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.tables import log
-from ams.tables.errors import WrongTable
+from ams.tables import WrongTable, log
 from ams.tables.upkeep import merge
 from tests.tables.losing import DAMAGES, Lost, Machine
 from tests.tables.making import MONDAY, TUESDAY, Rows, append, append_batches, contents, table, write

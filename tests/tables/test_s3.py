@@ -13,9 +13,8 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 from pyarrow.fs import copy_files
 
-from ams.tables import log, s3, upkeep
-from ams.tables.errors import StoreFailed, WrongTable
-from ams.tables.location import Bucket, Location
+from ams.tables import StoreFailed, WrongTable, location, log, upkeep
+from ams.tables.location import Location
 from tests.support import parts
 from tests.support import s3 as server
 from tests.tables.making import MONDAY, QUERY, TUESDAY, append, append_batches, contents, table, write
@@ -73,7 +72,7 @@ def test_the_environment_lets_no_commit_replace_another(store: str, monkeypatch:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let answers be late after a shorter time than the proxy's."""
-    monkeypatch.setattr(s3, "TIMEOUT_SECONDS", server.LATE_SECONDS / 2)
+    monkeypatch.setattr(location, "TIMEOUT_SECONDS", server.LATE_SECONDS / 2)
 
 
 def replace_all(root: str) -> None:
@@ -201,7 +200,7 @@ def test_a_bucket_that_is_not_there_is_told(store: str) -> None:
 def test_addresses_of_buckets(address: str, root: str) -> None:
     location = Location.of(address)
 
-    assert (location, location.path("c")) == (Bucket(root), f"{root}/c")
+    assert (location, location.path("c")) == (Location(root), f"{root}/c")
     assert pickle.loads(pickle.dumps(location)) == location
 
 
@@ -244,7 +243,7 @@ def test_a_wrong_endpoint_is_refused_and_not_repeated(endpoint: str, monkeypatch
 def test_of_what_a_server_sends_with_an_error_the_code_is_told_and_nothing_more() -> None:
     sent = OSError("Generic S3 error\n  \x1b[31m↳\x1b[0m 403 Forbidden\n <Error><Code>AccessDenied</Code><Key>k</Key>")
 
-    assert s3.reason(sent) == "Generic S3 error: 403 Forbidden (AccessDenied)"
+    assert location.s3_reason(sent) == "Generic S3 error: 403 Forbidden (AccessDenied)"
 
 
 @go
@@ -253,7 +252,7 @@ def test_a_table_that_was_copied_from_a_folder_goes_on(store: str, tmp_path: Pat
     append(table(tmp_path / "table"), 0, [(1, MONDAY)])
     append(table(tmp_path / "table"), 1, [(2, TUESDAY)])
 
-    copy_files(str(tmp_path / "table"), root.removeprefix("s3://"), destination_filesystem=s3.filesystem())
+    copy_files(str(tmp_path / "table"), root.removeprefix("s3://"), destination_filesystem=location.s3_filesystem())
 
     assert not append(table(root), 1, [(2, TUESDAY)])
     assert append(table(root), 2, [(3, MONDAY)])

@@ -16,9 +16,8 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from ams.tables import log
+from ams.tables import WrongTable, log
 from ams.tables import table as tables
-from ams.tables.errors import WrongTable
 from ams.tables.snapshot import open_table
 from ams.tables.table import Table
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_batches, contents, table, write

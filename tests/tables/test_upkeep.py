@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ams.tables import log, upkeep
-from ams.tables.errors import WrongTable
+from ams.tables import WrongTable, log, upkeep
 from ams.tables.files import File
 from ams.tables.location import Location
 from ams.tables.snapshot import open_table

@@ -4,8 +4,7 @@ It keeps documents and records in the form the reference keeps them in, with its
 JSON, ids told before the record is written, empty records for attributes with a quote, acknowledgements by the second.
 It answers what clients of the demo, a push server and a comparison ask, and the changes that a test makes; no more.
 
-views        documents as the API shows them, errors, and the roles by which requests are allowed
+documents    documents as the API shows them, errors, roles by which requests are allowed, changes by administrators
 broker       records in Kafka
-changes      what administrators change
 service      the routes
 """

@@ -15,8 +15,6 @@ _FETCH_BYTES = 8 << 20
 
 
 class Range(NamedTuple):
-    """The oldest offset kept, and the end."""
-
     min: int
     max: int
 
@@ -32,12 +30,10 @@ class Broker:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def start(self) -> None:
-        """Connect."""
         await self._producer.start()
         await self._ranges.start()
 
     async def range(self, topic: str) -> Range:
-        """Return what is kept of a topic; asking makes it."""
         place = TopicPartition(topic, 0)
         first = await self._ranges.beginning_offsets([place])
         end = await self._ranges.end_offsets([place])
@@ -93,17 +89,13 @@ def record(identity: str, message: Mapping[str, Any]) -> bytes:
 
 
 def joined(attributes: Mapping[str, str] | None) -> Mapping[str, Any]:
-    """Return the field `attributes` as JSON that is put together by hand says it; raises `ValueError` where it is none.
-
-    That is done twice: when a record is written, and when it is handed out.
-    """
+    """Return the field `attributes` as JSON put together by hand says it, twice in its way; raises `ValueError`."""
     pairs = ",".join(f'"{key}":"{value}"' for key, value in (attributes or {}).items())
     found = json.loads(f"{{{pairs}}}")
     return {"attributes": found} if found else {}
 
 
 def publish_time(nanoseconds: int) -> str:
-    """Return a time with the digits it has."""
     seconds, rest = divmod(nanoseconds, 10**9)
     digits = f".{rest:09}".rstrip("0").rstrip(".")
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}{digits}Z"

@@ -16,8 +16,18 @@ import pymongo
 import uvicorn
 
 from demo.migrate.old.broker import Broker, joined
-from demo.migrate.old.changes import Changes
-from demo.migrate.old.views import FORBIDDEN, Caller, Document, Json, Refused, Views, metric, roles_in, zulu
+from demo.migrate.old.documents import (
+    FORBIDDEN,
+    Caller,
+    Changes,
+    Document,
+    Json,
+    Refused,
+    Views,
+    metric,
+    roles_in,
+    zulu,
+)
 
 DATABASE = "argo_msg"
 UNREADABLE = "Message retrieved from broker network has invalid JSON Structure"
@@ -31,20 +41,16 @@ Handler = Callable[["Request"], Awaitable[Any]]
 
 
 class Request:
-    """Request of a topic, subscription or schema, as handlers get it."""
-
     def __init__(self, caller: Caller, document: Document, verb: str, body: bytes) -> None:
         self.caller, self.document, self.verb = caller, document, verb
         self._body = body
 
     @property
     def project(self) -> str:
-        """Return the name of the project."""
         return str(self.caller.project["name"])
 
     @property
     def kafka(self) -> str:
-        """Return the Kafka topic of the topic, or of the subscription's."""
         return f"{self.document['project_uuid']}.{self.document.get('topic') or self.document['name']}"
 
     def json(self, error: str) -> Json:
@@ -59,8 +65,6 @@ class Request:
 
 
 class Service:
-    """The API."""
-
     def __init__(self, database: Any, broker: Broker) -> None:
         self._db, self._broker = database, broker
         self._changes = Changes(database, broker)
@@ -86,7 +90,6 @@ class Service:
         }
 
     async def __call__(self, scope: Json, receive: Any, send: Any) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
         body = b""
@@ -158,12 +161,12 @@ class Service:
         if path == "/v1/users":
             self._caller(token, "users:list")
             views = Views(self._db)
-            shown = [views.user(each, details=query.get("details") == "true") for each in views.users]
+            shown = [views.user(each, details=query.get("details") == "true") for each in views.all("users")]
             return {"users": shown, "nextPageToken": "", "totalSize": len(shown)}
         if path == "/v1/projects":
             self._caller(token, "projects:list")
             views = Views(self._db)
-            return {"projects": [views.project(each) for each in views.projects]}
+            return {"projects": [views.project(each) for each in views.all("projects")]}
         if path.startswith("/v1/projects/"):
             return Views(self._db).project(self._caller(token, "projects:show", path.rpartition("/")[2]).project)
         if path == "/v1/metrics/va_metrics":
@@ -176,7 +179,6 @@ class Service:
         raise Refused(404, "404 page not found")
 
     def _change_service(self, token: str, method: str, path: str, body: Json) -> Any:
-        """Change users, projects and registrations."""
         found = _OF_SERVICE.fullmatch(path)
         if found is None:
             raise Refused(404, "404 page not found")
@@ -212,7 +214,6 @@ class Service:
         return self._shown(Views(self._db), kind, self._document(caller, kind, name), caller)
 
     async def _change(self, asked: Request) -> None:
-        """Change a topic or a subscription, as its verb says."""
         kind, changes = "subscriptions" if "topic" in asked.document else "topics", self._changes
         if asked.verb == "modifyAcl":
             changes.modify_acl(kind, asked.document, asked.json("Invalid ACL Arguments"))
@@ -242,7 +243,7 @@ class Service:
     def _list(self, caller: Caller, kind: str) -> Json:
         """Return what a project has of a kind; publishers and consumers see what they are on the list of."""
         views = Views(self._db)
-        mine = [each for each in getattr(views, kind) if each["project_uuid"] == caller.project["uuid"]]
+        mine = [each for each in views.all(kind) if each["project_uuid"] == caller.project["uuid"]]
         role = {"topics": "publisher", "subscriptions": "consumer"}.get(kind, "")
         if role in caller.roles and not caller.roles & {"service_admin", "project_admin"}:
             mine = [each for each in mine if caller.uuid in (each.get("acl") or ())]
@@ -419,7 +420,6 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Serve until it is killed."""
     parser = argparse.ArgumentParser(prog="python -m demo.migrate.old.service")
     for name in ("--mongodb", "--kafka", "--cert", "--key"):
         parser.add_argument(name, required=True)

@@ -5,7 +5,7 @@ import sys
 from ams.cli.main import COMMANDS, Entry, main
 
 NAME = "sample"
-ENTRY = Entry("demo.pipeline.samples.command:sample", "Publish a made-up day of one of EGI's services.")
+ENTRY = Entry("demo.pipeline.samples.worlds:sample", "Publish a made-up day of one of EGI's services.")
 
 if __name__ == "__main__":
     COMMANDS[NAME] = ENTRY

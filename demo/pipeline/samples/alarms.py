@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 
-from demo.pipeline.samples import Sample
-from demo.pipeline.samples.mishaps import Mishaps, Timed
+from demo.pipeline.samples import Mishaps, Sample, Timed
 
 ALARMS, EVENTS, ALERTS = "alarms", "status_events", "alerts"
 TOPICS = (ALARMS, EVENTS, ALERTS)

@@ -12,8 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 from typing import Any
 
-from demo.pipeline.samples import Sample
-from demo.pipeline.samples.mishaps import Mishaps, Timed
+from demo.pipeline.samples import Mishaps, Sample, Timed
 
 VOS = ("vo.access.egi.eu", "ops", "biomed", "vo.example.org", "eosc-synergy.example.org")
 SYSTEMS = (("ubuntu", "22.04"), ("ubuntu", "24.04"), ("centos", "7"), ("almalinux", "9"), ("debian", "12"))
@@ -29,7 +28,6 @@ SITES = 12
 
 
 def topic(number: int) -> str:
-    """Return the topic of a site."""
     return f"SITE_{_name(number)}_ENDPOINT_{1234 + number}G0"
 
 
@@ -68,8 +66,6 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Cloud:
-    """What is to be told of a site at a time."""
-
     number: int
     at: datetime
     vos: tuple[str, ...]

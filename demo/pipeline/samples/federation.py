@@ -9,8 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 from typing import Any
 
-from demo.pipeline.samples import Sample
-from demo.pipeline.samples.mishaps import Mishaps, Timed
+from demo.pipeline.samples import Mishaps, Sample, Timed
 
 KEYCLOAK, SATOSA = "prod_egi_service_keycloak_production", "prod_egi_service_ssp_demo"
 ANSWERS = "prod_deployment_results"

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from fastavro import schemaless_writer
 
 from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, RESULT_SCHEMAS
-from demo.pipeline.samples import Sample
-from demo.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Mishaps, Sample
 
 TOPICS = ("metric_data", "sync_data")
 GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -33,30 +32,23 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "cloud": {"org.openstack.nova": ("org.nagios.Keystone-TCP", "generic.http.connect")},
 }
 """The groups of services that can stand in for each other, their services, and the metrics of each."""
-EVERY = (300, 900, 3600, 14_400)
-"""Seconds between two runs of a check."""
+EVERY = (300, 900, 3600, 14_400)  # seconds between two runs of a check
 SKEW = {"mon1.example.org": 0, "mon2.example.org": 95, "mon3.example.org": -140}
 """The monitoring hosts, and by how many seconds their clocks are ahead."""
 DAY = 86_400
-MISHAPS = Mishaps(late=0.003, doubled=0.01, broken=0.001)
-"""What monitoring meets with on an ordinary day."""
+MISHAPS = Mishaps(late=0.003, doubled=0.01, broken=0.001)  # what monitoring meets with on an ordinary day
 
 
 class Host(NamedTuple):
-    """A host of a site with one service."""
-
     site: str
     region: str
     service: str
     name: str
     production: bool
-    silent: bool
-    """In the topology, but never measured."""
+    silent: bool  # in the topology, but never measured
 
 
 class Outage(NamedTuple):
-    """When a host is down, in seconds of the day."""
-
     start: int
     end: int
     announced: bool
@@ -85,15 +77,7 @@ def messages(
 def results(
     seed: int, day: date, *, sites: int = 20, mishaps: Mishaps = MISHAPS, day_late: float = 0.003
 ) -> Iterator[Sample]:
-    """Make the results published on a day, always the same for the same arguments.
-
-    Args:
-        seed: chooses the world.
-        day: whose results to make; those that come from the day before a day late are among them.
-        sites: how many sites there are; each brings some 1,200 results a day.
-        mishaps: what happens to them on their way.
-        day_late: the part of the results that is published a day late.
-    """
+    """Make the results published on a day; each site brings some 1,200, and a part `day_late` comes a day late."""
     random = Random(f"messages of {seed} on {day}")  # made-up data, no cryptography
     left = [check for check in _checks(seed, day - timedelta(days=1), sites, day_late) if check.late]
     due = [check._replace(published=check.published + DAY) for check in left]
@@ -121,7 +105,6 @@ def files(seed: int, day: date, folder: Path, *, sites: int = 20) -> dict[str, s
 
 
 def sync_messages(seed: int, day: date, *, sites: int = 20, report: str = "Default") -> Iterator[Sample]:
-    """Make the messages that say what is monitored on a day: all records of a type packed into one message each."""
     hosts = list(_hosts(seed, sites))
     profile = [
         {"profile": "ARGO_MON_CRITICAL", "service": each["service"], "metric": metric, "tags": None}
@@ -211,7 +194,6 @@ def _sample(random: Random, check: Check) -> Sample:
 
 
 def _spoilt(random: Random, data: bytes) -> bytes:
-    """Make what is found where publishers are set up wrongly or die in the middle."""
     wrong = (data[: len(data) // 2], data + b"\x00\x00", b"OK - all is well", b"", data.replace(b"\x04OK", b"\x04ok"))
     return random.choice([each for each in wrong if each != data])
 

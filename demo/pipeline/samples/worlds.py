@@ -1,15 +1,20 @@
-"""The worlds there are samples of, and publishing them."""
+"""The worlds there are samples of, publishing them, and the command that does so."""
 
 import importlib
 import inspect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date
-from typing import Any
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
+from ams.cli.arguments import option, pairs
+from ams.cli.command import Session, with_options
+from ams.cli.exits import Usage
+from ams.cli.output import columns
 from ams.client import Message
 from ams.client.client import Project
 from ams.client.errors import AlreadyExists
@@ -17,13 +22,11 @@ from ams.pipeline.errors import WrongOption
 from demo.pipeline.samples import Sample
 
 WORLDS = ("accounting", "alarms", "cloud", "federation", "monitoring")
-"""Modules beside this one."""
 _PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
 _MESSAGES, _BYTES = 500, 2**20
 
 
 def sizes_of(world: str) -> dict[str, Any]:
-    """Return what can be said of how much there is in a world, with what it is by itself."""
     return {
         name: each.default
         for name, each in inspect.signature(_module(world).messages).parameters.items()
@@ -74,3 +77,25 @@ def _module(world: str) -> Any:
     if world not in WORLDS:
         raise WrongOption("WORLD", f"there is no {world!r}; there are {', '.join(WORLDS)}")
     return importlib.import_module(f"demo.pipeline.samples.{world}")
+
+
+@with_options
+def sample(
+    session: Session,
+    world: Annotated[str, typer.Argument(metavar="WORLD", help="What is made up; see the list in the reference.")],
+    seed: Annotated[int, option("The same seed makes the same messages.")] = 1,
+    day: Annotated[str | None, option("YYYY-MM-DD; default today, UTC.", metavar="DAY")] = None,
+    size: Annotated[list[str] | None, option("How much of what; repeatable.", "--size", metavar="KEY=VALUE")] = None,
+) -> None:
+    """Publish a made-up day of one of EGI's services, to try jobs on; topics that are not there are made."""
+    made = samples(world, seed, _day(day), pairs(size, "--size"))
+    counts = publish_all(session.patient.project(session.project), made)
+    rows = [(topic, f"{count}") for topic, count in sorted(counts.items())]
+    session.show(dict(counts), columns(("TOPIC", "MESSAGES"), rows))
+
+
+def _day(day: str | None) -> date:
+    try:
+        return date.fromisoformat(day) if day else datetime.now(UTC).date()
+    except ValueError:
+        raise Usage(f"--day {day!r} is no day such as 2024-03-05") from None

@@ -18,19 +18,18 @@ from pathlib import Path
 from ams.client.errors import NotAms, NotFound
 from ams.pipeline.checkpoint import held
 from ams.pipeline.errors import WrongTable
+from ams.pipeline.fetching import Fetch, LostMessages, Part, limited, lost, remade
 from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
 from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
-from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, lost, remade
 from ams.tables import log, upkeep
-from ams.tables.files import File, Partition, batch_name
+from ams.tables.files import Partition, batch_name
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot
 from ams.tables.table import Table
 
-_QUERY = "ams-archive/"
-"""Before the project: what the table takes batches of."""
+_QUERY = "ams-archive/"  # before the project: what the table takes batches of
 _LOCK = "_lock"
 _WAY_ON = (
     "archive it into another folder, or go on here with --skip-lost: then the archive holds the messages of both under "
@@ -44,15 +43,10 @@ class Wanted:
 
     project: str
     topics: Sequence[str] = ("*",)
-    """Names, and patterns with `*` and `?`, whose topics may come and go."""
     batch_messages: int = 200_000
-    """How many messages are stored at a time."""
     merge: bool = True
-    """Whether the small files of closed days are merged."""
-    closed_after: int = 1
-    """Days after its end."""
+    closed_after: int = 1  # days after its end
     file_bytes: int = upkeep.FILE_BYTES
-    """How large merged files become."""
     skip_lost: bool = False
     """Whether to go on, with a line that says so, where messages are kept no longer."""
 
@@ -64,14 +58,10 @@ class Archiver:
     service: Service
     location: Location
     wanted: Wanted
-    stopping: threading.Event
-    """Ends the work between two batches."""
+    stopping: threading.Event  # ends the work between two batches
     say: Callable[[str], None]
-    """Tells whoever watches."""
-    topics: set[Name] = field(default_factory=set)
-    """Of which there were messages to store."""
-    files: int = 0
-    """That were written, those that were merged away since among them."""
+    topics: set[Name] = field(default_factory=set)  # of which there were messages to store
+    files: int = 0  # that were written, those that were merged away since among them
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.say)
@@ -98,10 +88,9 @@ class Archiver:
         )
 
     def run(self, every: float | None = None) -> None:
-        """Store what there is, and merge; with `every`, do so again and again, that many seconds apart, until stopped.
+        """Store what there is, and merge; with `every`, again and again, that many seconds apart, until stopped.
 
-        Raises `DataLoss` when messages are kept no longer that were not stored, and the `ClientError` that does not
-        pass. What was stored until then stays, and the next run goes on behind it.
+        Raises `DataLoss`, and the `ClientError` that does not pass; what was stored until then stays.
         """
         while True:
             began = time.monotonic()
@@ -112,7 +101,6 @@ class Archiver:
                 return
 
     def _catch_up(self) -> None:
-        """Store batch after batch up to where the topics end now."""
         while True:
             names = self._names()
             try:
@@ -125,13 +113,11 @@ class Archiver:
                     raise
 
     def _names(self) -> list[Name]:
-        """Return the topics there are now; one that is named without a pattern is always among them."""
         patterns = [each for each in self.wanted.topics if is_pattern(each)]
         names = {Name(self.wanted.project, each) for each in self.wanted.topics if each not in patterns}
         return sorted(names.union(self.service.topics(self.wanted.project, patterns) if patterns else ()))
 
     def _batch(self, topics: Mapping[Name, Bounds]) -> bool:
-        """Store a batch; return False if there was nothing to store."""
         # Looked up each time: the table says where the work stands, even if somebody else was at work too.
         snapshot = self._table.snapshot() if self._table.exists() else None
         number = snapshot.batch + 1 if snapshot else 0
@@ -143,7 +129,9 @@ class Archiver:
             parts = [part for part in parts if part.start < part.stop]
             if not parts:
                 return False
-            files = self._written(parts, number)
+            fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
+            rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
+            files = self._table.write(batch_name(self._query, number), rows)
         if self._table.append(self._query, number, files, {_place(part.topic, part.id): part.stop for part in parts}):
             self.files += len(files)
             self.topics |= {part.topic for part in parts}
@@ -167,11 +155,6 @@ class Archiver:
             return there.first
         return at
 
-    def _written(self, parts: Iterable[Part], number: int) -> list[File]:
-        fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
-        rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
-        return self._table.write(batch_name(self._query, number), rows)
-
     def _merge(self) -> None:
         if not self._table.exists():
             return
@@ -185,7 +168,6 @@ class Archiver:
 
 
 def _place(topic: Name, known: str) -> str:
-    """Return the name under which the table keeps where a topic stands."""
     return f"{topic} {known}"
 
 
@@ -201,10 +183,7 @@ def closed(partitions: Iterable[Partition], closed_after: int) -> list[Partition
 
 
 def alone(location: Location) -> AbstractContextManager[None]:
-    """Hold an archive, whose folder is made if it is absent; raise `Busy` when another `ams archive` holds it.
-
-    In an object store there is nothing to hold. Two at work there do no harm: a batch of one of them is refused.
-    """
+    """Lock an archive's folder, or raise `Busy`. In a store there is no lock: of two writers one batch is refused."""
     if location.is_store:
         return nullcontext()
     busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"
@@ -213,7 +192,6 @@ def alone(location: Location) -> AbstractContextManager[None]:
 
 @contextmanager
 def _losses_told(say: Callable[[str], None]) -> Iterator[None]:
-    """Say what is lost, where it does not end the work, in a line of its own."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", LostMessages)
         yield

@@ -27,7 +27,6 @@ LOCK, DEFINITION, PROGRESS, BEGUN = "lock", "definition.json", "progress.json", 
 EXPECTATIONS = "expectations.json"
 CHECKPOINT, QUARANTINE = "checkpoint", "quarantine"
 SPARK_LOG = "spark.log"
-"""What Spark itself says, and its processes."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,19 +44,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run got to."""
 
     batch: int
-    time: str
-    """Of the end of that batch, UTC."""
-    messages: int
-    """Read since the folder was made."""
-    lag: int | None = None
-    """Messages that were not read yet; None when the source does not tell."""
+    time: str  # of the end of that batch, UTC
+    messages: int  # read since the folder was made
+    lag: int | None = None  # None when the source does not tell
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tables batches were added to."""
-
-    tables: tuple[str, ...] = ()
-    """Below the folder of the run as they lie there, others by their whole paths."""
+class _Begun(msgspec.Struct, frozen=True, kw_only=True):
+    tables: tuple[str, ...] = ()  # below the folder of the run as they lie there, others by their whole paths
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -79,12 +72,9 @@ NOTHING = Counted(0, 0)
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """How often expectations held, by their names."""
 
-    batch: int = -1
-    """The last one that is counted."""
-    rows: Mapping[str, Counted] = {}
-    """Of all batches since the folder was made."""
-    result: Mapping[str, Counted] = {}
-    """Of the last result that was computed from all rows."""
+    batch: int = -1  # the last one that is counted
+    rows: Mapping[str, Counted] = {}  # of all batches since the folder was made
+    result: Mapping[str, Counted] = {}  # of the last result that was computed from all rows
 
     def added(self, counts: Mapping[str, Counted], batch: int) -> "Expected":
         """Return it with the counts of a batch, which count once however often the batch is done."""
@@ -102,11 +92,7 @@ def locked(work: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def held(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
-    """Hold a lock in a folder, made if it is absent; a kill lets go.
-
-    Raises `Busy`, with the text `busy`, when another process holds it, and `WrongTable` about `what` when it cannot be
-    had here.
-    """
+    """Hold a lock in a folder, made if absent; raises `Busy` with the text `busy`, or `WrongTable` about `what`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / name, "ab")  # noqa: SIM115  # closed below, after the work
@@ -121,17 +107,19 @@ def held(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
 
 
 def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> None:
-    """Let a run go on with a folder only if the folder's checkpoint is its own; say what to do if it is not.
+    """Let a run go on with a folder only if its checkpoint is its own, or nothing was begun; raise `ChangedDefinition`.
 
-    Raises `ChangedDefinition`. With `accept_change`, other options are taken over; what is read must stay the same.
-    A folder in which nothing was begun yet is anybody's.
+    With `accept_change`, other options are taken over; what is read must stay the same.
     """
     known = read(work / DEFINITION, Identity)
     now = msgspec.json.decode(msgspec.json.encode(identity), type=Identity)  # so that tuples and lists are the same
     if known is None and (work / CHECKPOINT).exists():
         raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
-    if known is not None and known != now and _is_begun(work):
-        _compare(work, known, now, accept_change)
+    if known is not None and known != now:
+        beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
+        # Before anything was read or written, mistakes in a definition can be mended.
+        if beside or any((work / CHECKPOINT / "offsets").glob("[0-9]*")):
+            _compare(work, known, now, accept_change)
     if known != now:
         write(work / DEFINITION, identity)
 
@@ -143,7 +131,7 @@ def read_standing(work: Path) -> Standing | None:
 
 def read_begun(work: Path) -> Collection[str]:
     """Return the paths of tables that runs in a folder added to."""
-    found = read(work / BEGUN, Begun) or Begun()
+    found = read(work / BEGUN, _Begun) or _Begun()
     return {os.path.join(work, each) if ":" not in each else each for each in found.tables}
 
 
@@ -156,18 +144,12 @@ def begin(work: Path, table: str) -> None:
     """Remember a table that a run added to; the folder may be moved with all in it."""
     known = read_begun(work)
     if table not in known:
-        write(work / BEGUN, Begun(tables=tuple(sorted(each.removeprefix(f"{work}/") for each in {*known, table}))))
+        write(work / BEGUN, _Begun(tables=tuple(sorted(each.removeprefix(f"{work}/") for each in {*known, table}))))
 
 
 def write(path: Path, value: msgspec.Struct) -> None:
     """Replace a small file in one step, synced."""
     write_whole(Disk(), str(path), msgspec.json.format(msgspec.json.encode(value), indent=2))
-
-
-def _is_begun(work: Path) -> bool:
-    """Whether a run read or wrote anything, before which mistakes in a definition can be mended."""
-    beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
-    return bool(beside) or any((work / CHECKPOINT / "offsets").glob("[0-9]*"))
 
 
 def _compare(work: Path, known: Identity, now: Identity, accept_change: bool) -> None:

@@ -6,13 +6,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ams.pipeline.messages import MESSAGE
 
 MESSAGES: StructType = from_arrow_schema(MESSAGE)
-"""A message: see `MESSAGE`."""
 
 PLACE = StructType(MESSAGES.fields[:5])
 """Where a message stands: the first columns of `MESSAGES`, and the struct `source` of what was read out of one."""
 
 CONTENT = StructType(MESSAGES.fields[:7])
-"""What records are read out of."""
 
 BROKEN = StructType([*CONTENT.fields, StructField("reason", StringType(), nullable=False)])
 """A message that was set aside, and why."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ams.core.errors import AmsError
-from ams.tables.errors import StoreFailed as StoreFailed  # those of tables are raised by runs as they are
-from ams.tables.errors import WrongTable as WrongTable
+from ams.tables import StoreFailed as StoreFailed  # those of tables are raised by runs as they are
+from ams.tables import WrongTable as WrongTable
 
 
 class PipelineError(AmsError):

@@ -18,10 +18,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def java(environment: Mapping[str, str] = os.environ) -> str:
-    """Return which Java Spark will use, and what that says of its version.
-
-    Raises `Unavailable` when there is none, or one that is too old.
-    """
+    """Return which Java Spark will use, and its version; raise `Unavailable` for none or one that is too old."""
     home = environment.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
     try:
@@ -38,11 +35,12 @@ def java(environment: Mapping[str, str] = os.environ) -> str:
 def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return Java's options for the archive of classes: to use it, or the first time to write it at the end.
 
-    It is of one Java and one Spark. Java itself checks that it fits, does without where it does not, and writes its
-    beginning last, so that a half-written one is none. Where Spark's settings are files in a folder, that folder is on
-    the path of classes, of which Java makes no archive: it would end with an error each time.
+    Java itself checks that it fits, and does without where it does not. Where Spark's settings are files in a folder,
+    there is none: that folder is on the path of classes, and writing an archive would end with an error each time.
     """
-    if _has_settings(environment):
+    home = environment.get("SPARK_HOME")
+    settings = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
+    if settings and os.path.isdir(settings) and os.listdir(settings):
         return ""
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(cache) / "ams" / "spark"
@@ -55,9 +53,3 @@ def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> 
     except OSError:  # a home that cannot be written to: Spark only starts more slowly
         return ""
     return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
-
-
-def _has_settings(environment: Mapping[str, str]) -> bool:
-    home = environment.get("SPARK_HOME")
-    folder = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
-    return bool(folder) and os.path.isdir(folder) and bool(os.listdir(folder))

@@ -20,7 +20,6 @@ MESSAGE = pa.schema(
 ARCHIVE = MESSAGE.append(pa.field("date", pa.date32(), nullable=False))
 """A message, and the day of its publish time in UTC."""
 PARTITIONS = ("project", "topic", "date")
-"""Of an archive."""
 
 
 def dated(messages: pa.RecordBatch) -> pa.RecordBatch:

@@ -24,9 +24,7 @@ _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 """What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""
 
 Message = dict[str, Any]
-"""A message, by `columns.CONTENT`."""
-Row = dict[str, Any]
-"""A record, or a message that is set aside, by `_parsed_schema`."""
+Row = dict[str, Any]  # a record, or a message that is set aside, by `_parsed_schema`
 Record = Mapping[str, Any]
 Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
 """Reads the data and the attributes of a message; raises `Broken` for a message it cannot read, and yields one in the
@@ -36,29 +34,21 @@ place of each record it cannot read. Pure, and of a module that imports no Spark
 class Parsed(NamedTuple):
     """What came of messages."""
 
-    records: DataFrame
-    """The columns asked for, and `source`, a struct of `columns.PLACE`."""
-    broken: DataFrame
-    """`columns.BROKEN`: a row for each thing that was set aside."""
+    records: DataFrame  # the columns asked for, and `source`, a struct of `columns.PLACE`
+    broken: DataFrame  # `columns.BROKEN`: a row for each thing that was set aside
 
 
 @contextmanager
 def parsed(
     messages: DataFrame, parse: Parse, schema: StructType, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER
 ) -> Iterator[Parsed]:
-    """Parse messages (`columns.CONTENT`) into records with the columns of `schema`.
-
-    Both results are gone through, so that what came of the messages is kept until the block ends.
-    """
+    """Parse messages (`columns.CONTENT`) into records with the columns of `schema`, kept until the block ends."""
     with persisted(rows_of(messages, parse, schema), level) as rows:
         yield split(rows, schema)
 
 
 def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
-    """Return a row for each record and each thing set aside: `source`, `record`, `attributes`, `data`, `reason`.
-
-    `record` is null where `reason` is not, and the other way round.
-    """
+    """Return a row for each record and each thing set aside: `source`, `record` or `reason`, `attributes`, `data`."""
     return messages.select(*CONTENT.names).mapInArrow(_mapper(parse, _parsed_schema(schema)), _parsed_schema(schema))
 
 
@@ -115,7 +105,6 @@ def _source(message: Message) -> dict[str, Any]:
 
 
 def _in_arrow(rows: list[tuple[Message, Row]], schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of rows, of those that do not fit into their columns what is set aside."""
     try:
         return pa.RecordBatch.from_pylist([row for _, row in rows], schema=schema)
     except _UNFIT:

@@ -45,8 +45,7 @@ Write = Callable[["Session", Rows], int]
 def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return the connection string of the database that the option `database` or the environment names.
 
-    It may hold a password: it is for the driver's and the tasks' memory, not for logs or files. Raises `WrongOption`
-    for a URL that cannot be read, and for one with a password in the option, which others can see.
+    It may hold a password, so it is not for logs or files. Raises `WrongOption`, also for a password in the option.
     """
     from psycopg.conninfo import conninfo_to_dict
 
@@ -64,34 +63,26 @@ def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
 
 @contextlib.contextmanager
 def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator["Session"]:
-    """Connect to the database at a connection string, and wait for it so many seconds if it is away.
-
-    Raises `PipelineError` when it stays away, or will not let us in.
-    """
-    with contextlib.closing(_connection(to, patience)) as connection:
-        yield connection
-
-
-def _connection(to: str, patience: float) -> "Session":
+    """Connect to a database, and wait so many seconds if it is away; raises `PipelineError` when it cannot be used."""
     from psycopg import OperationalError, connect
 
     give_up, pause = time.monotonic() + patience, _FIRST_PAUSE
-    while True:
+    connection = None
+    while connection is None:
         try:
-            return connect(to, prepare_threshold=None)  # so that a pooler may be in between
+            connection = connect(to, prepare_threshold=None)  # so that a pooler may be in between
         except OperationalError as error:
             refused = any(part in str(error) for part in _REFUSALS) and "starting up" not in str(error)
             if refused or time.monotonic() + pause > give_up:
                 raise PipelineError(f"the database cannot be used: {_in_short(error)}") from error
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+    with contextlib.closing(connection):
+        yield connection
 
 
 def write(frame: DataFrame, to: str, by: Sequence[str], each: Write) -> int:
-    """Let `each` write the rows of a frame, all rows with the same `by` in the same task; return how many it wrote.
-
-    Raises `PipelineError`, out of a task as the cause of what Spark raises.
-    """
+    """Let `each` write rows, those with the same `by` in one task; return how many. Raises `PipelineError`."""
     parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or "2")
 
     def write_part(rows: Rows) -> Rows:
@@ -116,22 +107,18 @@ def told(table: str) -> Iterator[None]:
         raise WrongTable(f"{table} cannot be written: {_in_short(error)}") from error
 
 
-def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str], newer: Sequence[str] = ()) -> int:
-    """Put rows into a table that has their columns, in the place of the rows that have the same `key`.
+def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str]) -> int:
+    """Put rows into a table that has their columns, in the place of those with the same `key`; return how many changed.
 
-    With `newer`, columns that are never null and say which of two rows of a key is the newer one, an older row never
-    replaces a newer one, in whatever order they come; without, a frame holds one row a key, and a row replaces another
-    unless it is the same. Returns how many rows were new or changed.
-
-    `to` is a connection string (`address`), `table` a name or `schema.name`. Raises `WrongTable` for a table that is
-    missing or does not fit, and `PipelineError` for a database that stays away.
+    A frame holds one row a key. `table` is a name or `schema.name`. Raises `WrongTable` for a table that does not fit,
+    and `PipelineError` for a database that stays away.
     """
     columns = list(frame.columns)
     with connected(to) as connection:
         check_table(connection, table, columns, key)
 
     def put(connection: "Session", rows: Rows) -> int:
-        shape, merge = _statements(table, columns, key, newer)
+        shape, merge = _statements(table, columns, key)
         with told(f"table {table}"), connection.cursor() as cursor:
             load(cursor, shape, columns, rows)
             return cursor.execute(merge).rowcount
@@ -139,32 +126,23 @@ def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str], newer: Seq
     return write(frame, to, key, put)
 
 
-def _statements(
-    table: str, columns: Sequence[str], key: Sequence[str], newer: Sequence[str]
-) -> tuple["Composed", "Composed"]:
-    """Return the query that rows of the table are like, and the statement that puts rows of `incoming` into it."""
+def _statements(table: str, columns: Sequence[str], key: Sequence[str]) -> tuple["Composed", "Composed"]:
     from psycopg.sql import SQL, Identifier
 
     def listed(names: Sequence[str], of: str = "") -> "Composed":
         return SQL(", ").join(Identifier(of, name) if of else Identifier(name) for name in names)
 
     rest = [name for name in columns if name not in key]
-    merge = "INSERT INTO {table} AS kept ({columns}) SELECT {distinct} {columns} FROM incoming ORDER BY {order} "
+    merge = "INSERT INTO {table} AS kept ({columns}) SELECT {columns} FROM incoming ORDER BY {key} "
     merge += "ON CONFLICT ({key}) DO "
     merge += "UPDATE SET ({rest}) = ROW({new}) WHERE ({old}) IS DISTINCT FROM ({new})" if rest else "NOTHING"
-    if rest and newer:
-        merge += " AND ({old_time}) <= ({new_time})"
     words = {
         "table": identifier(table),
         "columns": listed(columns),
-        "distinct": SQL("DISTINCT ON ({})").format(listed(key)) if newer else SQL(""),
-        "order": SQL(", ").join([listed(key), *(SQL("{} DESC").format(Identifier(name)) for name in newer)]),
         "key": listed(key),
         "rest": listed(rest),
         "old": listed(rest, "kept"),
         "new": listed(rest, "excluded"),
-        "old_time": listed(newer, "kept"),
-        "new_time": listed(newer, "excluded"),
     }
     return SQL("SELECT {columns} FROM {table}").format(**words), SQL(merge).format(**words)
 
@@ -178,27 +156,19 @@ def check_table(connection: "Session", table: str, columns: Sequence[str], key: 
     missing = [column for column in columns if column not in there]
     if missing:
         raise WrongTable(f"table {table} has no column {', '.join(missing)}")
-    if set(key) not in _unique_keys(connection, table):
-        of = ", ".join(key)
-        raise WrongTable(f"table {table} has no primary key or unique index of ({of}), so rows would be doubled")
-
-
-def _unique_keys(connection: "Session", table: str) -> list[set[str]]:
-    """Return the columns of each index that holds all rows and none of them twice."""
     words = """
         SELECT (SELECT array_agg(attname::text) FROM pg_attribute
                 WHERE attrelid = indrelid AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1]))
         FROM pg_index
         WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND indexprs IS NULL
     """
-    return [set(names) for (names,) in connection.execute(words, (identifier(table).as_string(),))]
+    if set(key) not in [set(names) for (names,) in connection.execute(words, (identifier(table).as_string(),))]:
+        of = ", ".join(key)
+        raise WrongTable(f"table {table} has no primary key or unique index of ({of}), so rows would be doubled")
 
 
 def load(cursor: "Cursor[TupleRow]", shape: "SQL | Composed", columns: Sequence[str], rows: Rows) -> None:
-    """Copy rows into the temporary table `incoming`, whose columns and types are those of the query `shape`.
-
-    It is as fast as PostgreSQL takes rows, and gone at the end of the transaction.
-    """
+    """Copy rows into a temporary table `incoming`, with the columns and types of the query `shape`."""
     from psycopg.sql import SQL, Identifier
     from psycopg.types.json import Jsonb
 
@@ -218,7 +188,6 @@ def identifier(table: str) -> "Identifier":
 
 
 def _in_short(error: BaseException) -> str:
-    """Return what the server said, in a line without what it quotes of the rows."""
     diagnosis = getattr(error, "diag", None)
     said = (diagnosis and diagnosis.message_primary) or reason(error)
     return str(said)[:_SHOWN]

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-EVERY_SECONDS = 5.0
-"""How often progress is told at most."""
+EVERY_SECONDS = 5.0  # how often progress is told at most
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -23,15 +22,11 @@ class Batch:
 
     number: int
     messages: int
-    lag: int | None
-    """Messages that were there and not read; None when the source does not tell."""
+    lag: int | None  # None when the source does not tell
 
 
-def batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
-    """Read one progress report of Spark; `begin` is where a first batch begins, which Spark does not tell.
-
-    Messages are counted by the offsets: Spark counts rows as often as a batch is gone through, and cached ones never.
-    """
+def _batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
+    """Read a progress report, by its offsets: Spark counts cached rows never, and others several times."""
     sources: Sequence[Mapping[str, Any]] = told.get("sources") or ()
     starts, ends, latest = (
         [_numbers(each.get(name)) for each in sources] for name in ("startOffset", "endOffset", "latestOffset")
@@ -46,7 +41,6 @@ def batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
 
 
 def _span(begins: Sequence[Mapping[str, int] | None], ends: Sequence[Mapping[str, int] | None]) -> int | None:
-    """Sum how many messages are between the offsets of each source; None when one of them does not tell, or none is."""
     pairs = [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin is not None and end is not None]
     if not pairs or len(pairs) < len(ends):
         return None
@@ -89,7 +83,7 @@ class Progress:
     def take(self, reports: Sequence[Mapping[str, Any]]) -> bool:
         """Count the batches that are new and not empty; return whether there were any."""
         seen = self.last.number if self.last else -1
-        batches = (batch_of(report, self.begin) for report in reports)
+        batches = (_batch_of(report, self.begin) for report in reports)
         new = [each for each in batches if each.number > seen and each.messages]
         for each in new:
             self.count(each)

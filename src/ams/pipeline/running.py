@@ -1,5 +1,6 @@
-"""One job: what is to be run, and it at work, with its folder, its checkpoint, its one streaming query and its end."""
+"""One job at work: its folder, its checkpoint, its one streaming query, its end, and failures of Spark in one line."""
 
+import re
 import sys
 import threading
 from collections import Counter
@@ -11,28 +12,99 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ams.pipeline import checkpoint
+from ams.client import errors as client
+from ams.pipeline import checkpoint, errors
 from ams.pipeline.checkpoint import CHECKPOINT, QUARANTINE, Counted, Expected, Standing
 from ams.pipeline.columns import BROKEN
-from ams.pipeline.errors import Interrupted, WrongTable
-from ams.pipeline.failures import explained
+from ams.pipeline.errors import Broken, Interrupted, WrongTable
 from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Progress
 from ams.pipeline.service import asked
 from ams.pipeline.session import activated, is_local
 from ams.pipeline.tables import KEPT_RESULTS, Table
 
+_KNOWN = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
+KILLED = "KILLED"
+"""How the reason ends with which a master removes an application that somebody ended there."""
+_LONGEST = 500  # characters of a cause that are shown
+_OURS = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
+_JAVA = re.compile(r"^Caused by: (?:[\w.$]+\.)?(?P<kind>[A-Z]\w+)(?:: (?P<text>.*))?$", re.MULTILINE)
+_CODE = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_REMOVED = re.compile(r"Application has been killed\. Reason: (?P<text>.+)$|cluster scheduler: (?P<raised>.+)$", re.M)
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+
+
+def explained(error: BaseException) -> Exception:
+    """Return the error to tell of what Spark or a batch raised: its root cause; a fault of a job stays what it is."""
+    chain: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in chain:
+        if isinstance(each, _KNOWN):
+            return each
+        chain.append(each)
+        each = each.__cause__ or each.__context__
+    if isinstance(error, Exception) and not isinstance(error, PySparkException | Py4JError | OSError):
+        return error
+    text = _text(error)
+    return _of_ours(text) or errors.Failed(f"Spark gave up: {_cause(text)}")
+
+
+def why_removed(log: Path, error: BaseException) -> str | None:
+    """Return why the master of a cluster ended the application, as Spark's log or the error says; None: it did not."""
+    try:
+        said = log.read_text(errors="replace")
+    except OSError:  # Spark talks elsewhere
+        said = ""
+    found = _REMOVED.search(f"{said}\n{error}\n{_text(error)}")
+    return _shortened(found["text"] or found["raised"]) if found else None
+
+
+def _text(error: BaseException) -> str:
+    java = getattr(error, "java_exception", None)
+    return f"{error}\n{java}" if java is not None else str(error)
+
+
+def _of_ours(text: str) -> Exception | None:
+    matches = list(_OURS.finditer(text))
+    if not matches:
+        return None
+    kind, said = matches[-1]["kind"], _shortened(matches[-1]["text"])
+    if kind == Broken.__name__:
+        return errors.Failed(f"a message could not be read, and was not set aside: {said}")
+    if kind == errors.WrongOption.__name__:
+        option, _, reason = said.removeprefix("option ").partition(": ")
+        return errors.WrongOption(option, reason)
+    class_ = getattr(client, kind, None) or getattr(errors, kind, None)
+    return class_(said) if isinstance(class_, type) and issubclass(class_, _KNOWN) else None
+
+
+def _cause(text: str) -> str:
+    """Return the line that says most: the last error of a Python worker, else Java's innermost, else the first."""
+    for pattern in (_PYTHON, _JAVA):
+        matches = [each for each in pattern.finditer(text) if each["text"]]
+        if matches:
+            return _shortened(f"{matches[-1]['kind']}: {matches[-1]['text']}")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return _shortened(lines[0]) if lines else "no reason was told"
+
+
+def _shortened(text: str) -> str:
+    line = _STATE.sub("", _CODE.sub("", text.strip()))
+    return line if len(line) <= _LONGEST else line[:_LONGEST] + "..."
+
+
 Handle = Callable[[DataFrame, int], None]
 """Writes a batch, known by its number; the same batch may come again after a kill."""
-Source = dict[str, str]
-"""Options of `format("ams")` that say which service and which project."""
+Source = dict[str, str]  # options of `format("ams")` that say which service and which project
 
-_LOOK_SECONDS = 0.3
-"""How often a running query is looked at."""
+_LOOK_SECONDS = 0.3  # how often a running query is looked at
 
 
 class Stopped(Exception):
@@ -51,10 +123,7 @@ def quarantine_of(spark: SparkSession, work: Path) -> Table:
 
 @dataclass(slots=True)
 class Run:
-    """What a job has while it runs.
-
-    The folder `work` holds `checkpoint/`, `tables/`, `results/` and `quarantine/`; it is the job's whole memory.
-    """
+    """What a job has while it runs; the folder `work` is its whole memory."""
 
     spark: SparkSession
     work: Path
@@ -64,7 +133,6 @@ class Run:
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the run is to end after the batch at work."""
     say: Callable[[str], None] = to_stderr
-    """Tells whoever watches."""
     skip_lost: bool = False
     """Whether to go on, with a warning, where messages are kept no longer that were not read."""
     progress: Progress = field(init=False)
@@ -79,16 +147,11 @@ class Run:
         self.progress = Progress(self.say)
         self._expected = checkpoint.read_expected(self.work)
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
-        with asked(self.source) as (service, project):
-            return [each.name for each in service.topics(project)]
-
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
 
-        A name with `*`, `?` or `[...]` stands for all topics like it, also those that are made later. `options` are
-        those of `format("ams")`; `subscription` takes the place of names.
+        A name with `*`, `?` or `[...]` stands for all topics like it, also later ones. `options` are those of
+        `format("ams")`; `subscription` takes the place of names.
         """
         begin = {} if options.keys() & {"startingOffsets", "startingTimestamp"} else {"startingOffsets": "earliest"}
         context = self.spark.sparkContext
@@ -99,17 +162,11 @@ class Run:
             given["failOnDataLoss"] = "false"
         if names:
             given["topicPattern" if any(map(is_pattern, names)) else "topic"] = ",".join(names)
-        if "topic" in given:
-            self._note_beginning(names, given)
+        if "topic" in given and given.get("startingOffsets") == "earliest" and not (self.work / CHECKPOINT).exists():
+            with asked(self.source) as (service, project):
+                for topic in (Name(project, name) for name in names if "/" not in name):
+                    self.progress.begin[str(topic)] = service.bounds(topic).first
         return activated(self.spark).readStream.format("ams").options(**given).load()
-
-    def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:
-        """Find out where a first batch begins, so that it can be counted."""
-        if given.get("startingOffsets") != "earliest" or (self.work / CHECKPOINT).exists():
-            return
-        with asked(self.source) as (service, project):
-            for topic in (Name(project, name) for name in names if "/" not in name):
-                self.progress.begin[str(topic)] = service.bounds(topic).first
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
         """Return a table of this run that batches are added to."""
@@ -163,8 +220,7 @@ class Run:
         from being done by, and the root cause as a `ClientError` or `PipelineError` when Spark gives up.
         """
         try:
-            query = self._start(frame, handle, refresh)
-            self._follow(query)
+            self._follow(self._start(frame, handle, refresh))
             if self.stopping.is_set():
                 raise Stopped
             if refresh is not None and self.every is None:
@@ -197,21 +253,16 @@ class Run:
         return writer.trigger(**trigger).start()
 
     def _follow(self, query: StreamingQuery) -> None:
-        """Wait for the end of the query, tell of its progress, and end it between batches when that is asked for."""
         while not self._ended(query):
-            self._require_spark()
+            scala: Any = self.spark.sparkContext._jsc
+            if scala.sc().isStopped() and not self.stopping.is_set():  # without new messages the query would wait on
+                raise Interrupted(
+                    "Spark was stopped under the run: what is done stays done, the next run goes on behind it"
+                )
             self._take_stock(query)
             if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
                 query.stop()
         self._take_stock(query)
-
-    def _require_spark(self) -> None:
-        """Raise `Interrupted` when Spark was stopped: a query without new messages would not notice, and wait on."""
-        scala: Any = self.spark.sparkContext._jsc
-        if scala.sc().isStopped() and not self.stopping.is_set():
-            raise Interrupted(
-                "Spark was stopped under the run: what is done stays done, the next run goes on behind it"
-            )
 
     def _ended(self, query: StreamingQuery) -> bool:
         try:
@@ -223,11 +274,8 @@ class Run:
 
     def _take_stock(self, query: StreamingQuery) -> None:
         with suppress(ValueError):  # of reports that are not complete yet
-            if self.progress.take([dict(each) for each in query.recentProgress]):
-                self._remember()
-
-    def _remember(self) -> None:
-        """Keep where the work is for `ams pipeline show`; what is counted begins with the folder."""
+            if not self.progress.take([dict(each) for each in query.recentProgress]):
+                return
         last = self.progress.last
         before = checkpoint.read_standing(self.work)
         if last is None or (before is not None and before.batch >= last.number):
@@ -245,9 +293,7 @@ class Plan:
     name: str
     summary: str
     run: "Callable[[Run], None]"
-    rows: Mapping[str, Any] = field(default_factory=dict)
-    """What decides which rows are kept: see `ams.pipeline.checkpoint.Identity`."""
+    rows: Mapping[str, Any] = field(default_factory=dict)  # see `ams.pipeline.checkpoint.Identity`
     options: Mapping[str, Any] = field(default_factory=dict)
     """All else that can be said, as it is in effect."""
     lines: Sequence[str] = ()
-    """What it will do, for `ams pipeline show`."""

@@ -1,9 +1,8 @@
 """Calls that source and sink make of a service: each tried again with growing pauses while the service is away."""
 
 import contextlib
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -20,19 +19,15 @@ from ams.pipeline.options import Access, Given, Name
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 30.0
-"""How long the service may be silent before an answer counts as lost."""
+ANSWER_SECONDS = 30.0  # how long the service may be silent before an answer counts as lost
 
 
 class Bounds(NamedTuple):
     """What an answer to a read says of itself and of the topic."""
 
-    first: int
-    """Where it begins; of a read of nothing, the oldest offset that is kept."""
-    next: int
-    """Where to read on."""
-    end: int
-    """The offset the topic's next message will get."""
+    first: int  # where it begins; of a read of nothing, the oldest offset that is kept
+    next: int  # where to read on
+    end: int  # the offset the topic's next message will get
     id: str = ""
     """Another one when a topic is deleted and made again; empty where a proxy drops the header."""
 
@@ -40,9 +35,8 @@ class Bounds(NamedTuple):
 class Patience:
     """How long to go on after errors that may pass: pauses that grow, up to a total since the last success."""
 
-    def __init__(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, seconds: float) -> None:
         self.policy = Retry(attempts=None, total=seconds, first=0.25, longest=5.0)
-        self._sleep = sleep
         self._failed = 0
         self._since = 0.0
 
@@ -60,22 +54,19 @@ class Patience:
         pause = self.policy.pause(self._failed, time.monotonic() - self._since, seconds_asked(error), random())  # noqa: S311  # spreads load
         if pause is None:
             raise error
-        self._sleep(pause)
+        time.sleep(pause)
 
 
 @contextlib.contextmanager
 def asked(options: Mapping[str, str]) -> Iterator[tuple["Service", str]]:
     """Connect to the service that options of `format("ams")` name; tell the project in use too, empty for none."""
-    access, project = Given(options).access(os.environ)
+    access, project = Given(options).access()
     with Service(access) as service:
         yield service, project or ""
 
 
 class Service:
-    """A service as one user; made where it is used, as connections do not travel to executors.
-
-    Every method raises a `ClientError` once trying again is of no use any more.
-    """
+    """A service as one user, made where it is used; methods raise a `ClientError` once trying again is of no use."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -148,10 +139,7 @@ class Service:
     def read(
         self, topic: Name, numbers: Mapping[str, int], subscription: str, accept: str = "*/*"
     ) -> Iterator[tuple[httpx.Response, Bounds]]:
-        """Ask once for messages, by the numbers `from`, `to` and `max`; the answer is to be read piece by piece.
-
-        What goes wrong meanwhile is raised as a `ClientError`, also within the block.
-        """
+        """Ask once for messages, by the numbers `from`, `to` and `max`; raises `ClientError`, also within the block."""
         query: dict[str, int | str] = {**numbers, **({"subscription": subscription} if subscription else {})}
         path = topics_path(topic.project, topic.name, "read")
         try:

@@ -27,7 +27,6 @@ SETTINGS: Mapping[str, str] = {
     # Options whose names say that what they hold is secret, should a plan ever show them.
     "spark.redaction.regex": "(?i)secret|password|token|credential",
 }
-"""What holds for every session unless it is said otherwise."""
 
 LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 """Where a driver is to be reached whose tasks are all on this machine."""
@@ -39,10 +38,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 def local_session(
     name: str, *, cores: int = 2, memory: str = "1g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in a Java of its own, `cores` tasks at a time, each tried up to three times.
-
-    Raises `Unavailable` when there is no Java for it.
-    """
+    """Start Spark in a Java of its own, `cores` tasks at a time, each tried up to three times; raises `Unavailable`."""
     said = settings or {}
     master = said.get("spark.master", f"local[{cores},3]")
     chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **said}
@@ -74,10 +70,10 @@ def of_cluster(master: str) -> dict[str, str]:
 
 
 def name_python(master: str) -> None:
-    """Say which Python tasks run, unless `PYSPARK_PYTHON` does; left to itself Spark takes the first one on PATH.
+    """Say which Python tasks run, unless `PYSPARK_PYTHON` does.
 
-    Spark has one name for the Python of a data source, which the driver's machine and those of executors look up. So on
-    a cluster it is `python3`, each with a PATH of its own, on which this one comes first here.
+    Spark has one name for it, which the driver's machine and executors look up. So on a cluster it is `python3`, each
+    with a PATH of its own, on which this one comes first here.
     """
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -97,10 +93,9 @@ def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DI
 
 
 def activated(spark: SparkSession) -> SparkSession:
-    """Return a session after making it the one Java looks data sources up in.
+    """Return a session after making it the active one of Java's thread, where Spark finds data sources in Python.
 
-    Spark finds those written in Python in the active session only. That one belongs to a thread of Java, and PySpark
-    goes on in a new thread, without one, when its connection to the old was closed.
+    PySpark goes on in a new thread, without one, when its connection to the old was closed.
     """
     jvm: Any = spark._jvm
     jvm.SparkSession.setActiveSession(spark._jsparkSession)

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, locked
 from ams.pipeline.errors import Failed, Interrupted
-from ams.pipeline.failures import KILLED, explained, why_removed
 from ams.pipeline.progress import told_by_signals
-from ams.pipeline.running import Plan, Run, Source, Stopped, to_stderr
+from ams.pipeline.running import KILLED, Plan, Run, Source, Stopped, explained, to_stderr, why_removed
 from ams.pipeline.session import local_session
 
 
@@ -32,14 +31,10 @@ class Setup:
     every: str | None = None
     accept_change: bool = False
     skip_lost: bool = False
-    """Whether to go on where messages are kept no longer."""
-    master: str | None = None
-    """Of Spark, such as `spark://HOST:7077`; None for this process."""
+    master: str | None = None  # of Spark, such as `spark://HOST:7077`; None for this process
     memory: str = "1g"
-    settings: Mapping[str, str]
-    """Spark's own, which win over the house's."""
+    settings: Mapping[str, str]  # Spark's own, which win over the house's
     debug: bool = False
-    """Whether Spark talks on stderr instead of into a file."""
     say: Callable[[str], None] = to_stderr
 
 
@@ -49,16 +44,12 @@ class Ended:
 
     name: str
     messages: int
-    records: int
-    """Rows it added to tables; what it put elsewhere is not counted."""
+    records: int  # rows it added to tables; what it put elsewhere is not counted
     broken: int
-    """Rows it put into quarantine."""
     expectations: Mapping[str, Counted]
-    """How often what its definition expects held."""
     batches: int
     seconds: float
     stopped: bool
-    """Whether it was told to end before it had caught up."""
 
     def __str__(self) -> str:
         counts = f"messages {self.messages} records {self.records} broken {self.broken} batches {self.batches}"
@@ -70,9 +61,8 @@ class Ended:
 def start(plan: Plan, setup: Setup) -> Ended:
     """Run a plan to its end, or until SIGTERM or Ctrl-C; a second of these ends at once, with exit code 130.
 
-    Raises `Busy`, `ChangedDefinition`, what ended the work as a `ClientError` or `PipelineError`, and `Interrupted`
-    when the signal ended Spark too, as one to the whole process group does (that of `timeout`, or of systemd unless
-    the unit says `KillMode=mixed`), or when the master of a cluster removed the application.
+    Raises `Busy`, `ChangedDefinition`, a `ClientError` or `PipelineError` that ended the work, and `Interrupted` when
+    the signal ended Spark too, or the master of a cluster removed the application.
     """
     identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
     stopping = threading.Event()
@@ -92,8 +82,7 @@ def start(plan: Plan, setup: Setup) -> Ended:
 def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]:
     """Raise `Interrupted` for what fails because somebody ended the run, or its Spark.
 
-    Nobody knows what Spark still did after the run was told to end. That a cluster's master ended the application,
-    Spark says in its log alone; what it raises then is that it stopped, in many words.
+    Spark says in its log alone when a cluster's master ended the application.
     """
     after = "what is done stays done, the next run goes on behind it"
     try:

@@ -24,13 +24,10 @@ from ams.tables import snapshot, table, upkeep
 from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
 
-KEPT_ROWS = timedelta(days=30)
-"""How long versions of a table that batches are added to can be read."""
-KEPT_RESULTS = timedelta(days=400)
-"""How long versions of results can be read: last year's report, too."""
+KEPT_ROWS = timedelta(days=30)  # how long versions of a table that batches are added to can be read
+KEPT_RESULTS = timedelta(days=400)  # how long versions of results can be read: last year's report, too
 
-_TASK_BYTES = 64 * 2**20
-"""Bytes of files that one task reads, at least."""
+_TASK_BYTES = 64 * 2**20  # bytes of files that one task reads, at least
 
 _FILES = "files binary"
 """Files that one task has written, or reads, pickled: what passes between the driver and tasks."""
@@ -38,27 +35,20 @@ _FILES = "files binary"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table at an address: `append` adds a batch exactly once, `replace` puts rows in the place of others.
-
-    Written by one streaming query, and by one run at a time.
-    """
+    """A Delta table at an address, written by one streaming query, and by one run at a time."""
 
     spark: SparkSession
     root: str
     schema: StructType
     partition_by: tuple[str, ...] = ()
     order: str | None = None
-    """A column by which the rows of a file are sorted."""
     keep: timedelta = KEPT_ROWS
-    """How long its versions can be read."""
 
     def append(self, batch: DataFrame, batch_id: int, query_id: str) -> int:
         """Add a batch of a streaming query, unless it is there; return how many rows came.
 
-        One call for a batch: unite what belongs to it first.
-
-        Raises `WrongTable`, and changes nothing, for what `ams.tables.table.Table.append` does not take.
-        Partitions of very many batches are merged, so that runs that go on for months can still read them.
+        One call for a batch: unite what belongs to it first. Raises `WrongTable` as `ams.tables.table.Table.append`.
+        Partitions of very many batches are merged, so that long runs can still read them.
         """
         written = self._written(batch, batch_name(query_id, batch_id))
         is_new = self._table().append(query_id, batch_id, written)
@@ -67,11 +57,7 @@ class Table:
         return sum(file.rows for file in written) if is_new else 0
 
     def replace(self, rows: DataFrame, partitions: Iterable[Partition] = ()) -> None:
-        """Put `rows` in the place of all rows of the partitions they belong to, in one step; other partitions stay.
-
-        Of `partitions` those that `rows` has nothing of become empty. Without partitions all rows are replaced, also by
-        none.
-        """
+        """Put `rows` in the place of all in their partitions and in `partitions`; without partitions, of all rows."""
         written = self._written(rows.coalesce(1), "result")
         self._table().replace(written, list(partitions) if self.partition_by else None)
 
@@ -107,7 +93,6 @@ class Table:
         return table.Table(Location.of(self.root), _arrow(self.schema), self.partition_by, self.keep)
 
     def _written(self, rows: DataFrame, name: str) -> list[File]:
-        """Let tasks write rows; return the files of those that won."""
         rows = rows.select(*self.schema.names)
         sorted_by = [*self.partition_by, *([self.order] if self.order else [])]
         if sorted_by:
@@ -140,10 +125,7 @@ def frame(spark: SparkSession, location: Location, files: Sequence[File], schema
 
 
 def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = None) -> DataFrame:
-    """Return all rows of a table, of its newest version, or of that of a number or a time.
-
-    Raises `WrongTable` where there is no table, or no such version any longer.
-    """
+    """Return all rows of a table's newest version, or of one by number or time; raises `WrongTable`."""
     found = snapshot.open_table(Location.of(path), at)
     return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
 

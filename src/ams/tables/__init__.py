@@ -7,3 +7,13 @@
 delta-rs writes the log, and any reader of Delta tables reads them. What it does not do is done here: it takes files
 that are not there, counts a batch twice, and syncs nothing.
 """
+
+from ams.core.errors import AmsError
+
+
+class WrongTable(AmsError):
+    """A table was written by something else, does not fit, or is damaged; nothing was changed."""
+
+
+class StoreFailed(AmsError):
+    """An object store did not answer, or refused; what was confirmed stays, and the same may be tried again."""

@@ -17,21 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ams.tables.errors import StoreFailed, WrongTable
+from ams.tables import StoreFailed, WrongTable
 from ams.tables.location import Location
 
 Partition = Mapping[str, str | None]
 """The values of the partition columns as Delta has them: texts, dates as 2024-03-05; None for null and for ``""``."""
 
-ROW_GROUP_BYTES = 32 * 2**20
-"""In memory, of all columns: what writing or reading a file takes."""
+ROW_GROUP_BYTES = 32 * 2**20  # in memory, of all columns: what writing or reading a file takes
 ENDING = ".parquet"
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""In the names of folders."""
-_LONGEST_NAME = 200
-"""Bytes of a folder's name; it only helps people, the partition is in the log."""
-_LONGEST_TEXT = 32
-"""Characters of a text up to which it is told as the least or greatest of a column."""
+_LONGEST_NAME = 200  # bytes of a folder's name; it only helps people, the partition is in the log
+_LONGEST_TEXT = 32  # characters of a text up to which it is told as the least or greatest of a column
 _BATCH = re.compile(r"(?:batch|merged)-(\d+)-")
 
 
@@ -39,16 +35,13 @@ _BATCH = re.compile(r"(?:batch|merged)-(\d+)-")
 class File:
     """A file of a table, or one that was written and is to become part of it."""
 
-    path: str
-    """Below the table's root."""
+    path: str  # below the table's root
     size: int
     rows: int
     partition: dict[str, str | None]
     least: dict[str, Any]
-    """The least value of columns of which it is known."""
     greatest: dict[str, Any]
     nulls: dict[str, int]
-    """How many values of a column are null."""
 
     @property
     def stats(self) -> str:
@@ -77,13 +70,10 @@ def batch_name(query: str, batch: int) -> str:
 def write(
     location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, batches: Iterable[pa.RecordBatch]
 ) -> list[File]:
-    """Write rows as new files with a name, one for each partition, and tell what they are.
+    """Write rows (`batches`, with all columns of the schema) as new files on stable storage, and tell what they are.
 
-    They, their folders and all new folders above are on stable storage when this returns. They are no part of the table
-    before they are appended, so an attempt that fails leaves nothing but files for `vacuum`.
-
-    `batches` have the columns of the schema, partition columns included. One file is open at a time, so rows should
-    come sorted by partition; else there are more files.
+    They are no part of the table before they are appended: an attempt that fails leaves only files for `vacuum`. One
+    file is open at a time, so rows should come sorted by partition; else there are more files.
     """
     fitting = (rows.select(schema.names).cast(schema) for rows in batches)
     parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
@@ -101,7 +91,6 @@ def write(
 def _written(
     location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
 ) -> File:
-    """Write one file; one that is not finished is removed."""
     folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
     path = f"{folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
     footers: list[Any] = []
@@ -148,10 +137,7 @@ def _put(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.Rec
 def read(
     location: Location, files: Iterable[File], schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read files one after the other, in flat memory; the order of their rows is kept.
-
-    Columns that a file lacks are null, and those of the partition are added. Raises `WrongTable` when a file is gone.
-    """
+    """Read files in their order, in flat memory; columns they lack are null. Raises `WrongTable` for one gone."""
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     for file in files:
         with opened(location, file.path) as parquet:
@@ -162,11 +148,7 @@ def read(
 
 
 def read_through(location: Location, path: str) -> tuple[int, int | None]:
-    """Read all of a file, in flat memory; return its rows and its size.
-
-    Raises `WrongTable` when it is gone, or a page is not what was written. Pages of other writers may have no
-    checksums; they only have to be readable.
-    """
+    """Read all of a file, in flat memory; return its rows and its size. Raises `WrongTable` for one gone or damaged."""
     with opened(location, path) as parquet:
         for group in range(parquet.num_row_groups):
             for _ in parquet.iter_batches(row_groups=[group]):
@@ -228,11 +210,6 @@ def text(value: Any) -> str | None:
 
 
 def _escaped(value: str | None) -> str:
-    """Return a name of a folder that no program has to guess at.
-
-    >>> _escaped("a/b c.d")
-    'a%2Fb%20c%2Ed'
-    """
     name = NULL if value is None else urllib.parse.quote(value, safe="").replace(".", "%2E").replace("~", "%7E")
     return name[:_LONGEST_NAME]
 
@@ -249,20 +226,13 @@ def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
             continue
         nulls[name] = sum(each.null_count for each in chunks)
         filled = [each for each in chunks if each.num_values]
-        if filled and (bounds := _bounds(filled)):
-            least[name], greatest[name] = bounds
+        if not filled or not all(each.has_min_max for each in filled):
+            continue
+        with suppress(OverflowError, ValueError):  # of a time that Python cannot tell
+            lowest, highest = min(each.min for each in filled), max(each.max for each in filled)
+            if _is_told(lowest) and _is_told(highest):
+                least[name], greatest[name] = lowest, highest
     return least, greatest, nulls
-
-
-def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a column, if both can be told exactly."""
-    if not all(each.has_min_max for each in chunks):
-        return None
-    try:
-        least, greatest = min(each.min for each in chunks), max(each.max for each in chunks)
-    except (OverflowError, ValueError):  # a time that Python cannot tell
-        return None
-    return (least, greatest) if _is_told(least) and _is_told(greatest) else None
 
 
 def _is_told(value: Any) -> bool:

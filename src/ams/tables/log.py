@@ -19,8 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from ams.tables.location import Location
 
 FOLDER = "_delta_log"
-CHECKPOINT_EVERY = 50
-"""Commits."""
+CHECKPOINT_EVERY = 50  # commits
 HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """delta-rs makes no checkpoints, which it does not sync, and removes nothing."""
 _ENDING = ".json"
@@ -31,11 +30,7 @@ _LAST = f"{FOLDER}/_last_checkpoint"
 def properties(
     what: str, actions: int, numbers: Mapping[str, int] | None = None, mark: str | None = None
 ) -> CommitProperties:
-    """Return what a commit says of itself: what it does, for the history, and how many actions it has besides this.
-
-    `numbers` are those of a query and its batch, and others that are kept with it; `marked` finds it by the mark. It is
-    tried once.
-    """
+    """Return what a commit, tried once, says of itself: what it does, its other actions, and `numbers` kept with it."""
     return CommitProperties(
         custom_metadata={"ams": {"does": what, "actions": actions, **({"mark": mark} if mark else {})}},
         max_commit_retries=0,
@@ -104,14 +99,16 @@ def checkpoint(location: Location, version: int) -> None:
 
 
 def recover(location: Location) -> list[str]:
-    """Remove what a loss of power left half written, and return it in words.
-
-    To be called by the run that writes the table, before it does.
-    """
+    """Remove what a loss of power left half written, and return it in words; for the run that writes the table."""
     if not is_half_written(location):
         return []
     with location.alone():  # and look again: another run may have done it, and gone on
-        removed = [*_noted(location), *_torn(location)]
+        removed = []
+        if location.size(_NOTE) is not None:
+            version = location.read(_NOTE)
+            removed = _checkpoint(location, int(version)) if version.isdigit() else []
+            removed += [_LAST] if location.size(_LAST) is not None else []
+        removed += _torn(location)
         for path in (*removed, _NOTE):
             location.remove(path)
             location.sync(FOLDER)
@@ -126,14 +123,6 @@ def is_half_written(location: Location) -> bool:
 def _torn(location: Location) -> list[str]:
     newest = max(versions(location), default=-1)
     return [commit_path(newest)] if newest >= 0 and not commit_info(location, newest) else []
-
-
-def _noted(location: Location) -> list[str]:
-    if location.size(_NOTE) is None:
-        return []
-    version = location.read(_NOTE)
-    found = _checkpoint(location, int(version)) if version.isdigit() else []
-    return [*found, *([_LAST] if location.size(_LAST) is not None else [])]
 
 
 def _checkpoint(location: Location, version: int) -> list[str]:

@@ -12,15 +12,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ams.tables import WrongTable, log
 from ams.tables import files as parquet
-from ams.tables import log
-from ams.tables.errors import WrongTable
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 
-"""Folder in the tables of versions before Delta."""
-QUERY = "ams.query"
-"""Property of a table: the streaming query whose batches it takes."""
+QUERY = "ams.query"  # property of a table: the streaming query whose batches it takes
 _STATISTICS = ("min", "max", "null_count")
 _READER, _WRITER = 1, 2
 """Versions of Delta's protocol that are known here: without any of the features that came later."""
@@ -79,10 +76,7 @@ class Snapshot:
     def select(
         self, partitions: Iterable[Partition] | None = None, where: Callable[[File], bool] | None = None
     ) -> list[File]:
-        """Return the files of some partitions, of these those that `where` holds of.
-
-        Raises `WrongTable` for a partition that does not name all columns the table has its partitions by.
-        """
+        """Return the files of some partitions that `where` holds of; raises `WrongTable` for other columns."""
         wanted = None if partitions is None else {self._key(each) for each in partitions}
         found = (file for file in self.files if wanted is None or self._key(file.partition) in wanted)
         return [file for file in found if where is None or where(file)]
@@ -119,11 +113,6 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
             delta = DeltaTable(location.root, version, location.options)
     except DeltaError as error:
         raise WrongTable(_why(location, version, error)) from error
-    _check_protocol(location, delta)
-    return Snapshot(location, delta)
-
-
-def _check_protocol(location: Location, delta: DeltaTable) -> None:
     protocol = delta.protocol()
     features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
     if delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
@@ -131,6 +120,7 @@ def _check_protocol(location: Location, delta: DeltaTable) -> None:
     if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER or features:
         what = ", ".join(features) or f"version {protocol.min_reader_version} and {protocol.min_writer_version}"
         raise WrongTable(f"{location} was made by another program: it needs of its readers and writers {what}")
+    return Snapshot(location, delta)
 
 
 def _version_at(location: Location, at: datetime) -> int:
@@ -153,7 +143,6 @@ def _no_table(location: Location) -> str:
 
 
 def _why(location: Location, version: int | None, error: Exception) -> str:
-    """Return why a table could not be opened."""
     there = log.versions(location)
     if not there:
         return _no_table(location)

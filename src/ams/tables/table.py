@@ -15,29 +15,25 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from ams.tables import log
-from ams.tables.errors import StoreFailed, WrongTable
+from ams.tables import StoreFailed, WrongTable, log
 from ams.tables.files import File, Partition, write
 from ams.tables.location import Location
 from ams.tables.snapshot import QUERY, Snapshot, exists, open_table
 
 _TRIES = 20
 _UNANSWERED_TRIES = 5
-_PAUSE_SECONDS = 0.2
-"""Before a second try when there was no answer; each more waits twice as long."""
+_PAUSE_SECONDS = 0.2  # before a second try when there was no answer; each more waits twice as long
 
 
 class Change(NamedTuple):
     """What a commit changes."""
 
-    what: str
-    """For the history: `append`, `merge`."""
+    what: str  # for the history: `append`, `merge`
     add: Sequence[File] = ()
     remove: Sequence[File] = ()
     numbers: Mapping[str, int] | None = None
     """A query with the number of its batch, and others that are kept with it."""
-    is_other_rows: bool = True
-    """Whether the rows are others afterwards; not so of a merge."""
+    is_other_rows: bool = True  # whether the rows are others afterwards; not so of a merge
 
 
 def commit(
@@ -45,14 +41,11 @@ def commit(
     change: Callable[[Snapshot], Change | None],
     fit: Callable[[Snapshot], bool] = lambda _: False,
 ) -> bool:
-    """Commit what `change` finds to do in the newest version, on just that version; False when it finds nothing.
+    """Commit what `change` finds to do in the newest version, on stable storage; False when it finds nothing.
 
-    When another writer was faster, or `fit` has changed the table, both look again at what is there then. It is on
-    stable storage when this returns. Raises `WrongTable` when others are faster all the time.
-
-    An object store may store a commit and its answer be lost; delta-rs, which asks again, then finds the version taken.
-    So a commit has a mark, and is looked for. Raises `StoreFailed` when the store does not answer for long: the commit
-    may be there then, or come to be.
+    When another writer was faster, or `fit` has changed the table, both look again. An object store may store a commit
+    and its answer be lost, so a commit has a mark there, and is looked for. Raises `WrongTable` when others are faster
+    all the time, and `StoreFailed` when the store does not answer for long: the commit may be there then.
     """
     mark = str(uuid.uuid4()) if location.is_store else None
     unanswered = 0
@@ -148,28 +141,31 @@ class Table:
     def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] | None = None) -> bool:
         """Add a batch of a streaming query; False if it is there. When this returns no loss of power takes it back.
 
-        `numbers` are kept in the same commit, each in the place of the one of its name before: where a reader stands.
-        They outlast merges, checkpoints and restores; `Snapshot.number` returns them.
-
-        Raises `WrongTable`, and changes nothing, if the table belongs to another query, whose batches have the same
-        numbers; if it knows later batches, so that the checkpoint is older than the table; if it has other columns; or
-        if a file is not there.
+        `numbers` are kept in the same commit (`Snapshot.number`), and outlast merges, checkpoints and restores. Raises
+        `WrongTable`, and changes nothing, for a table of another query, with later batches, or with other columns, and
+        for a file that is not there.
         """
-
         kept = {query: batch, **(numbers or {})}
 
         def change(snapshot: Snapshot) -> Change | None:
-            self._check_batch(snapshot, query, batch)
+            if snapshot.query != query:
+                raise WrongTable(
+                    f"{self.location} was written from another checkpoint; give another folder, or that checkpoint"
+                )
+            if batch < snapshot.batch:
+                raise WrongTable(
+                    f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint "
+                    "is older than the table; give another folder, or the newer checkpoint"
+                )
             return None if batch == snapshot.batch else Change("append", files, numbers=kept)
 
         self._make_ready(files, query)
         return commit(self.location, change, self._fitted)
 
     def replace(self, files: Sequence[File], partitions: Iterable[Partition] | None = None) -> None:
-        """Put files in the place of all rows; or of those of `partitions` and of the partitions the files belong to.
+        """Put files in the place of all rows, or of those of `partitions` and of the files' own, in one step.
 
-        Readers see all of it or nothing. Raises `WrongTable`, and changes nothing, if the table takes batches, has
-        other columns, or a file is not there.
+        Raises `WrongTable`, and changes nothing, if the table takes batches, has other columns, or a file is not there.
         """
         old = None if partitions is None else [*partitions, *(file.partition for file in files)]
 
@@ -193,10 +189,7 @@ class Table:
         self._is_ready = True
 
     def make(self, query: str | None) -> None:
-        """Make the table, without rows, for batches of a streaming query, or without one for rows that are replaced.
-
-        `append` and `replace` do so by themselves.
-        """
+        """Make the table, without rows, for batches of a query or, without one, for rows that are replaced."""
         schema = Schema.from_arrow(self.schema)
         if "timestamp_ntz" in schema.to_json():
             raise WrongTable(f"{self.location}: times without a zone are no columns of a table that all readers know")
@@ -218,17 +211,6 @@ class Table:
         except (DeltaError, StoreFailed):  # it was there, or is there now and the answer was lost
             if not self.exists():
                 raise
-
-    def _check_batch(self, snapshot: Snapshot, query: str, batch: int) -> None:
-        if snapshot.query != query:
-            raise WrongTable(
-                f"{self.location} was written from another checkpoint; give another folder, or that checkpoint"
-            )
-        if batch < snapshot.batch:
-            raise WrongTable(
-                f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint is "
-                "older than the table; give another folder, or the newer checkpoint"
-            )
 
     def _fitted(self, snapshot: Snapshot) -> bool:
         """Add the columns the table lacks, by a commit of its own; False if there was nothing to add."""
@@ -255,7 +237,6 @@ class Table:
 
 
 def _plain(type_: Any) -> str:
-    """Return a type as JSON, without what is said of nulls below it."""
     return _ABOUT_NULLS.sub("", type_.to_json())
 
 

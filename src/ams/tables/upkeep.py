@@ -7,20 +7,16 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from ams.tables import WrongTable, log
 from ams.tables import files as parquet
-from ams.tables import log
-from ams.tables.errors import WrongTable
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot, open_table
 from ams.tables.table import Change, commit
 
 FILE_BYTES = 256 * 2**20
-"""How large merged files become."""
-_TOGETHER_BYTES = 2**30
-"""What is merged before it is committed."""
-_CROWDED = 200
-"""Files of a partition from which on they are merged."""
+_TOGETHER_BYTES = 2**30  # what is merged before it is committed
+_CROWDED = 200  # files of a partition from which on they are merged
 
 
 def merge(
@@ -29,13 +25,10 @@ def merge(
     file_bytes: int = FILE_BYTES,
     order: str | None = None,
 ) -> int:
-    """Put few files in the place of the many small ones of some partitions, or of all; return how many went.
+    """Put few files of about `file_bytes` in the place of the many small ones of some partitions; return how many went.
 
-    Files of half of `file_bytes` and more stay; merged ones become about as large. Files are put together by the least
-    values of the column `order`, so that rows in order stay so.
-
-    Readers see the one or the other, with the same rows. Raises `WrongTable`, and changes nothing, when a file does not
-    hold the rows that the log says, or goes away meanwhile.
+    Files of half that size and more stay. They are put together by the least values of the column `order`, so that rows
+    in order stay so. Raises `WrongTable` when a file does not hold the rows that the log says, or goes away meanwhile.
     """
     location = Location.of(location)
     snapshot = open_table(location)
@@ -68,10 +61,9 @@ def crowded(files: Iterable[File]) -> list[Partition]:
 
 
 def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
-    """Remove files that no version needs that is still kept, also those that never came to be of the table.
+    """Remove files that no kept version needs, and commits of older versions; return the files, below the table.
 
-    Files that are younger than what the table keeps (30 days, of results 400) stay: a batch or a reader may be at work.
-    Commits of versions that are older go too. Returns the files, as paths below the table.
+    Files younger than what the table keeps (30 days, of results 400) stay: a batch or a reader may be at work.
     """
     location = Location.of(location)
     snapshot = open_table(location)
@@ -89,9 +81,8 @@ def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
 def restore(location: Location | str, at: int | datetime) -> Snapshot:
     """Make the rows those of an earlier version again, by a new commit; return what the table is then.
 
-    Columns that came since stay. So does the number of the last batch: the run goes on behind what it confirmed, and
-    rows that it brought since that version do not come again. Raises `WrongTable`, and changes nothing, when vacuum
-    took a file of that version.
+    Columns that came since stay, and the number of the last batch: rows brought since that version do not come again.
+    Raises `WrongTable`, and changes nothing, when vacuum took a file of that version.
     """
     location = Location.of(location)
     old = open_table(location, at).files
@@ -112,16 +103,11 @@ class Done(NamedTuple):
 
     version: int
     time: datetime
-    what: str
-    """`append`, `merge`; of other programs their own word."""
-    batch: int | None
-    """Of other programs' tables any number that the commit has."""
+    what: str  # `append`, `merge`; of other programs their own word
+    batch: int | None  # of other programs' tables any number that the commit has
     files: int
-    """That came."""
     rows: int
-    """In those."""
     removed: int
-    """Files that went."""
 
 
 def history(location: Location | str, limit: int | None = None) -> Iterator[Done]:
@@ -151,7 +137,6 @@ class Report:
     rows: int = 0
     size: int = 0
     wrong: list[str] = field(default_factory=list)
-    """In words."""
     unknown: list[str] = field(default_factory=list)
     """Files that no commit names: left by attempts that failed, or of a batch at work; `vacuum` takes them when old."""
 
@@ -197,18 +182,14 @@ def _place(file: File, order: str | None) -> tuple[Any, ...]:
 
 
 def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[File]:
-    name = merged_name(max((file.batch for file in files if file.batch is not None), default=None))
+    newest = max((file.batch for file in files if file.batch is not None), default=None)
+    name = "merged" if newest is None else f"merged-{newest:06d}"
     found = parquet.write(
         snapshot.location, snapshot.schema, snapshot.partition_by, name, snapshot.batches(files=files)
     )
     if sum(file.rows for file in found) != sum(file.rows for file in files):
         raise WrongTable(f"{snapshot.location}: {files[0].path} and others do not hold the rows that the log says")
     return found
-
-
-def merged_name(newest: int | None) -> str:
-    """Return what a file is called in which batches up to one are put together."""
-    return "merged" if newest is None else f"merged-{newest:06d}"
 
 
 def _exchange(location: Location, added: Sequence[File], removed: Sequence[File]) -> int:

@@ -10,8 +10,7 @@ from typing import Any
 
 from ams.client import Client, Message, wire
 from ams.client.wire.projects import create_project
-from demo.pipeline.samples import Sample
-from demo.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Mishaps, Sample
 from tests.faults.pipeline.kills import run_through_kills
 from tests.faults.pipeline.on_cluster import Kills
 from tests.support.service import LiveService

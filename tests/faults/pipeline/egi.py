@@ -110,7 +110,7 @@ CASES = {
         _check_clouds,
     ),
     "federation": Case(
-        "ams.pipeline.jobs.federation.job:JOB",
+        "ams.pipeline.jobs.federation:JOB",
         lambda seed: federation.messages(seed, DAY, services=150, mishaps=MISHAPS),
         {},
         _check_federation,

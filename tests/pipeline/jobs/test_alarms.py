@@ -16,9 +16,9 @@ from ams.pipeline.errors import Broken, WrongOption, WrongTable
 from ams.pipeline.jobs.alarms.job import Options, run
 from ams.pipeline.jobs.alarms.parse import STATUSES, parse
 from ams.pipeline.report.page import page
-from demo.pipeline.boards.alarms import open_rows, sections
+from demo.pipeline.boards import alarm_sections, open_rows
+from demo.pipeline.samples import Mishaps
 from demo.pipeline.samples.alarms import TOPICS, messages
-from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantined, recorded_run
 
@@ -161,7 +161,7 @@ def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_brok
         assert len(kept) == len(expected.history)
     with closing(psycopg.connect(database)) as connection:
         assert {row[4] for row in open_rows(connection, PROJECT).body} <= set(STATUSES[1:])
-        assert "How often something went wrong" in page("Alarms", "", sections(connection, PROJECT))
+        assert "How often something went wrong" in page("Alarms", "", alarm_sections(connection, PROJECT))
 
 
 def test_other_tables_of_these_names_are_refused_and_left_alone(database: str, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from ams.pipeline.errors import Broken, WrongOption
 from ams.pipeline.jobs.cloud.job import Options, run
 from ams.pipeline.jobs.cloud.parse import described
+from demo.pipeline.samples import NONE, Mishaps
 from demo.pipeline.samples.cloud import messages
-from demo.pipeline.samples.mishaps import NONE, Mishaps
 from tests.pipeline.jobs.inputs_page import rows
 from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
 

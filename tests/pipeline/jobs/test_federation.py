@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.federation.job import Options, run
-from ams.pipeline.jobs.federation.parse import parse, redacted
-from demo.pipeline.samples import Sample
+from ams.pipeline.jobs.federation import Options, run
+from ams.pipeline.jobs.federation_messages import parse, redacted
+from demo.pipeline.samples import Mishaps, Sample
 from demo.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
-from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
 
 CONFIGURATION = {

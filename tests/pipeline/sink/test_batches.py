@@ -22,11 +22,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ams.client import wire
 from ams.pipeline.errors import PipelineError, StaleCheckpoint, WrongOption, WrongRow
+from ams.pipeline.options import Limits
 from ams.pipeline.sink import publish, writer
-from ams.pipeline.sink.batch_plan import BatchFolder
-from ams.pipeline.sink.options import Limits
 from ams.pipeline.sink.requests import BATCH_ID, QUERY_ID, Chunker, Encoded, Lane, Publisher
-from ams.pipeline.sink.writer import BatchWriter, Kept, StreamWriter
+from ams.pipeline.sink.writer import BatchFolder, BatchWriter, Kept, StreamWriter
 from tests.pipeline.garden import Garden
 from tests.support.s3 import Often, unreliable
 

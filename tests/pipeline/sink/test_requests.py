@@ -23,8 +23,7 @@ from pyspark.sql.types import (
 )
 
 from ams.pipeline.errors import StaleCheckpoint, WrongOption, WrongRow
-from ams.pipeline.sink.requests import Chunk, Chunker, Encoded, Lane, Limits, Sender
-from ams.pipeline.sink.rows import Rows, layout
+from ams.pipeline.sink.requests import Chunk, Chunker, Encoded, Lane, Limits, Rows, Sender, layout
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 
 TYPES: dict[str, DataType] = {

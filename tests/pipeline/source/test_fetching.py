@@ -21,12 +21,12 @@ from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.http import arrow
 from ams.pipeline.columns import MESSAGES
+from ams.pipeline.datasource import plain
 from ams.pipeline.errors import DataLoss
+from ams.pipeline.fetching import Fetch, LostMessages, Part, limited, parts
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
-from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, parts
-from ams.pipeline.source.readers import plain
 from tests.client.stub import CUT, Reply, Stub, stub_server
 from tests.pipeline.garden import Garden, numbered
 

@@ -12,14 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ams.client.errors import NotAllowed, NotFound
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.datasource import AmsDataSource
+from ams.pipeline.datasource import AmsDataSource, Places, StreamReader, plain
 from ams.pipeline.errors import DataLoss, WrongOption
-from ams.pipeline.options import Name
+from ams.pipeline.fetching import LostMessages
+from ams.pipeline.options import EARLIEST, LATEST, Name, Reading, reading
 from ams.pipeline.service import Service
-from ams.pipeline.source.fetching import LostMessages
-from ams.pipeline.source.options import EARLIEST, LATEST, Reading, reading
-from ams.pipeline.source.places import Places
-from ams.pipeline.source.readers import StreamReader, plain
 from tests.pipeline.garden import Garden, numbered
 
 HERE = {"endpoint": "http://ams.example", "token": "t0ken", "project": "garden"}

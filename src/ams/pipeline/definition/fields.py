@@ -25,7 +25,6 @@ ORDERING_KEY = "ordering_key"
 """A column of messages as they come, for ordering keys alone: it is in no table that a definition makes of them."""
 PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
-"""The columns a definition begins with."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 """Of a definition, or of a table of its run."""
@@ -98,10 +97,7 @@ class Findings:
 
 
 def _place(value: Value, position: int) -> tuple[int, int]:
-    """Return line and column of a character of a text, which may be quoted or folded in the file.
-
-    As many characters that are no blanks stand before it there as in the text.
-    """
+    """Return line and column of a text's character in the file, counted by the characters that are no blanks."""
     node, text = value.node, value.text()
     start, end = node.start_mark, node.end_mark
     raw = (start.buffer or "")[start.pointer : end.pointer]
@@ -117,10 +113,7 @@ def _place(value: Value, position: int) -> tuple[int, int]:
 
 
 def check_name(value: Value, name: str, beside: Iterable[str] = (), taken: Collection[str] = (SOURCE,)) -> None:
-    """Raise `BadDocument` for a name that no column can be made under, `beside` being those that are there.
-
-    To Spark, upper and lower case are one.
-    """
+    """Raise `BadDocument` for a name that no column can have beside others; to Spark, A and a are one."""
     if not _COLUMN.fullmatch(name):
         raise bad(value.place, f"{name[:64]!r} is no name of a column: letters, digits and _, 64 of them at most")
     if name.lower() in taken:
@@ -188,7 +181,6 @@ def fields(value: Value, findings: Findings, taken: Collection[str] = (SOURCE, A
 
 
 def _type(value: Value, findings: Findings) -> DataType:
-    """Read a type: a word, `[T]` for lists, names with types for records."""
     if isinstance(value.node, yaml.SequenceNode):
         items = value.values()
         if len(items) != 1:
@@ -218,10 +210,7 @@ def expressions(
     beside: Collection[str] = (),
     what: str = "an expression",
 ) -> dict[str, Expression]:
-    """Read names with expressions; of what is wrong, remember it and go on.
-
-    `beside` are the columns that stay beside those that are made.
-    """
+    """Read names with expressions, and remember those that are wrong; columns `beside` stay beside these."""
     found: dict[str, Expression] = {}
     for name, each in value.mapping().items():
         with findings.catch(each):

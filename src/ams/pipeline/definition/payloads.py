@@ -18,13 +18,10 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.fields import in_utf8
 
 Record = Mapping[str, Any]
-"""The fields of a record."""
-Convert = Callable[[Any], Any]
-"""Returns a value as one of a type, None for what is none."""
+Convert = Callable[[Any], Any]  # returns a value as one of a type, None for what is none
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _LAST_SECOND = 253402300799
-"""The end of the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +45,9 @@ class Payload:
                 yield {**found, "attributes": dict(attributes)}
 
     def _pieces(self, data: bytes) -> Iterable[Any]:
-        """Take a message apart into what records are read from; raise `Broken` where that cannot be."""
         raise NotImplementedError
 
     def _record(self, piece: Any) -> Record:
-        """Return the fields of a record; raise `Broken` for a piece that is none."""
         raise NotImplementedError
 
 
@@ -127,7 +122,6 @@ class Avro(Payload):
 
 
 def _read(value: Any, wanted: DataType, name: str) -> Any:
-    """Return a JSON value as what is wanted; raise `Broken` naming the field."""
     if value is None:
         return None
     if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
@@ -164,7 +158,6 @@ def _number(value: Any) -> float | None:
 
 
 def _time(value: Any) -> datetime | None:
-    """Read ISO 8601, UTC if it names no zone, or seconds since 1970."""
     if type(value) in (int, float):
         return datetime.fromtimestamp(value, UTC) if 0 <= value <= _LAST_SECOND else None
     read = datetime.fromisoformat(value)
@@ -172,7 +165,6 @@ def _time(value: Any) -> datetime | None:
 
 
 def _tried(convert: Convert) -> Convert:
-    """Let what a conversion raises be None."""
 
     def tried(value: Any) -> Any:
         try:

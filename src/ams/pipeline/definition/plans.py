@@ -1,9 +1,10 @@
 """From a definition file, or the name of a job, to a plan that can be run."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import Any
 
@@ -15,18 +16,88 @@ from pyspark.sql import functions as F
 
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
-from ams.pipeline.definition.fields import NAME, PLACED, SOURCE, Findings
+from ams.pipeline.definition.fields import NAME, PLACED, SOURCE, Findings, resource_name, values_of
 from ams.pipeline.definition.reading import Steps, Watch, through
 from ams.pipeline.definition.sinks import ROWS, Sink, read_sink
-from ams.pipeline.definition.source import Source, read_source
 from ams.pipeline.definition.steps import read_steps
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
 from ams.pipeline.expressions.types import struct
 from ams.pipeline.jobs import load
-from ams.pipeline.jobs.base import Job, in_effect, read_options, takes_text
+from ams.pipeline.jobs.base import Job, read_options, takes_text
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Handle, Plan, Run
 from ams.pipeline.tables import Table
+
+_WHAT = ("topic", "topics", "subscription")
+_STARTS = ("earliest", "latest")
+_MOST = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Topics, or a subscription, and the options of `format("ams")` that say how they are read."""
+
+    topics: tuple[str, ...] = ()
+    subscription: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self._told(self.options)
+
+    @property
+    def identity(self) -> str:
+        """Return what decides which messages are read; how they are read may be another at each run."""
+        return self._told([name for name in self.options if name.startswith("starting")])
+
+    def _told(self, options: Iterable[str]) -> str:
+        what = f"subscription {self.subscription}" if self.subscription else f"topic {', '.join(self.topics)}"
+        return " ".join([what, *(f"{name}={self.options[name]}" for name in options)])
+
+
+def read_source(value: Value, findings: Findings) -> Source:
+    """Read the section `source`."""
+    told = findings.mapping(value, (*_WHAT, *_OPTIONS))
+    chosen = [name for name in _WHAT if name in told]
+    if len(chosen) != 1:
+        findings.add(value, f"one of {', '.join(_WHAT)} must be said, and only one")
+        return Source()
+
+    def read_names(each: Value) -> tuple[str, ...]:
+        if not values_of(each):
+            raise bad(each.place, "at least one name is expected here")
+        return tuple(findings.each(values_of(each), resource_name))
+
+    said = findings.values(told, {chosen[0]: read_names, **_OPTIONS})
+    names = said.pop(chosen[0], ())
+    options = dict(sorted(option for each in said.values() for option in each.items()))
+    if chosen[0] != "subscription":
+        return Source(topics=names, options=options)
+    if len(names) > 1:
+        findings.add(told["subscription"], "only one subscription can be read")
+    return Source(subscription="".join(names[:1]), options=options)
+
+
+def _start(value: Value) -> dict[str, str]:
+    text = value.text()
+    if text in _STARTS:
+        return {"startingOffsets": text}
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise bad(
+            value.place, f"{text[:40]!r} is neither earliest, latest nor a time such as 2024-03-05T10:00Z"
+        ) from None
+    return {"startingTimestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+
+
+_OPTIONS: Mapping[str, Callable[[Value], dict[str, str]]] = {
+    "from": _start,
+    "max_messages": lambda each: {"maxOffsetsPerTrigger": str(each.number(1, _MOST))},
+    "partitions": lambda each: {"minPartitions": str(each.number(1, _MOST))},
+    "fail_on_data_loss": lambda each: {"failOnDataLoss": str(each.switch()).lower()},
+}
+
 
 OF_JOBS = ("name", "job", "options")
 OF_STEPS = ("name", "source", "steps", "sink")
@@ -39,12 +110,13 @@ def is_file(target: str) -> bool:
 
 
 def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
-    """Read a definition file, or a job by its name, with options `KEY=VALUE` that win over the file's.
-
-    Raises `WrongDefinition` with everything that is wrong with a file, and `WrongOption` for options of a job.
-    """
+    """Read a file, or a job by its name; `KEY=VALUE` win over its options. Raises `WrongDefinition`, `WrongOption`."""
     if not is_file(target):
-        return _plan_of_job(target, settings)
+        job = load(target)
+        options, wrong = read_options(job.options, _settings(job, settings))
+        if options is None:
+            raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
+        return _plan_of(job, job.name, options)
     root = read_tree(target)
     if root is None:
         raise WrongDefinition(target, [Finding(1, "it says nothing")])
@@ -69,7 +141,6 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
 
 
 def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: Findings) -> Plan | None:
-    """Plan what source, steps and sink say; None when something is wrong with them."""
     source = read_source(said["source"], findings) if "source" in said else None
     steps = read_steps(said.get("steps"), folder, findings)
     sink = read_sink(said["sink"], steps, findings) if "sink" in said else None
@@ -80,7 +151,7 @@ def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: 
     return Plan(
         name=name,
         summary=f"{source} to {next(iter(to))}",
-        run=Flow(source, steps, sink).run,
+        run=_Flow(source, steps, sink).run,
         rows={"source": source.identity, "steps": steps.row_lines, "files": steps.files},
         options=after | ({"expectations": steps.checks} if steps.checks else {}),
         lines=[
@@ -92,7 +163,6 @@ def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: 
 
 
 def _name(said: Mapping[str, Value], otherwise: str, findings: Findings) -> str:
-    """Return the name of a definition: what it says, or that of its file."""
     name = otherwise
     if "name" in said:
         with findings.catch(said["name"]):
@@ -102,17 +172,7 @@ def _name(said: Mapping[str, Value], otherwise: str, findings: Findings) -> str:
     return name
 
 
-def _plan_of_job(name: str, settings: Sequence[str]) -> Plan:
-    """Plan a job with options written KEY=VALUE; raise `WrongOption` for what cannot be."""
-    job = load(name)
-    options, wrong = read_options(job.options, _settings(job, settings))
-    if options is None:
-        raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
-    return _plan_of(job, job.name, options)
-
-
 def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: Findings, name: str) -> Plan | None:
-    """Plan the job that a file names, `--set` winning over its options; None when something is wrong with it."""
     job = load(said["job"].text())
     places = said["options"].mapping() if "options" in said else {}
     options, wrong = read_options(job.options, {**_values(places, job, findings), **_settings(job, settings)})
@@ -123,13 +183,14 @@ def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: 
 
 
 def _plan_of(job: Job[Any], name: str, options: msgspec.Struct) -> Plan:
-    shown = {name: msgspec.json.encode(value).decode() for name, value in msgspec.to_builtins(options).items()}
+    values: dict[str, Any] = msgspec.to_builtins(options)
+    shown = {name: msgspec.json.encode(value).decode() for name, value in values.items()}
     return Plan(
         name=name,
         summary=job.summary,
         run=lambda run: job.run(run, options),
         rows={"job": job.name},
-        options=in_effect(job, options),
+        options={name: value for name, value in values.items() if name not in job.harmless},
         lines=[f"job      {job.name}: {job.summary}", *(f"option   {key} = {value}" for key, value in shown.items())],
     )
 
@@ -153,7 +214,6 @@ def _settings(job: Job[Any], settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dict[str, Any]:
-    """Return the options of a file as plain values; text stays text, also if it looks like a number."""
     found: dict[str, Any] = {}
     for name, value in said.items():
         with findings.catch(value):
@@ -163,12 +223,8 @@ def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dic
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """A definition, ready to run.
-
-    Rows are made of each batch by itself. With steps on all rows, they are kept in a table, and what the sink gets is
-    computed from all of it, so that doubled and late messages change nothing that they should not.
-    """
+class _Flow:
+    """A definition, ready to run. With steps on all rows, they are kept in a table, and the sink gets what it gives."""
 
     source: Source
     steps: Steps
@@ -186,7 +242,6 @@ class Flow:
         run.stream(messages, lambda batch, number: self._batch(run, batch, number, take), refresh)
 
     def _batch(self, run: Run, batch: DataFrame, number: int, take: Handle) -> None:
-        """Set aside what of a batch cannot be read or is not as expected, and hand over the rows of the rest."""
         steps = self.steps
         with ExitStack() as stack:
             watch = Watch(f"batch {number}", run.say, stack)
@@ -202,7 +257,6 @@ class Flow:
             run.expect(watch.counts, number)
 
     def _result(self, run: Run, table: Table) -> None:
-        """Compute the result of all rows there are, and put it in the place of the one before."""
         assert self.sink.replace is not None, "definitions with other sinks are refused"
         with ExitStack() as stack:
             watch = Watch("the result", run.say, stack)

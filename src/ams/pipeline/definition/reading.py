@@ -2,22 +2,37 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import reduce
+from operator import and_
 
+import yaml
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from ams.core.yaml_tree import Value, read_capped
+from ams.core.yaml_tree import Value, bad, read_capped
 from ams.pipeline.checkpoint import Counted
 from ams.pipeline.columns import BROKEN
-from ams.pipeline.definition.fields import MESSAGE_TYPES, ORDERING_KEY, PLACED, SOURCE
+from ams.pipeline.definition.fields import (
+    MESSAGE_TYPES,
+    ORDERING_KEY,
+    PLACED,
+    SOURCE,
+    Findings,
+    condition,
+    known_column,
+    known_columns,
+    known_keys,
+    values_of,
+)
 from ams.pipeline.errors import CheckFailed
-from ams.pipeline.expressions import types
+from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.parsing import Parse
 
 SET_ASIDE, FAIL, WARN = "set_aside", "fail", "warn"
@@ -29,13 +44,11 @@ class Expectation:
     """Something that is said of each row."""
 
     name: str
-    rule: str
-    """What is said, as people read it; the name, unless another was given."""
+    rule: str  # as people read it; the name, unless another was given
     holds: Callable[[DataFrame, Column], Column]
     """Makes the column that is true where it holds, of the rows and of whether each came as far as this expectation."""
     on_failure: str
     at_least: Decimal = Decimal(1)
-    """Of how large a share of the rows it must hold, where rows are not set aside."""
 
     def __str__(self) -> str:
         return f"expectation {self.name}" + ("" if self.name == self.rule else f": {self.rule}")
@@ -60,19 +73,19 @@ class Watch:
     where: str
     say: Callable[[str], None]
     stack: ExitStack
-    """At whose end what was kept of the rows goes."""
     counts: dict[str, Counted] = field(default_factory=dict)
-    """By the names of expectations."""
     aside: list[DataFrame] = field(default_factory=list)
-    """What is set aside (`columns.BROKEN`)."""
 
     def expect(self, expectations: Sequence[Expectation], rows: DataFrame) -> DataFrame:
-        """Count the rows, and return those that go on. They are made once, and kept until the batch is done.
-
-        Each expectation is about the rows that those before let pass. Raises `CheckFailed` for one that must not fail.
-        """
+        """Count the rows, and return those that go on, expectation by expectation. Raises `CheckFailed`."""
         marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no column of a definition has such a name
-        marked, passed = _marked(rows, marks)
+        # In marked: true where the expectation does not hold, null where a row did not come to it.
+        marked, passed = rows, F.lit(True)
+        for mark, each in marks.items():
+            holds = F.coalesce(each.holds(marked, passed), F.lit(False))
+            marked = marked.withColumn(mark, F.when(passed, ~holds))
+            if each.on_failure == SET_ASIDE:
+                passed = passed & ~F.col(mark)
         self.stack.callback(marked.persist(StorageLevel.DISK_ONLY).unpersist)
         sums = [F.struct(F.count(mark), F.count_if(F.col(mark))).alias(mark) for mark in marks]
         [found] = marked.agg(*sums).collect()
@@ -87,21 +100,7 @@ class Watch:
         return marked.where(passed).select(*rows.columns)
 
 
-def _marked(rows: DataFrame, marks: Mapping[str, Expectation]) -> tuple[DataFrame, Column]:
-    """Return the rows with a column for each expectation, and what is true of those rows that go on.
-
-    Such a column is true where the expectation does not hold, and null where a row did not come to it.
-    """
-    reached = F.lit(True)
-    for mark, each in marks.items():
-        rows = rows.withColumn(mark, F.when(reached, ~F.coalesce(each.holds(rows, reached), F.lit(False))))
-        if each.on_failure == SET_ASIDE:
-            reached = reached & ~F.col(mark)
-    return rows, reached
-
-
 def _broken(failed: DataFrame, names: Sequence[str], marks: Mapping[str, Expectation]) -> DataFrame:
-    """Return rows that do not go on as `columns.BROKEN`: each as JSON, with the first expectation it fails."""
     row = F.to_json(F.struct(*(name for name in names if name != SOURCE)), {"ignoreNullFields": "false"})
     made = {
         **{name: F.col(SOURCE).getField(name) for name in PLACED},
@@ -113,22 +112,18 @@ def _broken(failed: DataFrame, names: Sequence[str], marks: Mapping[str, Expecta
 
 
 Step = Callable[[DataFrame, Watch], DataFrame]
-"""Something that is done to rows."""
 
 
 @dataclass(slots=True)
 class Steps:
     """Steps in their order, and the columns behind the last of them."""
 
-    folder: str
-    """Where the definition is: files it names are relative to it."""
+    folder: str  # where the definition is: files it names are relative to it
     before: list[Step] = field(default_factory=list)
-    """On messages, before they are parsed."""
     parse: Parse | None = None
     parsed: Mapping[str, DataType] = field(default_factory=dict)
     """The columns a parse makes, `attributes` among them, `source` not."""
     rows: list[Step] = field(default_factory=list)
-    """On each row by itself."""
     whole: list[Step] = field(default_factory=list)
     """On all rows there are, computed anew whenever there are more: so it does not matter when a row came."""
     columns: dict[str, DataType] = field(default_factory=lambda: dict(MESSAGE_TYPES))
@@ -136,15 +131,10 @@ class Steps:
     row_columns: dict[str, DataType] = field(default_factory=dict)
     """Of the rows that are kept, before the steps on all of them."""
     lines: list[str] = field(default_factory=list)
-    """What each does, for people."""
     row_lines: list[str] = field(default_factory=list)
-    """What those do that decide which rows there are before the steps on all of them."""
     checks: list[str] = field(default_factory=list)
-    """Expectations that rows are only counted by, or that end the run."""
     expected: set[str] = field(default_factory=set)
-    """The names of expectations."""
     said: list[str] = field(default_factory=list)
-    """The names of the steps."""
     files: dict[str, str] = field(default_factory=dict)
     """Files they name, with hashes of what these hold."""
 
@@ -190,11 +180,122 @@ def one_of_each(rows: DataFrame, by: Sequence[str], *, last: bool) -> DataFrame:
 
 
 def place_among(rows: DataFrame, by: Sequence[str | Column], *, last: bool = False) -> Column:
-    """Return the place of each row, from 1, among those that are equal in `by`.
-
-    Rows of one message are told apart by their content, so that it is the same whatever order they come in.
-    """
+    """Return the place of each row, from 1, among those equal in `by`; by content where they are of one message."""
     order = [F.col(SOURCE).getField(name) for name in ORDER] if SOURCE in rows.columns else []
     order.append(F.to_json(F.struct(*sorted(name for name in rows.columns if name != SOURCE))))
     window = Window.partitionBy(*by).orderBy(*(each.desc() if last else each.asc() for each in order))
     return F.row_number().over(window)
+
+
+Rule = tuple[str, Callable[[DataFrame, Column], Column]]
+"""What is said, as text, and as what makes the column that is true where it holds."""
+_SHARE = re.compile(r"0?\.\d{1,9}|[01](\.0{1,9})?", re.ASCII)
+_LONGEST_NAME = 200
+
+
+def expect_step(value: Value, steps: Steps, findings: Findings) -> None:
+    """Read `expect`: one expectation, or a list of them."""
+    items = value.values() if isinstance(value.node, yaml.SequenceNode) else [value]
+    found = [made for some in findings.each(items, lambda item: _expectation(item, steps, findings)) for made in some]
+    if not items:
+        findings.add(value, "at least one expectation is expected here")
+    steps.add(lambda rows, watch: watch.expect(found, rows))
+    if not steps.whole:
+        steps.row_lines += [f"expect {each}" for each in found if each.on_failure == SET_ASIDE]
+        steps.checks += [f"{each.on_failure} {each}, of {each.share}" for each in found if each.on_failure != SET_ASIDE]
+
+
+def _expectation(item: Value, steps: Steps, findings: Findings) -> list[Expectation]:
+    said = findings.mapping(item, (*_RULES, "name", "on_failure"))
+    kinds = [name for name in _RULES if name in said]
+    if len(kinds) != 1:
+        raise bad(item.place, f"one of {', '.join(_RULES)} must be said{', not several' if kinds else ''}")
+    [kind] = kinds
+    # Only rows of a batch can be set aside, as a result is made anew each time.
+    choices = [FAIL, WARN] if steps.whole or kind == "share" else [SET_ASIDE, FAIL, WARN]
+    on_failure = choices[0]
+    if "on_failure" in said:
+        place = said["on_failure"].place
+        if steps.whole and said["on_failure"].text() == SET_ASIDE:
+            raise bad(place, "behind steps over all rows none is set aside: expect it before, or filter")
+        on_failure = said["on_failure"].one_of(*choices)
+    found: list[Expectation] = []
+    with findings.catch(said[kind]):
+        text, holds = _RULES[kind](said[kind], steps, findings)
+        rule = f"{kind} {' '.join(text.split())}"[:_LONGEST_NAME]
+        name = said["name"].text() if "name" in said else rule
+        if not name.isprintable() or len(name) > _LONGEST_NAME:
+            raise bad(item.place, f"the name of an expectation is one line of at most {_LONGEST_NAME} characters")
+        if name in steps.expected:
+            raise bad(item.place, f"there is an expectation {name!r} already; give this one another name")
+        steps.expected.add(name)
+        share = Decimal(1)
+        if kind == "share":
+            at_least = said[kind].mapping()["at_least"]
+            if not _SHARE.fullmatch(at_least.text()):
+                raise bad(at_least.place, "a share from 0 to 1 is expected here, such as 0.95")
+            share = Decimal(at_least.text())
+        found.append(Expectation(name=name, rule=rule, holds=holds, on_failure=on_failure, at_least=share))
+    return found
+
+
+def _not_null(value: Value, steps: Steps, findings: Findings) -> Rule:
+    names = known_columns(_not_empty(value), steps.columns, findings)
+    return ", ".join(names), lambda _, __: reduce(and_, (F.col(name).isNotNull() for name in names))
+
+
+def _range(value: Value, steps: Steps, findings: Findings) -> Rule:
+    said = findings.mapping(value, ("column", *_BOUNDS))
+    if "column" not in said or len(said) < 2:
+        raise bad(value.place, "column must be said, and min or max, or both")
+    name = known_column(said["column"], steps.columns)
+    bounds: dict[str, Expression] = {}
+    for bound in _BOUNDS.keys() & said.keys():
+        with findings.catch(said[bound]):
+            bounds[bound] = expression(said[bound].text(), {})
+            kinds = [steps.columns[name], bounds[bound].type]
+            both = types.common(kinds)
+            if both is None or not types.is_ordered(both):
+                shown = [types.shown(each) for each in kinds]
+                raise bad(said[bound].place, f"{name} is {shown[0]}, which is not compared with {shown[1]}")
+
+    def holds(_: DataFrame, __: Column) -> Column:
+        inside = [_BOUNDS[bound][1](F.col(name), limit.column()) for bound, limit in bounds.items()]
+        return reduce(and_, inside) | F.col(name).isNull()
+
+    told = [f"{word} {said[bound].text()}" for bound, (word, _) in _BOUNDS.items() if bound in said]
+    return " ".join([name, *told]), holds
+
+
+def _unique(value: Value, steps: Steps, findings: Findings) -> Rule:
+    by = known_keys(_not_empty(value), steps.columns, findings)
+    return ", ".join(by), lambda rows, reached: place_among(rows, [reached, *by]) == 1
+
+
+def _condition(value: Value, steps: Steps, _: Findings) -> Rule:
+    found = condition(value, steps.columns, "condition")
+    return value.text(), lambda _, __: found.column().cast("boolean")
+
+
+def _share(value: Value, steps: Steps, findings: Findings) -> Rule:
+    said = findings.mapping(value, ("condition", "at_least"))
+    if len(said) < 2:
+        raise bad(value.place, "condition and at_least must be said")
+    rule: list[Rule] = findings.each([said["condition"]], lambda each: _condition(each, steps, findings))
+    return rule[0] if rule else ("", lambda _, reached: reached)
+
+
+def _not_empty(value: Value) -> Value:
+    if not values_of(value):
+        raise bad(value.place, "at least one column is expected here")
+    return value
+
+
+_BOUNDS = {"min": ("from", Column.__ge__), "max": ("to", Column.__le__)}
+_RULES: Mapping[str, Callable[[Value, Steps, Findings], Rule]] = {
+    "not_null": _not_null,
+    "range": _range,
+    "unique": _unique,
+    "condition": _condition,
+    "share": _share,
+}

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
@@ -22,10 +23,10 @@ from ams.pipeline.definition.fields import (
 )
 from ams.pipeline.definition.reading import ORDER, Steps, one_of_each
 from ams.pipeline.expressions import Expression, expression, types
+from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.running import Run
 
-ROWS = "rows"
-"""The table that keeps the rows which steps on all of them are computed from."""
+ROWS = "rows"  # the table that keeps the rows which steps on all of them are computed from
 
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
@@ -33,8 +34,7 @@ _LINEAGE = ("topic", "offset")
 _DATA = ("a message holds string or binary", types.STRING, types.BINARY)
 _KEY = ("an ordering key is string", types.STRING, types.NULL)
 _MOST_ROWS = 1000
-_LONGEST_WINDOW = 10**9
-"""Seconds."""
+_LONGEST_WINDOW = 10**9  # seconds
 
 Said = Mapping[str, Value]
 
@@ -42,8 +42,7 @@ Said = Mapping[str, Value]
 class Sink(NamedTuple):
     """Takes rows."""
 
-    add: Callable[[Run, DataFrame, int], None]
-    """Takes the rows of a batch, exactly once."""
+    add: Callable[[Run, DataFrame, int], None]  # takes the rows of a batch, exactly once
     replace: Callable[[Run, DataFrame], None] | None
     """Takes all rows there are, in the place of those it took before; None where these cannot be taken back."""
 
@@ -64,10 +63,7 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
 
 
 def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Read a Delta table in the folder of the run: rows are added by batches, or all of it is replaced.
-
-    Rows of single messages say from which: in `topic` and `offset`, unless the definition has columns of these names.
-    """
+    """Rows of single messages say from which in `topic` and `offset`, unless the definition has such columns."""
     name, columns = said["table"].text(), steps.columns
     if not NAME.fullmatch(name) or name == ROWS:
         raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
@@ -91,7 +87,6 @@ def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
 
 
 def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Read a table of a database that `AMS_PIPELINE_DATABASE` names: one row for each key, the newest."""
     table = said["postgres"].text()
     if not _TABLE.fullmatch(table):
         raise bad(
@@ -116,7 +111,6 @@ def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
 
 
 def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Read a topic of the project: each row is published as a message, exactly once."""
     name = resource_name(said["topic"])
     if steps.whole:
         raise bad(
@@ -134,17 +128,17 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
     data, key = read.get("data"), read.get(ORDERING_KEY)
 
     def put(run: Run, rows: DataFrame, _: int) -> None:
-        """Publish the rows of a batch, in the order of the messages they come from.
-
-        Raises `StaleCheckpoint` for one that was begun so long ago that some of it could be published twice.
-        """
-        from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
+        """Publish a batch in the order of its messages; raise `StaleCheckpoint` where some could be published twice."""
+        from ams.pipeline.sink import publish
+        from ams.pipeline.sink.writer import refuse_stale
 
         refuse_stale(run.work / CHECKPOINT, read.get("key_window", KEY_WINDOW_SECONDS))
         order = {f"_{each}": F.col(SOURCE).getField(each) for each in ORDER}
+        texts = [(F.lit(name), each.column().cast("string")) for name, each in read.get("attributes", {}).items()]
+        given = F.create_map(*chain.from_iterable(texts)).cast("map<string,string>")
         parts = {
             "data": data.column() if data else F.to_json(F.struct(*columns)),
-            "attributes": _not_null(read.get("attributes", {})),
+            "attributes": F.map_filter(given, lambda _, value: value.isNotNull()),
             ORDERING_KEY: (key.column() if key else F.lit(None)).cast("string"),
         }
         options = {**run.source, "topic": name, "createTopics": str(read.get("create", False)).lower()}
@@ -154,7 +148,6 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
 
 
 def _of_type(value: Value, columns: Mapping[str, DataType], needed: str, *kinds: DataType) -> Expression:
-    """Read an expression of one of some types; `needed` says in words what they are for."""
     found = expression(value.text(), columns)
     if found.type not in kinds:
         raise bad(value.place, f"{needed}, not {_no_text(found)}")
@@ -170,20 +163,12 @@ def _attributes(value: Value, steps: Steps, findings: Findings) -> dict[str, Exp
 
 
 def _console(said: Said, _: Steps, __: Findings) -> Sink:
-    """Read standard output, for a look at the first rows of a batch, or of all."""
     shown = said["console"].number(1, _MOST_ROWS)
 
     def show(_: Run, rows: DataFrame, __: int = 0) -> None:
         rows.drop(SOURCE).show(shown, truncate=False)
 
     return Sink(show, show)
-
-
-def _not_null(attributes: Mapping[str, Expression]) -> Column:
-    """Return a map of those that are not null."""
-    pairs = [part for name, each in attributes.items() for part in (F.lit(name), each.column().cast("string"))]
-    given = F.create_map(*pairs).cast("map<string,string>")
-    return F.map_filter(given, lambda _, value: value.isNotNull())
 
 
 def _no_text(given: Expression) -> str:
@@ -202,4 +187,3 @@ _KINDS: Mapping[str, tuple[Callable[[Said, Steps, Findings], Sink], Sequence[str
     "topic": (_topic, ("data", "attributes", "ordering_key", "create", "key_window")),
     "console": (_console, ()),
 }
-"""Each kind of sink, and what else can be said of it."""

@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import fastavro.schema
+import msgspec
 import yaml
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ams.core.yaml_tree import Value, bad
-from ams.pipeline.definition.expect import expect_step
 from ams.pipeline.definition.fields import (
+    ATTRIBUTES,
+    MESSAGE_TYPES,
     SOURCE,
     Findings,
     check_name,
@@ -24,11 +27,134 @@ from ams.pipeline.definition.fields import (
     known_columns,
     known_keys,
 )
-from ams.pipeline.definition.parse import parse_step
-from ams.pipeline.definition.payloads import from_text
-from ams.pipeline.definition.reading import Steps, one_of_each
+from ams.pipeline.definition.payloads import Avro, Json, Payload, Text, from_text
+from ams.pipeline.definition.reading import Steps, expect_step, one_of_each
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import Expression, aggregate, expression, hint, types
+
+KEYS = ("format", "fields", "schema", "required", "separator", "packed")
+
+
+def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
+    """Read `parse`."""
+    if steps.parse is not None:
+        raise bad(value.place, "messages are parsed once")
+    if steps.whole or any(word != "filter" for word in steps.said):
+        raise bad(value.place, "only filter can stand before parse")
+    said = findings.mapping(value, KEYS, ("format",))
+    if "format" in said:
+        steps.parse = findings.read(said["format"], lambda form: _parser(form, said, steps, findings))
+    found = steps.parse.fields if isinstance(steps.parse, Payload) else {}
+    steps.before, steps.rows = steps.rows, []
+    steps.parsed = {**found, ATTRIBUTES: types.STRINGS}
+    steps.columns = {**steps.parsed, SOURCE: MESSAGE_TYPES[SOURCE]}
+
+
+def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:
+    kind = form.one_of("json", "avro", "text")
+    for name, of in (("fields", "json or text"), ("separator", "text"), ("schema", "avro"), ("packed", "avro")):
+        if name in said and kind not in of:
+            findings.add(said[name], f"{name} is for {of}")
+    if kind == "avro":
+        return _avro(form, said, steps, findings)
+    if "fields" not in said:
+        raise bad(form.place, f"fields must be said: the names and types {kind} is read into")
+    found = fields(said["fields"], findings)
+    required = frozenset(known_columns(said.get("required"), found, findings))
+    if kind == "json":
+        return Json(found, required)
+    for name, type_ in found.items():
+        if types.is_nested(type_):
+            findings.add(said["fields"], f"field {name}: text holds no {type_.typeName()}")
+    separator = said.get("separator")
+    if separator is None and len(found) > 1:
+        findings.add(said["fields"], "several fields need a separator")
+    if separator is not None and (len(separator.text()) != 1 or separator.text() in '"\n\r'):
+        findings.add(separator, "a separator is one character, and neither a quote nor the end of a line")
+    return Text(found, required, said["separator"].text() if "separator" in said else "")
+
+
+def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:
+    if "schema" not in said:
+        raise bad(form.place, "schema must be said: the file of the Avro schema")
+    schema, found = _avro_fields(said["schema"], steps.file(said["schema"]))
+    for name in found:
+        with findings.catch(said["schema"]):
+            check_name(said["schema"], name, [each for each in found if each < name], (SOURCE, ATTRIBUTES))
+    packed = said["packed"].switch() if "packed" in said else False
+    return Avro(found, frozenset(known_columns(said.get("required"), found, findings)), schema, packed)
+
+
+_PLAIN: Mapping[str, DataType] = {
+    **dict.fromkeys(("string", "enum"), types.STRING),
+    **dict.fromkeys(("int", "long"), types.BIGINT),
+    **dict.fromkeys(("float", "double"), types.DOUBLE),
+    **dict.fromkeys(("bytes", "fixed"), types.BINARY),
+    "boolean": types.BOOLEAN,
+}
+_LOGICAL: Mapping[str, DataType] = {
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), types.TIMESTAMP),
+    "date": types.DATE,
+    "uuid": types.STRING,
+}
+_NO_SCHEMA = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, ValueError, TypeError, KeyError)
+
+
+class _Odd(Exception):
+    """A schema that no columns can be made of."""
+
+
+def _avro_fields(value: Value, schema: bytes) -> tuple[dict[str, Any], dict[str, DataType]]:
+    """Raise `BadDocument` for what no column has: unions of several types, records that hold themselves, decimals."""
+    try:
+        read = msgspec.json.decode(schema)
+        record = _avro_type(fastavro.schema.expand_schema(read))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad(value.place, f"the schema is not JSON: {error}") from None
+    except _NO_SCHEMA as error:
+        raise bad(value.place, f"not an Avro schema: {error}") from None
+    except _Odd as error:
+        raise bad(value.place, f"the schema cannot be used: {error}") from None
+    if not isinstance(record, StructType):
+        raise bad(value.place, "the schema must be of a record")
+    return read, {each.name: each.dataType for each in record.fields}
+
+
+def _avro_type(schema: Any) -> DataType:
+    """Return the type of a schema in which each name stands for a record that it is in, as others are expanded."""
+    if isinstance(schema, list):
+        branches = [each for each in schema if each != "null"]
+        if len(branches) != 1:
+            raise _Odd("a union of several types has no column type; null and one other is taken")
+        return _avro_type(branches[0])
+    if isinstance(schema, str):
+        return _plain(schema)
+    if logical := schema.get("logicalType"):
+        if logical not in _LOGICAL:
+            raise _Odd(f"the logical type {logical} has no column type")
+        return _LOGICAL[logical]
+    kind = schema["type"]
+    if isinstance(kind, dict | list):
+        return _avro_type(kind)
+    if kind == "array":
+        return ArrayType(_avro_type(schema["items"]))
+    if kind == "map":
+        return MapType(types.STRING, _avro_type(schema["values"]))
+    if kind == "record":
+        if not schema["fields"]:
+            raise _Odd(f"record {schema['name']} has no fields")
+        return types.struct({each["name"]: _avro_type(each["type"]) for each in schema["fields"]})
+    if kind == "fixed" and not schema["size"]:
+        raise _Odd(f"{schema['name']} has no bytes")
+    return _plain(kind)
+
+
+def _plain(word: str) -> DataType:
+    if word in ("null", "error"):
+        raise _Odd(f"{word} has no column type")
+    if word not in _PLAIN:
+        raise _Odd(f"record {word} holds itself")
+    return _PLAIN[word]
 
 
 def read_steps(value: Value | None, folder: str, findings: Findings) -> Steps:
@@ -67,7 +193,6 @@ def _filter(value: Value, steps: Steps, _: Findings) -> None:
 
 
 def _derive(value: Value, steps: Steps, findings: Findings) -> None:
-    """Add columns, or put others in their place; all are computed from the columns before."""
     before = dict(steps.columns)
     found = expressions(value, lambda text: expression(text, before), findings, before)
     steps.columns |= {name: each.type for name, each in found.items()}
@@ -75,7 +200,6 @@ def _derive(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _select(value: Value, steps: Steps, findings: Findings) -> None:
-    """Leave nothing but these columns, and `source`, where there is one."""
     before = dict(steps.columns)
     if isinstance(value.node, yaml.SequenceNode):
         names = [each for each in known_columns(value, before, findings) if each != SOURCE]
@@ -88,7 +212,6 @@ def _select(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _explode(value: Value, steps: Steps, findings: Findings) -> None:
-    """Make a row of each item of a list; a row whose list is empty or null ends there."""
     said = findings.mapping(value, ("column", "as"), ("column",))
     if "column" not in said:
         return
@@ -108,7 +231,6 @@ def _explode(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _join(value: Value, steps: Steps, findings: Findings) -> None:
-    """Add columns from a small table by equal keys; a row without a counterpart gets nulls."""
     said = findings.mapping(value, ("file", "by", "fields"), ("file", "by", "fields"))
     if len(said) < 3:
         return
@@ -135,10 +257,7 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _reference(value: Value, content: bytes, fields: Mapping[str, DataType], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Read a table in CSV with a line of names.
-
-    Raises `BadDocument` for columns it lacks, values of other types, and keys that are there twice.
-    """
+    """Read a table in CSV with a line of names; raise `BadDocument`."""
     try:
         lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         absent = [name for name in fields if name not in (lines.fieldnames or ())]
@@ -166,7 +285,6 @@ def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
-    """Make one row for each key, with figures over the rows that have it; without keys, one row."""
     said = findings.mapping(value, ("by", "values"), ("values",))
     before, by = dict(steps.columns), known_keys(said.get("by"), steps.columns, findings)
     figures: dict[str, Expression] = {}
@@ -179,7 +297,6 @@ def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _made(columns: Mapping[str, Expression]) -> dict[str, Column]:
-    """Return columns by name, each of exactly the type that was found for it."""
     kinds = types.struct({name: each.type for name, each in columns.items()})
     return {name: each.column().cast(kinds[name].dataType) for name, each in columns.items()}
 
@@ -199,4 +316,3 @@ _STEPS: Mapping[str, Callable[[Value, Steps, Findings], None]] = {
     "deduplicate": _deduplicate,
     "aggregate": _aggregate,
 }
-"""The steps there are."""

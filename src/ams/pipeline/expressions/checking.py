@@ -23,8 +23,7 @@ from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL
 
 Columns = Mapping[str, DataType]
 
-_SHOWN = 12
-"""Names an error lists at most."""
+_SHOWN = 12  # names an error lists at most
 _HIGHEST = 2**63 - 1
 
 
@@ -268,4 +267,3 @@ _RULES: Mapping[type[exp.Expr], Callable[[Any, _Scope], Expression]] = {
     **dict.fromkeys((exp.Cast, exp.TryCast), _cast),
     exp.Anonymous: _call,
 }
-"""The nodes there are."""

@@ -20,8 +20,7 @@ from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE
 
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 """From year 1 to year 9999: what Spark's times can be, in seconds since 1970."""
-_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"
-"""How a text begins that says a day of the years 1 to 9999."""
+_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"  # how a text begins that says a day of the years 1 to 9999
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[-/:. ])+")
 _PATTERN = re.compile(r"\\|.[\[({*+?^$]|[\[({*+?^$].", re.DOTALL)
@@ -34,10 +33,8 @@ class Expression:
     """An expression that was found right: of which type it is, and how Spark computes it."""
 
     type: DataType
-    column: Callable[[], Column]
-    """Makes the column; for this Spark must run."""
-    written: Plain = None
-    """The value, where it is written down."""
+    column: Callable[[], Column]  # makes the column; for this Spark must run
+    written: Plain = None  # the value, where it is written down
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,6 @@ class Function:
     gives: DataType | Callable[[Sequence[DataType]], DataType | None]
     """The type of what comes out; worked out of the arguments', None when these do not go together."""
     build: Callable[..., Column]
-    """Makes the column of those of the arguments; of what must be written down it gets the value."""
 
     def kinds(self, count: int) -> list[str] | None:
         """Return the kind of each of `count` arguments; None when it takes another number of them."""
@@ -77,14 +73,14 @@ def refusal(given: Expression, kind: str) -> str | None:
     if kind in _WRITTEN:
         base, right = _WRITTEN[kind]
         return None if types.fits(given.type, base) and right(given.written) else f"a {kind}, written down"
-    fit = given.type == NULL or any(_is_of(given.type, word) for word in kind.split("|"))
-    return None if fit else f"{kind} here, not {types.shown(given.type)}"
-
-
-def _is_of(given: DataType, word: str) -> bool:
-    if word in _NESTED:
-        return isinstance(given, _NESTED[word])
-    return word == "any" or types.fits(given, _KINDS[word])
+    words = kind.split("|")
+    is_nested = any(isinstance(given.type, _NESTED[word]) for word in words if word in _NESTED)
+    fits = any(types.fits(given.type, _KINDS[word]) for word in words if word in _KINDS)
+    return (
+        None
+        if given.type == NULL or "any" in words or is_nested or fits
+        else f"{kind} here, not {types.shown(given.type)}"
+    )
 
 
 def passed(given: Expression, kind: str) -> Any:
@@ -103,7 +99,6 @@ CASTS: Mapping[DataType, Sequence[DataType]] = {
     DATE: (STRING, TIMESTAMP, NULL),
     BINARY: (STRING, NULL),
 }
-"""What can be cast to each type."""
 
 
 def cast(value: Column, given: DataType, wanted: DataType) -> Column:
@@ -202,7 +197,6 @@ FUNCTIONS: Mapping[str, Function] = {
     "to_json": Function("array|map|struct", STRING, F.to_json),
 }
 CASTING: Mapping[str, DataType] = {"to_date": DATE, "to_timestamp": TIMESTAMP}
-"""Functions that are casts of one argument."""
 AGGREGATES: Mapping[str, Function] = {
     "count": Function("any", BIGINT, F.count),
     "sum": Function("number", _number, F.try_sum),
@@ -214,7 +208,6 @@ AGGREGATES: Mapping[str, Function] = {
 }
 """Functions over the rows of a key, for the step `aggregate`; `count(*)` and this one besides."""
 DISTINCT = Function(f"{_ORDERED}|binary", BIGINT, F.count_distinct)
-"""`count(DISTINCT x)`."""
 OPERATORS: Mapping[type[exp.Expr], tuple[str, Function]] = {
     exp.Or: ("OR", Function("boolean, boolean", BOOLEAN, operator.or_)),
     exp.And: ("AND", Function("boolean, boolean", BOOLEAN, operator.and_)),

@@ -19,12 +19,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ams.pipeline.errors import PipelineError
 
-MAX_LENGTH = 4000
-"""Characters of an expression."""
-MAX_DEPTH = 20
-"""Brackets and CASE in one another: sqlglot goes some 25 calls deep for each."""
-MAX_LEVELS = 120
-"""Levels of the tree; each operator of a chain is one."""
+MAX_LENGTH = 4000  # characters of an expression
+MAX_DEPTH = 20  # brackets and CASE in one another: sqlglot goes some 25 calls deep for each
+MAX_LEVELS = 120  # levels of the tree; each operator of a chain is one
 MAX_WEIGHT = 5_000
 """Nodes of the column that Spark gets, which takes it seconds at most. Some write an argument several times."""
 
@@ -58,7 +55,6 @@ _NODES: Final[Mapping[str, tuple[type[exp.Expr], ...]]] = {
     "AS": (exp.Cast,),
     "DISTINCT": (exp.Distinct, exp.NullSafeNEQ),
 }
-"""The nodes that each word stands for."""
 _SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)
 """What else makes such nodes: types before a text."""
 _COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
@@ -182,7 +178,6 @@ def _check_neighbours(token: Token, then: Token) -> None:
 
 
 def _check_size(tree: exp.Expr) -> None:
-    """Refuse trees that are too deep to go through, or too much for Spark."""
     nodes, deep, weight = list(tree.bfs()), {id(None): 0}, {id(node): 1 for node in tree.bfs()}
     for node in nodes:
         deep[id(node)] = deep[id(node.parent)] + 1
@@ -217,7 +212,6 @@ def _copies(node: exp.Expr) -> int:
 
 
 def _refusal(error: ParseError, tokens: Sequence[Token]) -> WrongExpression:
-    """Tell what cannot be read, and why, where a word of SQL is known that is not taken."""
     for token in tokens:
         if token.token_type is TokenType.VAR and token.text.upper() in _NOT_TAKEN:
             word = token.text.upper()

@@ -8,10 +8,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 STRING, BIGINT, DOUBLE, BOOLEAN = spark.StringType(), spark.LongType(), spark.DoubleType(), spark.BooleanType()
 TIMESTAMP, DATE, BINARY, NULL = spark.TimestampType(), spark.DateType(), spark.BinaryType(), spark.NullType()
 STRINGS = MapType(STRING, STRING)
-"""Maps of text to text, such as the attributes of a message."""
 
 WORDS = {each.simpleString(): each for each in (STRING, BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE, BINARY)}
-"""The types of one value."""
 NAMED: dict[str, DataType] = {**WORDS, STRINGS.simpleString(): STRINGS}
 """The types a definition can write as one text; lists and records are written with [] and {} around these."""
 OTHER_NAMES = {

@@ -16,13 +16,12 @@ JOBS: Mapping[str, str] = {
     "archive-check": "ams.pipeline.jobs.archive:CHECK",
     "availability": "ams.pipeline.jobs.availability.job:JOB",
     "cloud-info": "ams.pipeline.jobs.cloud.job:JOB",
-    "federation": "ams.pipeline.jobs.federation.job:JOB",
+    "federation": "ams.pipeline.jobs.federation:JOB",
     "metrics": "ams.pipeline.jobs.metrics:JOB",
     "replay": "ams.pipeline.jobs.replay:JOB",
     "republish": "ams.pipeline.jobs.republish:JOB",
     "schema-check": "ams.pipeline.jobs.schema_check:JOB",
 }
-"""Name to `module:JOB`."""
 
 
 def load(name: str) -> "Job[Any]":

@@ -1,6 +1,5 @@
 """The jobs `archive` and `archive-check`: topics as a table by project, topic and day, written exactly once."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -16,7 +15,7 @@ from ams.pipeline.archiving import closed, is_kept_here
 from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.messages import PARTITIONS
-from ams.pipeline.report.text import table
+from ams.pipeline.report.page import table
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Table, frame
 from ams.tables import upkeep
@@ -25,8 +24,7 @@ from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 
 ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
-MOST = 1000
-"""Steps in offsets that are told, at most."""
+MOST = 1000  # steps in offsets that are told, at most
 _DAY_MILLISECONDS = 86_400_000
 
 
@@ -98,7 +96,12 @@ class Selection(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            msgspec.structs.force_setattr(self, name, _day(name, getattr(self, name)))
+            text = getattr(self, name)
+            try:
+                day = datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
+            except ValueError:
+                raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
+            msgspec.structs.force_setattr(self, name, day)
 
     def holds(self, partition: Partition) -> bool:
         """Whether a partition is meant."""
@@ -108,18 +111,8 @@ class Selection(msgspec.Struct, frozen=True):
         return (not self.first or self.first <= date) and (not self.last or date <= self.last)
 
 
-def _day(name: str, text: str) -> str:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
-    except ValueError:
-        raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
-
-
 def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
-    """Return archived messages (`ARCHIVE`) as they are now; more may be archived, and days merged, meanwhile.
-
-    Raises `WrongTable` where there is no archive.
-    """
+    """Return archived messages (`ARCHIVE`) as they are now; raises `WrongTable` where there is no archive."""
     return frame(spark, Location.of(path), selected(path, selection or Selection()), ARCHIVE)
 
 
@@ -142,7 +135,13 @@ def run_check(run: Run, options: CheckOptions) -> None:
     """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
     found, wrong = check(run.spark, options.archive, options)
     run.count(sum(file.rows for file in found))
-    rows = [(name, *numbers) for name, numbers in sorted(summary(found).items())]
+    topics: dict[str, tuple[int, int, int, int]] = {}
+    for file in found:
+        name = f"{file.partition['project']}/{file.partition['topic']}"
+        first, last = file.least["offset"], file.greatest["offset"]
+        number, least, greatest, size = topics.get(name, (0, first, last, 0))
+        topics[name] = (number + file.rows, min(least, first), max(greatest, last), size + file.size)
+    rows = [(name, *numbers) for name, numbers in sorted(topics.items())]
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:
         print("\n".join(wrong), flush=True)
@@ -164,10 +163,7 @@ def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[Fi
 
 
 def steps(messages: DataFrame) -> DataFrame:
-    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`.
-
-    Between `previous` and a larger `offset` messages are missing; an `offset` that is not larger came again.
-    """
+    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`."""
     in_order = Window.partitionBy("project", "topic").orderBy("offset").rowsBetween(-1, -1)
     following = messages.select("project", "topic", "offset", F.max("offset").over(in_order).alias("previous"))
     return following.where(F.col("offset") != F.col("previous") + 1).select("project", "topic", "previous", "offset")
@@ -180,17 +176,6 @@ def told(step: tuple[str, str, int, int]) -> str:
         return f"{project}/{topic}: offset {offset} is there twice"
     missing = f"offset {previous + 1} is" if offset == previous + 2 else f"offsets {previous + 1} to {offset - 1} are"
     return f"{project}/{topic}: {missing} missing"
-
-
-def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
-    """Return of each topic its messages, first and last offset, and bytes, as the table's log has them."""
-    found: dict[str, tuple[int, int, int, int]] = {}
-    for file in files:
-        name = f"{file.partition['project']}/{file.partition['topic']}"
-        first, last = file.least["offset"], file.greatest["offset"]
-        rows, least, greatest, size = found.get(name, (0, first, last, 0))
-        found[name] = (rows + file.rows, min(least, first), max(greatest, last), size + file.size)
-    return found
 
 
 HARMLESS = frozenset(Options.__struct_fields__) - {"path"}

@@ -1,15 +1,18 @@
-"""What a job is, and its options: read strictly, all mistakes at once, and told with their meaning."""
+"""A job, its options (read strictly, all mistakes at once), and schemas and groups of rows as jobs write them down."""
 
 import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.running import Run
@@ -19,15 +22,10 @@ O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741  # O for options
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[O]):
-    """A job by name: what it is for, what can be said to it, and the lines that read, compute and write.
-
-    `run` may be killed at any moment and started again with the same folder: whatever it writes is either known by the
-    id of its batch or an absolute replacement of what stood there.
-    """
+    """A job. `run` may be killed at any moment: what it writes is known by its batch, or replaces all there was."""
 
     name: str
     summary: str
-    """One line for `ams pipeline list`."""
     options: type[O]
     """A frozen Struct of keyword fields with defaults, each with a docstring that the reference repeats."""
     run: Callable[[Run, O], None]
@@ -42,8 +40,7 @@ class Described(NamedTuple):
     """An option as `ams pipeline list JOB` shows it."""
 
     name: str
-    default: str
-    """Empty for one that must be given."""
+    default: str  # empty for one that must be given
     meaning: str
 
 
@@ -88,12 +85,6 @@ def described(kind: type[msgspec.Struct]) -> list[Described]:
     return [Described(each.name, _default(each), meanings.get(each.name, "")) for each in msgspec.structs.fields(kind)]
 
 
-def in_effect(job: Job[Any], options: msgspec.Struct) -> dict[str, Any]:
-    """Return options as plain values, those that are harmless left out."""
-    values: dict[str, Any] = msgspec.to_builtins(options)
-    return {name: value for name, value in values.items() if name not in job.harmless}
-
-
 def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return ""
@@ -112,3 +103,34 @@ def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     found.setdefault(name, " ".join(text.split()))
     return found
+
+
+_TYPES: Final = {
+    each.simpleString(): each
+    for each in (
+        *(T.StringType(), T.LongType(), T.IntegerType(), T.DoubleType(), T.BooleanType(), T.BinaryType()),
+        *(T.TimestampType(), T.DateType(), T.ArrayType(T.StringType())),
+    )
+}
+
+
+def columns(*parts: tuple[str | T.DataType, str] | T.StructType) -> T.StructType:
+    """Return a schema, of types with the names of their columns and of other schemas; `name!` is never null.
+
+    >>> columns(("string", "site! vo"), ("bigint", "jobs")).simpleString()
+    'struct<site:string,vo:string,jobs:bigint>'
+    """
+    found: list[T.StructField] = []
+    for part in parts:
+        if isinstance(part, T.StructType):
+            found += part.fields
+            continue
+        kind = _TYPES[part[0]] if isinstance(part[0], str) else part[0]
+        found += [T.StructField(name.removesuffix("!"), kind, not name.endswith("!")) for name in part[1].split()]
+    return T.StructType(found)
+
+
+def first(frame: DataFrame, by: Sequence[str], *order: str | Column) -> DataFrame:
+    """Keep one row of each group, the first in an order."""
+    place = F.row_number().over(Window.partitionBy(*by).orderBy(*order))
+    return frame.withColumn("_place", place).where("_place = 1").drop("_place")

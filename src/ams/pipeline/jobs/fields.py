@@ -17,8 +17,7 @@ Record = dict[str, Any]
 Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
 """By columns: the field each is filled from, and how that is read."""
 
-_SHOWN = 40
-"""How many characters of a wrong value a reason shows."""
+_SHOWN = 40  # how many characters of a wrong value a reason shows
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
 _MIDNIGHT = re.compile(r"([T ])24:00(?=(?::00(?:\.0+)?)?(?:$|[Z+-]))")
 _LEAP_SECOND = re.compile(r"([T ][0-9]{2}:[0-9]{2}):60")
@@ -46,10 +45,7 @@ _MARKS = {
 
 
 def in_utf8(data: bytes) -> bytes:
-    """Return a text in UTF-8 without the mark that editors put before it; one in UTF-16 or UTF-32 is known by its mark.
-
-    Raises `Broken` for a text that is not in what its mark says.
-    """
+    """Return a text in UTF-8 without its byte order mark; raises `Broken` for one that is not in what its mark says."""
     mark = next(filter(data.startswith, _MARKS), None)
     if mark is None:
         return data
@@ -161,10 +157,7 @@ def moment(record: Record, name: str) -> datetime:
 
 
 def utc(text: str) -> datetime:
-    """Read a time of ISO 8601; without a zone it is UTC. Raises `ValueError`.
-
-    A day may end at 24:00:00, and a minute have a leap second: both are the second after.
-    """
+    """Read ISO 8601, UTC without a zone; 24:00:00 and a leap second are the second after. Raises `ValueError`."""
     midnight, leap = _MIDNIGHT.search(text), _LEAP_SECOND.search(text)
     later = timedelta(days=1 if midnight else 0, seconds=1 if leap else 0)
     if midnight or leap:

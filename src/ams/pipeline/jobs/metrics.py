@@ -12,10 +12,9 @@ from pyspark.storagelevel import StorageLevel
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.archive import Selection, archived, dated
-from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.frames import columns
-from ams.pipeline.report import plots, text
-from ams.pipeline.report.page import Figure, Rows, Section, page, put
+from ams.pipeline.jobs.base import Job, columns
+from ams.pipeline.report import plots
+from ams.pipeline.report.page import Figure, Rows, Section, page, put, table
 from ams.pipeline.running import Run
 from ams.pipeline.session import activated, persisted
 
@@ -28,14 +27,12 @@ USAGE = columns(
     ("timestamp", "first last"),
     ("string", "month"),
 )
-"""The figures (`FIGURES`) of a topic and publisher on a day."""
 FIGURES = USAGE.names[4:-1]
 """Of a group of messages: how many; the bytes of their data; the size that 95 of 100 do not exceed, between two sizes
 interpolated; the largest size; how many were published in the minute with the most; the first and last publish time."""
 BY_DAY = ("project", "topic", "date", "publisher")
 BY_MONTH = ("project", "topic", "publisher")
-MOST = 7
-"""Topics or publishers that have a colour of their own in a plot; the rest is one."""
+MOST = 7  # topics or publishers that have a colour of their own in a plot; the rest is one
 _CSV = ("date", *BY_MONTH, *FIGURES[:4], "per_second", *FIGURES[4:])
 _DAY_SECONDS = 86400
 
@@ -86,10 +83,7 @@ def read(run: Run, options: Options, first: date) -> DataFrame:
 
 
 def sizes(messages: DataFrame, publisher: str) -> DataFrame:
-    """Return what is counted of each message: `project`, `topic`, `date`, `publisher`, `publish_time`, `bytes`.
-
-    Messages are `columns.MESSAGES`, or rows of an archive; `publisher` is as in the options.
-    """
+    """Return what is counted of each message (`columns.MESSAGES`): keys, `publish_time`, `bytes`."""
     who: Column = F.coalesce(F.col("attributes")[publisher], F.lit("")) if publisher else F.lit("")
     days = messages if "date" in messages.columns else dated(messages)
     size = F.length("data").cast("long")
@@ -116,11 +110,8 @@ class Month:
     """What is reported."""
 
     name: str
-    """Such as `2024-03`."""
     days: pd.DataFrame
-    """`BY_DAY` and `FIGURES`."""
     totals: pd.DataFrame
-    """`BY_MONTH` and `FIGURES`."""
     by_publisher: bool
 
     @property
@@ -156,7 +147,7 @@ def following(first_day: date) -> date:
 
 def as_text(month: Month) -> str:
     """Return the totals as a table."""
-    return text.table(*_rows(month))
+    return table(*_rows(month))
 
 
 def as_csv(month: Month) -> str:
@@ -183,7 +174,6 @@ def sections(month: Month) -> list[Section]:
 
 
 def _rows(month: Month) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return the names of columns and the totals."""
     per_second = month.totals["messages"] / (month.length * _DAY_SECONDS)
     names = [*BY_MONTH, *FIGURES[:4], "per_second", "busiest_minute"]
     shown = month.totals.assign(per_second=per_second)[names].rename(columns={"largest_bytes": "largest"})
@@ -205,7 +195,6 @@ def _section(month: Month, title: str, names: pd.Series) -> Section:
 
 
 def _series(month: Month, names: pd.Series, values: pd.Series) -> Mapping[str, Sequence[float]]:
-    """Return a value for each day of the largest names, and of all others together."""
     totals = values.groupby(names).sum().sort_index().sort_values(ascending=False, kind="stable")
     shown = names.where(names.isin(totals.index[:MOST]), "others")
     by_day = values.groupby([shown, month.days["date"].map(lambda day: day.day)]).sum()

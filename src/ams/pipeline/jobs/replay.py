@@ -17,10 +17,10 @@ from ams.pipeline import checkpoint
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.options import moment
+from ams.pipeline.options import KEY_WINDOW_SECONDS, moment
 from ams.pipeline.running import Run, Stopped
-from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish
-from ams.pipeline.sink.rows import marked
+from ams.pipeline.sink import publish
+from ams.pipeline.sink.requests import marked
 
 FROM, OFFSET, TIME = "ams-replayed-from", "ams-replayed-offset", "ams-replayed-time"
 """Attributes of a replayed message: where it was (PROJECT/TOPIC), its offset there, and when it was published."""
@@ -74,17 +74,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A replay under way. What it will publish is settled when it begins, however the archive grows meanwhile."""
 
-    replay: str
-    """Identity of what is replayed; its idempotency keys begin with it."""
+    replay: str  # identity of what is replayed; its idempotency keys begin with it
     messages: int
     start: int
-    """The first offset."""
     stop: int
-    """The first offset behind the last."""
-    next: int
-    """Where the slice at work begins."""
-    begun: float
-    """When that slice was begun, in seconds since 1970."""
+    next: int  # where the slice at work begins
+    begun: float  # when that slice was begun, in seconds since 1970
 
     @property
     def done(self) -> bool:
@@ -100,7 +95,10 @@ def run(run: Run, options: Options) -> None:
     """Publish archived messages again, each once, in their order, marked with where they were."""
     progress = _begun(run, options)
     refuse_stale(progress, options.key_window)
-    left = _left(run, options, progress)
+    left = progress.messages
+    if progress.next != progress.start:
+        between = F.col("offset").between(progress.next, progress.stop - 1)
+        left = 0 if progress.done else selected(run.spark, options).where(between).count()
     while not progress.done:
         if run.stopping.is_set():
             raise Stopped
@@ -169,7 +167,6 @@ def refuse_stale(progress: Progress, window: float) -> None:
 
 
 def _begun(run: Run, options: Options) -> Progress:
-    """Return how far the replay is; the first time, settle what it is."""
     told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
     replay = f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
     known = read_progress(run.work, replay)
@@ -180,14 +177,6 @@ def _begun(run: Run, options: Options) -> Progress:
     progress = Progress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
     keep(run.work, progress)
     return progress
-
-
-def _left(run: Run, options: Options, progress: Progress) -> int:
-    """Return how many messages are still to be published."""
-    if progress.next == progress.start:
-        return progress.messages
-    between = F.col("offset").between(progress.next, progress.stop - 1)
-    return 0 if progress.done else selected(run.spark, options).where(between).count()
 
 
 JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", Options, run, harmless=HARMLESS)

@@ -22,14 +22,15 @@ from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.schema_check import Rules, Verdicts, rules_named
+from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.running import Run, Source
 from ams.pipeline.service import asked
 from ams.pipeline.session import persisted
-from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
-from ams.pipeline.sink.rows import marked
+from ams.pipeline.sink import publish
+from ams.pipeline.sink.requests import marked
+from ams.pipeline.sink.writer import refuse_stale
 
-SOURCE_TOPIC = "topic"
-"""In a name between braces: the topic a message was read from, and no attribute."""
+SOURCE_TOPIC = "topic"  # in a name between braces: the topic a message was read from, and no attribute
 ORDER = ("source", "offset", "copy")
 """The order of the copies in a topic: that of the messages in the topic each was read from."""
 ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
@@ -55,7 +56,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         if self.values and not self.attribute:
             raise ValueError("values without an attribute: which one is looked at?")
-        check_names(self.to)
+        _check_names(self.to)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,7 +85,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if not self.rules and not self.default:
             raise WrongOption("rules", "there are none and no default, so that nothing would go anywhere")
         try:
-            check_names(self.default)
+            _check_names(self.default)
         except ValueError as error:
             raise WrongOption("default", str(error)) from None
         for name in (*self.default, *(name for rule in self.rules for name in rule.to)):
@@ -97,31 +98,25 @@ def run(run: Run, options: Options) -> None:
     refuse_stale(run.work / CHECKPOINT, options.key_window)
     target = {**run.source, "project": options.project} if options.project else run.source
     written = {**target, "createTopics": str(options.create_topics), "keyWindow": str(options.key_window)}
-    barred = _barred(options, run.source.get("project"))
+    own = run.source.get("project")
+    parted = [name.rpartition("/") for name in options.topics]
+    barred = [name for owner, _, name in parted if (owner or own) == (options.project or own)]
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         with ExitStack() as stack:
-            copies = judged = stack.enter_context(persisted(routed(batch, options.rules, options.default, barred)))
+            copies = judged = stack.enter_context(persisted(_routed(batch, options.rules, options.default, barred)))
             topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
-            rules = rules_of(target, (each.to for each in topics))
+            rules = _rules_of(target, (each.to for each in topics))
             if rules:
-                sent = sent_attributes(origin=options.origin)
-                judged = stack.enter_context(persisted(fitting(copies, rules, sent)))
-            publish(to_publish(judged, origin=options.origin), written, ORDER)
+                sent = _sent_attributes(origin=options.origin)
+                judged = stack.enter_context(persisted(_fitting(copies, rules, sent)))
+            publish(_to_publish(judged, origin=options.origin), written, ORDER)
             run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 
 
-def _barred(options: Options, project: str | None) -> list[str]:
-    """Return the topics that are read from the project that is written to."""
-    target = options.project or project
-    parted = [name.rpartition("/") for name in options.topics]
-    return [name for owner, _, name in parted if (owner or project) == target]
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise `ValueError` for the first that can never be a topic's, or stands there twice."""
+def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not all(_LITERAL.fullmatch(text) for text in _HOLE.split(name)[::2]):
             raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
@@ -131,30 +126,30 @@ def check_names(names: Sequence[str]) -> None:
         raise ValueError("a topic stands there twice")
 
 
-def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
-    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason` to set it aside.
-
-    `to` is null where `reason` is not. Messages for which no rule holds go to `default`; nothing goes to a topic that
-    is `barred`, because the messages come from there and would come again and again.
-    """
+def _routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
+    """Return a row for each copy: the columns of a message, `copy` (a number), and `to` or the `reason` for none."""
     targets = _targets(default)
     for rule in reversed(rules):
         targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
     copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
-    told = copies.withColumn("reason", _reason(F.col("target.name"), F.col("target.topic"), barred))
+    name, topic = F.col("target.name"), F.col("target.topic")
+    reason = (
+        F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
+        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
+        .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
+    )
+    told = copies.withColumn("reason", reason)
     to = F.when(F.col("reason").isNull(), F.col("target.topic"))
     return told.select(*MESSAGES.names, "copy", to.alias("to"), "reason")
 
 
-def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
-    """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
+def _to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
     going = copies.where("to IS NOT NULL")
-    sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
+    sent = (F.col("to").alias("topic"), "data", _sent_attributes(origin=origin).alias("attributes"), "ordering_key")
     return going.select(*sent, _source().alias("source"), "offset", "copy")
 
 
-def sent_attributes(*, origin: bool) -> Column:
-    """Return the attributes that copies are published with."""
+def _sent_attributes(*, origin: bool) -> Column:
     marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
     return marked(marks) if origin else F.col("attributes")
 
@@ -171,34 +166,20 @@ def _holds(rule: Rule) -> Column:
 
 
 def _targets(names: Sequence[str]) -> Column:
-    """Return each name with the topic it makes."""
     targets = (F.struct(F.lit(name).alias("name"), _topic(name).alias("topic")) for name in names)
     return F.array(*targets).cast(_TARGETS)
 
 
 def _topic(name: str) -> Column:
-    """Return the topic that a name makes, null when an attribute is missing."""
-    texts_and_attributes = enumerate(_HOLE.split(name))  # by turns
-    return F.concat(*(_attribute(piece) if number % 2 else F.lit(piece) for number, piece in texts_and_attributes))
+    parts = []
+    for number, piece in enumerate(_HOLE.split(name)):  # texts and attributes by turns
+        attribute = F.col("topic") if piece == SOURCE_TOPIC else F.col("attributes").getItem(piece)
+        parts.append(attribute if number % 2 else F.lit(piece))
+    return F.concat(*parts)
 
 
-def _attribute(name: str) -> Column:
-    return F.col("topic") if name == SOURCE_TOPIC else F.col("attributes").getItem(name)
-
-
-def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
-    return (
-        F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
-        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
-        .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
-    )
-
-
-def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
-    """Ask what messages of topics must be, where anything is asked of them; raise a `ClientError`.
-
-    Of topics that are not there yet, or schemas that may not be seen, nothing is known: publishing will tell.
-    """
+def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
+    """Ask what messages of topics must be; of topics and schemas that cannot be seen, publishing will tell."""
     found = {}
     with asked(source) as (service, project):
         for topic in topics:
@@ -212,11 +193,8 @@ def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
     return found
 
 
-def fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
-    """Return the copies of `routed`; those that their topic would refuse go nowhere, and say why.
-
-    `attributes` are those they are published with.
-    """
+def _fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
+    """Return copies of `_routed`; those whose attributes or data their topic would refuse go nowhere, and say why."""
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:

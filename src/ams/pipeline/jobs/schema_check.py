@@ -23,11 +23,10 @@ from ams.core.messages import message
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import Broken, CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
-from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.fields import in_utf8
-from ams.pipeline.jobs.frames import columns
-from ams.pipeline.report.text import table
-from ams.pipeline.running import Run, Source
+from ams.pipeline.report.page import table
+from ams.pipeline.running import Run
 from ams.pipeline.service import Service, asked
 from ams.pipeline.session import persisted
 from ams.validation import compile_stored
@@ -73,12 +72,17 @@ class Rules(msgspec.Struct, frozen=True):
 def run(run: Run, options: Options) -> None:
     """Print how many messages of each topic would be refused, and the first of them; raise `CheckFailed` for any."""
     if options.schema:
-        rules = of_service(run.source, options.schema)
+        with asked(run.source) as (service, project):
+            if not project:
+                raise WrongOption("schema", "is one of a project, and none is named")
+            rules = rules_named(service, project, options.schema)
     else:
         rules = of_files(options.type, options.file, options.attributes_file)
-    verdicts = checked(archived(run.spark, options.archive, options), rules)
+    verdicts = _checked(archived(run.spark, options.archive, options), rules)
     with persisted(verdicts, StorageLevel.DISK_ONLY) as found:
-        counts = counted(found).collect()
+        topic = F.concat_ws("/", "project", "topic").alias("topic")
+        sums = F.count("*").alias("checked"), F.count("reason").alias("refused")
+        counts = found.groupBy(topic).agg(*sums).orderBy("topic").collect()
         refused = found.where("reason IS NOT NULL").orderBy(*CHECKED.names[:3]).limit(options.most).collect()
     messages, total = (sum(row[name] for row in counts) for name in ("checked", "refused"))
     run.count(messages)
@@ -89,8 +93,7 @@ def run(run: Run, options: Options) -> None:
         raise CheckFailed(f"{total} of {messages} messages would be refused")
 
 
-def checked(messages: DataFrame, rules: Rules) -> DataFrame:
-    """Return the verdict on each message, `CHECKED`."""
+def _checked(messages: DataFrame, rules: Rules) -> DataFrame:
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Verdicts(rules) as verdicts:
@@ -103,13 +106,6 @@ def checked(messages: DataFrame, rules: Rules) -> DataFrame:
     return messages.select("project", "topic", "offset", "attributes", "data").mapInArrow(check, CHECKED)
 
 
-def counted(verdicts: DataFrame) -> DataFrame:
-    """Return of each topic how many messages were checked and how many would be refused."""
-    topic = F.concat_ws("/", "project", "topic").alias("topic")
-    refused = F.count("reason").alias("refused")
-    return verdicts.groupBy(topic).agg(F.count("*").alias("checked"), refused).orderBy("topic")
-
-
 def of_files(kind: str, payload: str, attributes: str) -> Rules:
     """Read a schema from the files that `ams schemas create` would take; raise `WrongOption`."""
     rules = Rules(kind, _read("file", payload), _read("attributes_file", attributes))
@@ -118,14 +114,6 @@ def of_files(kind: str, payload: str, attributes: str) -> Rules:
     except InvalidInput as error:
         raise WrongOption("file" if payload else "attributes_file", error.message) from None
     return rules
-
-
-def of_service(source: Source, name: str) -> Rules:
-    """Ask the service for a schema of the project; raise a `ClientError`."""
-    with asked(source) as (service, project):
-        if not project:
-            raise WrongOption("schema", "is one of a project, and none is named")
-        return rules_named(service, project, name)
 
 
 def rules_named(service: Service, project: str, name: str) -> Rules:

@@ -1,4 +1,4 @@
-"""One HTML page that stands alone: no script, nothing fetched, readable without its style."""
+"""Tables for terminals, and HTML pages that stand alone: no script, nothing fetched, readable without their style."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,44 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ams.pipeline.report.text import cell, is_number, numeric
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return rows as columns of text, numbers to the right and parted by thousands.
+
+    >>> print(table(("TOPIC", "MESSAGES"), [("a", 1200), ("long", None)]))
+    TOPIC  MESSAGES
+    a         1,200
+    long          -
+    """
+    lines = [head, *([cell(value) for value in row] for row in rows)]
+    columns = []
+    for texts, to_right in zip(zip(*lines, strict=True), numeric(head, rows), strict=True):
+        width = max(map(len, texts))
+        columns.append([text.rjust(width) if to_right else text.ljust(width) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def cell(value: Any) -> str:
+    """Return a value as it is shown: thousands parted, floats with two digits, small ones with four, None as a dash.
+
+    >>> [cell(value) for value in (12000, 1234.5, 0.0046, 0.0, None, float("nan"))]
+    ['12,000', '1,234.50', '0.0046', '0.00', '-', '-']
+    """
+    if value is None or value != value:  # as NaN alone is
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4f}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"
+    return f"{value:,}" if is_number(value) else str(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is set to the right."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def numeric(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
+    """Return of each column whether it holds numbers and nothing else."""
+    return [all(row[at] is None or is_number(row[at]) for row in rows) for at in range(len(head))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.options import Given
+from ams.pipeline.options import KEY_WINDOW_SECONDS, Given
 from ams.pipeline.session import activated
-from ams.pipeline.sink.options import KEY_WINDOW_SECONDS
-from ams.pipeline.sink.rows import arranged, written_down
+from ams.pipeline.sink.requests import arranged, written_down
 from ams.pipeline.sink.writer import local_folder, refuse_stale
-
-__all__ = ["KEY_WINDOW_SECONDS", "arranged", "publish", "publish_stream", "refuse_stale", "written_down"]
 
 
 def publish(
@@ -20,8 +17,8 @@ def publish(
 ) -> None:
     """Publish rows, arranged, with the options of `format("ams")`.
 
-    Within `foreachBatch` each message is stored exactly once, however often the batch is tried. A batch that publishes
-    more than once to a topic gives each time another `idempotencyKey`.
+    Within `foreachBatch` each message is stored exactly once; a batch that publishes more than once to a topic gives
+    each time another `idempotencyKey`.
     """
     activated(rows.sparkSession)
     writer = arranged(rows, order_by, lane).write.format("ams").mode("append").options(**options)

@@ -1,35 +1,136 @@
-"""What Spark calls to write: made on the driver, carried to the executors, one `write` for each partition.
+"""Writers that Spark calls: made on the driver, carried to the executors, one `write` for each partition.
 
 The tasks of a batch write publish. Those of a stream write down their requests, and `commit` publishes them on the
-driver (`batch_plan`): a batch may come again with other rows in other partitions.
+driver, as a batch may come again with other rows in other partitions. Requests are in the checkpoint, readable for the
+owner only, from before the first is published until all are. All machines must see the folder by the same path:
 
-A batch that was begun and not finished is published again when its query starts again. What of it was stored the first
-time is known to the service by its keys, but not for ever: for the setting `idempotency_window`, and no longer than the
-topic keeps its messages. No route tells these, so the option `keyWindow` does, and checkpoints that are too old to go
-on from are refused. A checkpoint whose last batch is finished may be of any age.
+    CHECKPOINT/unpublished/batch-000007/part-00000-ID   requests of one task
+    CHECKPOINT/unpublished/batch-000007/plan.json       which parts count, and whether all are published
+
+The driver writes the plan when all tasks are done; without one, nothing of the batch was published. A batch that comes
+again is published from its plan, whatever rows it has now.
+
+A batch that was begun and not finished is published again when its query starts again. The service knows what it has
+stored of it by the keys, but not for ever: for the setting `idempotency_window`, and no longer than the topic keeps its
+messages. No route tells these, so the option `keyWindow` does, and checkpoints that are too old to go on from are
+refused. A checkpoint whose last batch is finished may be of any age.
 """
 
 import json
+import os
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ams.pipeline.errors import StaleCheckpoint, WrongOption
+from ams.pipeline.errors import PipelineError, StaleCheckpoint, WrongOption
+from ams.pipeline.options import writing
 from ams.pipeline.service import Service
-from ams.pipeline.sink.batch_plan import BatchFolder, Part, Plan
-from ams.pipeline.sink.options import writing
-from ams.pipeline.sink.requests import BATCH_ID, Chunk, Chunker, Publisher, Sender, key_prefix
-from ams.pipeline.sink.rows import LANE, Rows, layout
+from ams.pipeline.sink.requests import BATCH_ID, LANE, Chunk, Chunker, Publisher, Rows, Sender, key_prefix, layout
+from ams.storage.files import Disk, write_whole
+from ams.tables.location import sync
+
+FOLDER: Final = "unpublished"
+PLAN: Final = "plan.json"
+_LENGTH_BYTES: Final = 8
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Chunk).decode
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The requests of one task."""
+
+    file: str
+    size: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a batch publishes."""
+
+    project: str  # whose topics it publishes to
+    key_prefix: str
+    parts: tuple[Part, ...]
+    is_published: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFolder:
+    """The folder of one batch."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, checkpoint: Path, batch: int) -> "BatchFolder":
+        """Return the folder of a batch in a checkpoint."""
+        return cls(checkpoint / FOLDER / f"batch-{batch:06d}")
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan; None while nothing of the batch may be published."""
+        try:
+            return msgspec.json.decode((self.path / PLAN).read_bytes(), type=Plan)
+        except FileNotFoundError:
+            return None
+
+    def keep(self, partition: int, chunks: Iterable[Chunk]) -> Part:
+        """Write down the requests of a task, on stable storage, in a new file each time; runs on executors."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = f"part-{partition:05d}-{uuid4().hex}"
+        with open(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            for chunk in chunks:
+                data = _encode(chunk)
+                file.write(len(data).to_bytes(_LENGTH_BYTES, "big"))
+                file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            return Part(name, file.tell())
+
+    def seal(self, plan: Plan) -> Plan:
+        """Write the plan and return it; raise `PipelineError` where a part of it cannot be seen here."""
+        for part in plan.parts:
+            path = self.path / part.file
+            if not path.is_file() or path.stat().st_size != part.size:
+                raise PipelineError(
+                    f"{path} is not as its task wrote it; the checkpoint of a stream that publishes must be on a file"
+                    " system that all machines share"
+                )
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._write(plan)
+        return plan
+
+    def chunks(self, part: Part) -> Iterator[Chunk]:
+        """Yield the requests of a part in their order."""
+        with open(self.path / part.file, "rb") as file:
+            while length := file.read(_LENGTH_BYTES):
+                yield _decode(file.read(int.from_bytes(length, "big")))
+
+    def finish(self, plan: Plan) -> None:
+        """Note that all is published; what this batch and those before it kept goes."""
+        # The plan stays until the next batch: this one comes again when Spark could not note its end.
+        self._write(Plan(plan.project, plan.key_prefix, (), is_published=True))
+        for each in self.path.glob("part-*"):
+            each.unlink(missing_ok=True)
+        for each in self.path.parent.glob("batch-*"):
+            if each.name < self.path.name:
+                shutil.rmtree(each, ignore_errors=True)
+
+    def _write(self, plan: Plan) -> None:
+        write_whole(Disk(), str(self.path / PLAN), msgspec.json.encode(plan))
+        for each in (self.path.parent, self.path.parent.parent):  # the first batch makes them
+            sync(str(each))
 
 
 def local_folder(checkpoint: str | None) -> Path | None:
@@ -42,34 +143,35 @@ def local_folder(checkpoint: str | None) -> Path | None:
 def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> None:
     """Raise `StaleCheckpoint` if a batch was begun more than `window` seconds before `now` and never finished."""
     number = _last(checkpoint / "offsets")
-    if number <= _last(checkpoint / "commits") or BatchFolder.of(checkpoint, number).can_be_repeated:
+    if number <= _last(checkpoint / "commits"):
+        return
+    folder = BatchFolder.of(checkpoint, number)
+    plan = folder.plan  # without one nothing was published yet
+    if folder.path.is_dir() and (plan is None or plan.is_published):
         return
     # A line with a version, one of JSON about the batch, and one for each source.
     batch = json.loads((checkpoint / "offsets" / str(number)).read_bytes().split(b"\n")[1])
     age = (time.time() if now is None else now) - batch["batchTimestampMs"] / 1000
     if age > window:
         raise StaleCheckpoint(
-            f"batch {number} of {checkpoint} was begun {_told(age)} ago and never finished; the service may have "
-            f"forgotten what it stored of it (keyWindow is {_told(window)}), so messages could be published twice. "
+            f"batch {number} of {checkpoint} was begun {_in_hours(age)} ago and never finished; the service may have "
+            f"forgotten what it stored of it (keyWindow is {_in_hours(window)}), so messages could be published twice. "
             "If the service knows keys for longer, say so by keyWindow; else look what the topics hold and go on "
             "with a new checkpoint from there"
         )
 
 
 def _last(folder: Path) -> int:
-    """Return the number of the last batch in a folder of a checkpoint, -1 if there is none."""
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def _told(seconds: float) -> str:
+def _in_hours(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
 @dataclass(frozen=True, slots=True)
-class Published(WriterCommitMessage):
-    """What a task published."""
-
+class _Published(WriterCommitMessage):
     messages: int
     requests: int
 
@@ -79,17 +181,13 @@ class Kept(WriterCommitMessage):
     """What a task of a stream wrote down."""
 
     key_prefix: str
-    part: Part | None
-    """None where the batch has a plan already."""
+    part: Part | None  # None where the batch has a plan already
 
 
-PARTS_AT_ONCE = 4
-"""Partitions of a stream's batch that are published side by side."""
+PARTS_AT_ONCE = 4  # partitions of a stream's batch that are published side by side
 
 
 class _Writer:
-    """Makes requests of partitions."""
-
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         """Raise `WrongOption` for options or columns that cannot be."""
         if overwrite:
@@ -98,7 +196,6 @@ class _Writer:
         self._layout = layout(schema, self._writing.topic, self._writing.order_by)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Chunk]:
-        """Yield the requests of a partition in the order of its rows; raise `WrongRow`."""
         rows, chunker = Rows(self._layout, partition), Chunker(self._writing.limits)
         given = (chunk for batch in batches for each in rows.messages(batch) for chunk in chunker.add(*each))
         yield from chain(given, chunker.rest())
@@ -107,10 +204,16 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Of `frame.write`. What a task sent stays sent when the job fails: trying again sends the same requests."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Published:
         """Publish the rows of a partition in their order; raise `WrongRow` or a `ClientError`."""
         task = _task()
-        self._refuse_partitions(task)
+        is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
+        if is_repeatable and LANE not in self._layout.columns:  # keys would follow from the partitions of the rows
+            raise WrongOption(
+                "columns",
+                "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
+                " store messages twice: publish it with ams.pipeline.sink.publish, which arranges the rows",
+            )
         messages = requests = 0
         with Service(self._writing.access) as service:
             publisher = Publisher(service, self._writing, key_prefix(self._writing.idempotency_key, task))
@@ -118,17 +221,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 for chunk in self._chunks(iterator, task.partitionId()):
                     sender.put(chunk)
                     messages, requests = messages + len(chunk.messages), requests + 1
-        return Published(messages, requests)
-
-    def _refuse_partitions(self, task: TaskContext) -> None:
-        """Refuse a write that is to be repeated exactly where its keys would follow from the partitions of its rows."""
-        is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
-        if is_repeatable and LANE not in self._layout.columns:
-            raise WrongOption(
-                "columns",
-                "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
-                " store messages twice: publish it with ams.pipeline.sink.publish, which arranges the rows",
-            )
+        return _Published(messages, requests)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting import kinds, reader
+from ams.pipeline.jobs.accounting import forms, reader
 from ams.pipeline.jobs.accounting.reader import records
 from tests.pipeline.jobs.accounting.texts import (
     ACCELERATOR,
@@ -32,17 +32,17 @@ from tests.pipeline.jobs.accounting.texts import (
 from tests.pipeline.jobs.inputs_page import Input, inputs, rows, shown
 
 FORMS = {
-    "job": kinds.JOB,
-    "summary": kinds.JOB_SUMMARY,
-    "normalised": kinds.NORMALISED_SUMMARY,
-    "sync": kinds.SYNC,
-    "vm": kinds.VM,
-    "vm summary": kinds.VM_SUMMARY,
-    "ip": kinds.PUBLIC_IP,
-    "accelerator": kinds.ACCELERATOR,
-    "energy": kinds.ENERGY,
-    "StAR": kinds.STORAGE,
-    "CAR": kinds.CAR_JOB,
+    "job": forms.JOB,
+    "summary": forms.JOB_SUMMARY,
+    "normalised": forms.NORMALISED_SUMMARY,
+    "sync": forms.SYNC,
+    "vm": forms.VM,
+    "vm summary": forms.VM_SUMMARY,
+    "ip": forms.PUBLIC_IP,
+    "accelerator": forms.ACCELERATOR,
+    "energy": forms.ENERGY,
+    "StAR": forms.STORAGE,
+    "CAR": forms.CAR_JOB,
 }
 INPUTS = inputs("accounting", frozenset(FORMS))
 BEGINNINGS = [tuple(row) for row in rows("accounting", "Forms")]
@@ -147,7 +147,7 @@ def as_xml(root: str, space: str, found: Mapping[str, str]) -> bytes:
         child.text = value
         if kind:
             # In capitals, and without its name space: types are known all the same.
-            child.set(kinds.TYPES[path], kind.upper() if kind != "authority" else kind)
+            child.set(forms.TYPES[path], kind.upper() if kind != "authority" else kind)
     if root.endswith("s>"):
         above_all = ElementTree.Element(space + root.strip("<>"))
         above_all.append(element)
@@ -204,8 +204,8 @@ def test_no_form_is_without_a_row() -> None:
     in_text = {line for line, _ in BEGINNINGS if line.startswith("APEL")}
     in_json = {tuple(json.loads(line).values()) for line, form in BEGINNINGS if form in ("ip", "accelerator")}
 
-    assert in_text == kinds.IN_TEXT.keys()
-    assert in_json == kinds.IN_JSON.keys()
+    assert in_text == forms.IN_TEXT.keys()
+    assert in_json == forms.IN_JSON.keys()
 
 
 @pytest.mark.parametrize("number", ["v0.4", "0.4  "])

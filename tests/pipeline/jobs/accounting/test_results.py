@@ -15,9 +15,8 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.accounting import summaries
-from ams.pipeline.jobs.accounting.columns import JOB_SUMMARIES, RECORDS
-from ams.pipeline.jobs.accounting.database import TABLES, prepared
-from ams.pipeline.jobs.accounting.job import Options, refresh, run
+from ams.pipeline.jobs.accounting.job import TABLES, Options, prepared_database, refresh, run
+from ams.pipeline.jobs.accounting.summaries import JOB_SUMMARIES, RECORDS
 from ams.pipeline.running import Run
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
@@ -157,8 +156,8 @@ def test_a_table_of_before_is_given_the_columns_it_lacks_and_keeps_its_rows(
         connection.execute("CREATE TABLE accounting_site_summaries (month text, site text)")
         connection.execute("INSERT INTO accounting_site_summaries VALUES ('2024-03', 'SITE-A')")
 
-        prepared("")
-        prepared("")
+        prepared_database("")
+        prepared_database("")
 
         found = connection.execute("SELECT * FROM accounting_site_summaries")
         assert {each.name for each in found.description or ()} == set(TABLES["site_summaries"].names)

@@ -14,15 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
 from ams.client import Client, Message
-from ams.pipeline.jobs.availability.columns import EVENTS, OUTBOX
+from ams.pipeline.jobs.availability.figures import EVENTS, OUTBOX
 from ams.pipeline.jobs.availability.inputs import Options
-from ams.pipeline.jobs.availability.job import JOB, run
-from ams.pipeline.jobs.availability.telling import Outbox
+from ams.pipeline.jobs.availability.job import JOB, Outbox, run
 from ams.pipeline.running import Run, quarantine_of
 from ams.pipeline.tables import Table, rows_of
 from bench.oracles import availability as oracle
-from demo.pipeline.samples import monitoring
-from demo.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Mishaps, monitoring
 from tests.pipeline.garden import Garden, make_garden
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows
 from tests.pipeline.jobs.recorded import published, recorded_run

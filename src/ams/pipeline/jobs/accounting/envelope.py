@@ -1,5 +1,8 @@
 """The envelopes usage records travel in: S/MIME, signed, encrypted and then signed inside, or none.
 
+Signatures are detached (CMS, RFC 5652), as OpenSSL makes them, and so every sender: one signer, named by issuer and
+serial number, whose certificate is inside, with signed attributes; RSA (PKCS #1 v1.5) or elliptic curves, with SHA-2.
+
 The identity of a sender is the name in the certificate that signed. Without authorities (`ca`) a signature is checked
 to be of the certificate inside and over just this text, but anyone can make such a certificate; with them, that
 certificate must also come from one of them and have been valid when the text was signed. It is the signer's own clock
@@ -8,42 +11,169 @@ that says when: records are read long after they were sent, so that today's date
 
 import base64
 import binascii
+import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.message import Message
 from email.parser import BytesHeaderParser
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat import asn1
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs7
 from cryptography.x509 import verification
+from cryptography.x509.oid import NameOID
 
 from ams.pipeline.errors import Broken, WrongOption
-from ams.pipeline.jobs.accounting.signatures import Signature, checked
+
+SIGNED_DATA: Final = x509.ObjectIdentifier("1.2.840.113549.1.7.2")
+MESSAGE_DIGEST: Final = x509.ObjectIdentifier("1.2.840.113549.1.9.4")
+SIGNING_TIME: Final = x509.ObjectIdentifier("1.2.840.113549.1.9.5")
+
+HASHES: Final[Mapping[str, hashes.HashAlgorithm]] = {
+    "2.16.840.1.101.3.4.2.1": hashes.SHA256(),
+    "2.16.840.1.101.3.4.2.2": hashes.SHA384(),
+    "2.16.840.1.101.3.4.2.3": hashes.SHA512(),
+}
+"""What a text may be hashed with, by object identifier. MD5 and SHA-1 can be forged and are refused."""
+
+NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress", NameOID.SERIAL_NUMBER: "serialNumber"}
+"""Attributes of names as OpenSSL writes them, where the library has none; any other is written as its numbers."""
+
+
+@asn1.sequence
+class _ContentInfo:
+    kind: x509.ObjectIdentifier
+    content: Annotated[list[asn1.TLV], asn1.Explicit(0)]
+
+
+@asn1.sequence
+class _IssuerAndSerial:
+    issuer: asn1.TLV
+    serial: int
+
+
+@asn1.sequence
+class _SignerInfo:
+    """The signature itself; `attributes` is what was signed, and holds the hash of the text."""
+
+    version: int
+    signer: _IssuerAndSerial
+    digest: list[asn1.TLV]
+    attributes: asn1.TLV
+    algorithm: list[asn1.TLV]
+    signature: bytes
+    unsigned: Annotated[asn1.SetOf[asn1.TLV] | None, asn1.Implicit(1)]
+
+
+@asn1.sequence
+class _Attribute:
+    kind: x509.ObjectIdentifier
+    values: asn1.SetOf[asn1.TLV]
+
+
+@asn1.sequence
+class _Attributes:
+    all: list[_Attribute]
+
+
+class Signature(NamedTuple):
+    """A signature that holds: by whom it was made, and when the signer says so."""
+
+    certificate: x509.Certificate
+    signer: str
+    certificates: list[x509.Certificate]
+    time: datetime
+
+
+def checked(content: bytes, der: bytes) -> Signature:
+    """Check a detached signature over `content`; raises `Broken` if it does not hold or cannot be read."""
+    try:
+        shell = asn1.decode_der(_ContentInfo, der)
+        if shell.kind != SIGNED_DATA:
+            raise Broken("signature: is something else")
+        # The last field is the set of signers; with one signer its content is that signer.
+        info = asn1.decode_der(_SignerInfo, bytes(shell.content[-1].data))
+        certificates = pkcs7.load_der_pkcs7_certificates(der)
+        attributes = {each.kind: each.values.as_list()[0] for each in _signed_attributes(info)}
+        certificate = _certificate_of(info, certificates)
+        algorithm = HASHES.get(info.digest[0].parse(x509.ObjectIdentifier).dotted_string)
+        if algorithm is None:
+            raise Broken("signature: made with a hash that is not SHA-2")
+        if hashlib.new(algorithm.name, content).digest() != attributes[MESSAGE_DIGEST].parse(bytes):
+            raise Broken("signature: the text was changed after it was signed")
+        _verify(certificate, info.signature, _der(0x31, bytes(info.attributes.data)), algorithm)
+        parts = [(NAMES.get(each.oid, each.rfc4514_attribute_name), each.value) for each in certificate.subject]
+        signer = "".join(f"/{name}={value!s}" for name, value in parts)
+        return Signature(certificate, signer, certificates, _signing_time(attributes.get(SIGNING_TIME)))
+    except InvalidSignature as error:
+        raise Broken("signature: it does not belong to its certificate") from error
+    except Broken:
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise Broken("signature: cannot be read") from error
+
+
+def _signed_attributes(info: _SignerInfo) -> list[_Attribute]:
+    if info.attributes.tag_bytes != b"\xa0":
+        raise Broken("signature: has no signed attributes")
+    wrapped = _der(0x30, _der(0x30, bytes(info.attributes.data)))
+    return asn1.decode_der(_Attributes, wrapped).all
+
+
+def _certificate_of(info: _SignerInfo, certificates: list[x509.Certificate]) -> x509.Certificate:
+    issuer = _der(info.signer.issuer.tag_bytes[0], bytes(info.signer.issuer.data))
+    for each in certificates:
+        if each.serial_number == info.signer.serial and each.issuer.public_bytes() == issuer:
+            return each
+    raise Broken("signature: the signer's certificate is not inside")
+
+
+def _verify(certificate: x509.Certificate, signature: bytes, signed: bytes, algorithm: hashes.HashAlgorithm) -> None:
+    key = certificate.public_key()
+    if isinstance(key, rsa.RSAPublicKey):
+        key.verify(signature, signed, padding.PKCS1v15(), algorithm)
+    elif isinstance(key, ec.EllipticCurvePublicKey):
+        key.verify(signature, signed, ec.ECDSA(algorithm))
+    else:
+        raise Broken("signature: made with a key that is neither RSA nor of an elliptic curve")
+
+
+def _signing_time(value: asn1.TLV | None) -> datetime:
+    if value is None:
+        return datetime.now(UTC)
+    kind = asn1.UTCTime if value.tag_bytes == b"\x17" else asn1.GeneralizedTime
+    moment: datetime = value.parse(kind).as_datetime()
+    return moment.replace(tzinfo=UTC)
+
+
+def _der(tag: int, content: bytes) -> bytes:
+    return bytes([tag]) + asn1.encode_der(content)[1:]
+
 
 MIME: Final = re.compile(rb"\s*(?:MIME-Version|Content-[A-Za-z-]+):", re.IGNORECASE)
 END_OF_HEADERS: Final = re.compile(rb"\r?\n\r?\n")
 ENCRYPTED: Final = ("application/pkcs7-mime", "application/x-pkcs7-mime")
-DEEPEST: Final = 3
-"""An encrypted text that is signed inside has two envelopes."""
+DEEPEST: Final = 3  # an encrypted text that is signed inside has two envelopes
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
     """The files senders are checked with and encrypted texts are opened with; all may be absent."""
 
-    ca: str = ""
-    """A PEM file, or a folder of them, of the authorities whose certificates are believed."""
+    ca: str = ""  # a PEM file, or a folder of them, of the authorities whose certificates are believed
     key: str = ""
     """A PEM file with the private key, without a password, that texts are encrypted for; read once in a run."""
-    certificate: str = ""
-    """A PEM file with the certificate of that key; read once in a run."""
+    certificate: str = ""  # a PEM file with the certificate of that key; read once in a run
 
     def check(self) -> None:
         """Read all files once; raises `WrongOption` for one that is missing or holds something else."""
@@ -65,8 +195,7 @@ class Opened(NamedTuple):
     """What was in an envelope."""
 
     text: bytes
-    signer: str
-    """The sender's name in slash form; empty when nothing was signed."""
+    signer: str  # the sender's name in slash form; empty when nothing was signed
 
 
 def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
@@ -78,7 +207,12 @@ def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
     headers, body = _headers_and_body(data)
     kind = headers.get_content_type()
     if kind == "multipart/signed":
-        return _opened_signed(headers, body, trust)
+        content, signature_part = _parts(body, headers.get_boundary() or "")
+        # Line ends are CR LF when they are signed; transports change them.
+        signed = content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+        signature = checked(signed, _decoded(*_headers_and_body(signature_part)))
+        _check_certificate(signature, trust)
+        return Opened(_decoded(*_headers_and_body(content)), signature.signer)
     if kind in ENCRYPTED:
         return opened(_decrypted(headers, body, trust), trust, depth + 1)
     if kind in ("text/plain", "text/xml", "application/json", "application/xml"):
@@ -86,17 +220,7 @@ def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
     raise Broken(f"envelope: its content type is {kind[:60]!r}")
 
 
-def _opened_signed(headers: Message, body: bytes, trust: Trust) -> Opened:
-    content, signature_part = _parts(body, headers.get_boundary() or "")
-    # Line ends are CR LF when they are signed; transports change them.
-    signed = content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-    signature = checked(signed, _decoded(*_headers_and_body(signature_part)))
-    _check_certificate(signature, trust)
-    return Opened(_decoded(*_headers_and_body(content)), signature.signer)
-
-
 def _headers_and_body(data: bytes) -> tuple[Message, bytes]:
-    """Part MIME headers from what follows them; a part may begin without any."""
     if not MIME.match(data):
         return Message(), data
     data = data.lstrip()
@@ -170,10 +294,7 @@ def _is_authority(
 
 
 def authorities(path: str) -> list[x509.Certificate]:
-    """Return the certificates of a PEM file or of all PEM files of a folder; raises `ValueError` if there are none.
-
-    They are read again after a minute: authorities come and go while a job runs.
-    """
+    """Return the certificates of a PEM file or a folder, read anew each minute; raises `ValueError` for none."""
     return _authorities(path, _minute())
 
 

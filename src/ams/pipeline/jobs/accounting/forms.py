@@ -1,18 +1,21 @@
-"""How a record is read by its form: a table of the keys that it may have, and what holds for records of all forms.
+"""The forms of usage records: the keys that each has, how their values are read, and the rules for all forms.
 
-`record` turns the keys and values of one record, whichever syntax they came in, into a row of `columns.RECORD`.
-Whatever breaks a rule raises `Broken` with the key and the rule.
+`record` turns the keys and values of one record, whichever syntax they came in, into a row of `summaries.RECORD`.
+A broken rule raises `Broken` with the key and the rule.
+
+`Key=column` in a form says which column a key fills, and `Key!=column` that the key is needed. Both stand behind the
+reader of `values` for them. In XML keys are paths of elements, `path@name` for an attribute and `path[type]` for an
+element that comes in several types.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting import values
 
-AHEAD: Final = timedelta(days=2)
-"""How far ahead of our clock an end may be: clocks of sites are off."""
+AHEAD: Final = timedelta(days=2)  # how far ahead of our clock an end may be: clocks of sites are off
 
 Row = dict[str, Any]
 
@@ -20,8 +23,7 @@ Row = dict[str, Any]
 class Field(NamedTuple):
     """What a key of a form says."""
 
-    column: str
-    """Of `columns.RECORD`, or one that `_finish` takes out of the row again."""
+    column: str  # of `summaries.RECORD`, or one that `_finish` takes out of the row again
     read: values.Read
     needed: bool
 
@@ -45,16 +47,15 @@ class Form(NamedTuple):
 
     def knows(self, key: str) -> bool:
         """Whether a key that fills no column may be there."""
-        return not self.not_taken.isdisjoint((key, f"*@{key.rpartition('@')[2]}", any_type(key)))
+        return not self.not_taken.isdisjoint((key, f"*@{key.rpartition('@')[2]}", _any_type(key)))
 
 
-def any_type(key: str) -> str:
-    """Return the key that stands for all other types of an element."""
+def _any_type(key: str) -> str:
     return f"{key.partition('[')[0]}[*]"
 
 
 def fields(shared: Fields = NONE, /, **keys: str) -> Fields:
-    """Return fields as `kinds` writes them, by the names of readers; they go before those that are shared."""
+    """Return fields as they are written below, by the names of readers; they go before those that are shared."""
     found = dict(shared)
     for reader, pairs in keys.items():
         for key, column in (pair.split("=") for pair in pairs.split()):
@@ -78,7 +79,7 @@ def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Ro
         if field is None:
             if form.knows(key):
                 continue
-            if any_type(key) not in fields:
+            if _any_type(key) not in fields:
                 raise Broken(f"unknown key {key[:40]!r}")
             others.append(f"{key.partition('[')[2].removesuffix(']')}={value}")
             continue
@@ -119,10 +120,17 @@ def _fill_in(row: Row) -> None:
 
 
 def _finish(form: Form, row: Row, now: datetime) -> None:
-    """Check a row against itself and the time now, and add what follows from it, the month above all."""
-    _check_span(form, row, now)
+    start, end = row.get("start_time"), row.get("end_time")
+    if start is not None and end is not None and end < start:
+        raise Broken(f"{form.key('end_time')} is before {form.key('start_time')}")
+    if end is not None and end > now + AHEAD:
+        raise Broken(f"{form.key('end_time')} is more than two days ahead")
     _take_level(row)
-    _take_normalised(row)
+    wall, cpu = row.pop("normalised_wall", {}), row.pop("normalised_cpu", {})
+    if set(wall) != set(cpu):
+        raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
+    if wall:
+        row["normalised"] = [{"benchmark": name, "wall": wall[name], "cpu": cpu[name]} for name in sorted(wall)]
     _take_apart_fqan(row)
     if "year" in row:
         _take_month(form, row, now)
@@ -135,17 +143,6 @@ def _finish(form: Form, row: Row, now: datetime) -> None:
     row["month"] = values.month_of(time)
 
 
-def _check_span(form: Form, row: Row, now: datetime) -> None:
-    """Check that the end is not before the start, nor more than two days ahead."""
-    start, end = row.get("start_time"), row.get("end_time")
-    if end is None:
-        return
-    if start is not None and end < start:
-        raise Broken(f"{form.key('end_time')} is before {form.key('start_time')}")
-    if end > now + AHEAD:
-        raise Broken(f"{form.key('end_time')} is more than two days ahead")
-
-
 def _take_level(row: Row) -> None:
     """Turn ServiceLevelType and ServiceLevel, or the map of newer texts, into `levels`; both are there or neither."""
     benchmark, level = row.pop("benchmark_name", None), row.pop("service_level", None)
@@ -155,33 +152,19 @@ def _take_level(row: Row) -> None:
     if level is None:
         return
     try:
-        levels = values.levels(level) if is_map else _one_level(benchmark, level)
+        if is_map:
+            levels = values.levels(level)
+        else:
+            found = values.level(level)
+            levels = [] if found is None else [{"benchmark": benchmark.lower(), "level": found}]
     except ValueError as error:
         raise Broken(f"ServiceLevel {error}") from None
     if levels:
         row["levels"] = levels
 
 
-def _one_level(benchmark: str, level: str) -> list[dict[str, Any]]:
-    found = values.level(level)
-    return [] if found is None else [{"benchmark": benchmark.lower(), "level": found}]
-
-
-def _take_normalised(row: Row) -> None:
-    """Bring normalised wall and CPU time together by benchmark."""
-    wall, cpu = row.pop("normalised_wall", {}), row.pop("normalised_cpu", {})
-    if set(wall) != set(cpu):
-        raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
-    if wall:
-        row["normalised"] = [{"benchmark": name, "wall": wall[name], "cpu": cpu[name]} for name in sorted(wall)]
-
-
 def _take_apart_fqan(row: Row) -> None:
-    """Fill VO, group and role from the first name of an FQAN, where the record does not say them itself.
-
-    `/atlas/Role=production/Capability=NULL` is VO `atlas`, group `/atlas`, role `Role=production`; a text without a
-    leading slash is the VO itself; `Role=NULL` is no role. Upper and lower case of `Role=` are one.
-    """
+    """Fill VO (also one without a leading slash), group and role (if not NULL) from the first name of an FQAN."""
     if "fqan" not in row:
         return
     first = row["fqan"].split(";", 1)[0].strip()
@@ -198,7 +181,6 @@ def _take_apart_fqan(row: Row) -> None:
 
 
 def _take_month(form: Form, row: Row, now: datetime) -> None:
-    """Turn Year and Month into `month`, which has begun; times of a summary lie in it."""
     try:
         row["month"] = values.month(row.pop("year"), row.pop("month_number"))
     except ValueError as error:
@@ -211,10 +193,7 @@ def _take_month(form: Form, row: Row, now: datetime) -> None:
 
 
 def _measured(row: Row) -> datetime:
-    """Return the time a record of a virtual machine is of.
-
-    Its end if it is completed, else when the record was made, else its start and all its durations.
-    """
+    """Return its end if it is completed, else when the record was made, else its start and all its durations."""
     ended = row.get("end_time") if row.get("status") == "completed" else None
     known: datetime | None = ended or row.get("created")
     if known is not None:
@@ -226,3 +205,165 @@ def _measured(row: Row) -> datetime:
         return start + timedelta(seconds=row.get("suspended", 0) + row.get("wall", 0))
     except OverflowError:
         raise Broken("StartTime and the durations lie beyond all calendars") from None
+
+
+# What several forms have.
+
+OWNER: Final = fields(
+    text="LocalUserId=local_user GlobalUserName=user VO=vo VOGroup=vo_group",
+    role="VORole=vo_role",
+    long_text="FQAN=fqan",
+)
+MONTH: Final = fields(whole="Month!=month_number Year!=year")
+LEVEL: Final = fields(text="ServiceLevelType=benchmark_name", long_text="ServiceLevel=service_level")
+WORK: Final = fields(
+    text="Site!=site SubmitHost=submit_host",
+    duration="WallDuration!=wall CpuDuration!=cpu",
+    whole="Processors=processors NodeCount=node_count",
+)
+JOBS: Final = fields(
+    WORK | OWNER | MONTH, whole="NumberOfJobs!=jobs", moment="EarliestEndTime=earliest_end LatestEndTime=latest_end"
+)
+CLOUD: Final = fields(text="SiteName!=site CloudType=cloud_type CloudComputeService=cloud_service")
+MACHINE: Final = fields(
+    CLOUD | OWNER,
+    text="LocalGroupId=local_group Status=status NetworkType=network_type BenchmarkType=benchmark_type ImageId=image",
+    duration="WallDuration=wall CpuDuration=cpu",
+    count="CpuCount=cpu_count",
+    whole="PublicIPCount=public_ips",
+    rounded="NetworkInbound=network_in NetworkOutbound=network_out Memory=memory Disk=disk",
+    level="Benchmark=benchmark",
+)
+UPDATED: Final = "UpdateTime"  # when the sender's database changed: of its house, and not of the record
+CLOUD_OWNER: Final = fields(
+    CLOUD, text="LocalUser=local_user LocalGroup=local_group GlobalUserName=user", long_text="FQAN=fqan"
+)
+
+# Text: jobs, virtual machines, and summaries of both that sites made.
+
+JOB: Final = form(
+    "job",
+    WORK | OWNER | LEVEL,
+    text="LocalJobId!=job_id MachineName=machine Queue=queue InfrastructureDescription=infrastructure"
+    " InfrastructureType=infrastructure_type",
+    moment="StartTime!=start_time EndTime!=end_time",
+    rounded="MemoryReal=memory_real MemoryVirtual=memory_virtual",
+    not_taken=f"{UPDATED} SubmitHostType",
+)
+JOB_SUMMARY: Final = form("job_summary", JOBS | LEVEL, text="InfrastructureType=infrastructure_type", not_taken=UPDATED)
+NORMALISED_SUMMARY: Final = form(
+    "job_summary",
+    JOBS,
+    text="Infrastructure=infrastructure_type",
+    amounts="NormalisedWallDuration!=normalised_wall NormalisedCpuDuration!=normalised_cpu",
+    not_taken=UPDATED,
+)
+SYNC: Final = form(
+    "sync", MONTH, text="Site!=site SubmitHost!=submit_host", whole="NumberOfJobs!=jobs", not_taken=UPDATED
+)
+VM: Final = form(
+    "vm",
+    MACHINE,
+    text="VMUUID!=vm_id MachineName=machine StorageRecordId=storage_record",
+    moment_or_none="RecordCreateTime=created StartTime=start_time EndTime=end_time",
+    duration="SuspendDuration=suspended",
+    not_taken=f"{UPDATED} MeasurementTime MeasurementMonth MeasurementYear",
+)
+VM_SUMMARY: Final = form(
+    "vm_summary",
+    MACHINE | MONTH,
+    whole="NumberOfVMs!=vms",
+    moment_or_none="EarliestStartTime=earliest_start LatestStartTime=latest_start",
+    not_taken=UPDATED,
+)
+
+IN_TEXT: Final[Mapping[str, Form]] = {
+    "APEL-individual-job-message: v0.1": JOB,
+    "APEL-individual-job-message: v0.2": JOB,
+    "APEL-individual-job-message: v0.3": JOB,
+    "APEL-individual-job-message: v0.4": JOB,
+    "APEL-summary-job-message: v0.1": JOB_SUMMARY,
+    "APEL-summary-job-message: v0.2": JOB_SUMMARY,
+    "APEL-summary-job-message: v0.3": NORMALISED_SUMMARY,
+    "APEL-summary-job-message: v0.4": JOB_SUMMARY,
+    "APEL-normalised-summary-message: v0.4": NORMALISED_SUMMARY,
+    "APEL-sync-message: v0.1": SYNC,
+    "APEL-cloud-message: v0.2": VM,
+    "APEL-cloud-message: v0.4": VM,
+    "APEL-cloud-summary-message: v0.2": VM_SUMMARY,
+    "APEL-cloud-summary-message: v0.4": VM_SUMMARY,
+}
+
+# JSON: public addresses, accelerators, and energy.
+
+PUBLIC_IP: Final = form(
+    "public_ip",
+    CLOUD_OWNER,
+    text="uuid=record_id",
+    whole="IPVersion!=ip_version IPCount!=count",
+    moment="MeasurementTime!=measured",
+)
+ACCELERATOR: Final = form(
+    "accelerator",
+    CLOUD_OWNER,
+    text="AssociatedRecordType=associated_type AssociatedRecord!=vm_id AccUUID=record_id Type!=accelerator Model=model"
+    " BenchmarkType=benchmark_type",
+    number="Count!=count",
+    duration="AvailableDuration=wall ActiveDuration=active",
+    level="Benchmark=benchmark",
+    whole="MeasurementMonth!=month_number MeasurementYear!=year Cores=processors",
+)
+ENERGY: Final = form(
+    "energy",
+    CLOUD,
+    text="ExecUnitID!=record_id Status=status Owner=user",
+    moment="StartExecTime!=start_time EndExecTime!=end_time",
+    number="EnergyWh!=energy_wh Work=work Efficiency=efficiency CPUNormalizationFactor=normalisation",
+    duration="WallClockTime_s=wall CpuDuration_s=cpu SuspendDuration_s=suspended",
+    whole="ExecUnitFinished=finished",
+)
+
+IN_JSON: Final[Mapping[tuple[str, str], Form]] = {
+    ("APEL Public IP message", "0.2"): PUBLIC_IP,
+    ("APEL-accelerator-message", "0.1"): ACCELERATOR,
+    ("APEL GPU message", "0.1"): ACCELERATOR,
+}
+
+# XML, of the EMI name spaces: storage (StAR) and jobs (CAR).
+
+STORAGE: Final = form(
+    "storage",
+    text="RecordIdentity@recordId!=record_id StorageSystem!=storage_system Site=site SubjectIdentity/Site=site"
+    " StorageShare=share StorageMedia=media StorageClass=storage_class SubjectIdentity/LocalUser=local_user"
+    " SubjectIdentity/LocalGroup=local_group SubjectIdentity/UserIdentity=user SubjectIdentity/Group=vo"
+    " SubjectIdentity/GroupAttribute[subgroup]=vo_group SubjectIdentity/GroupAttribute[role]=vo_role",
+    long_text="DirectoryPath=path SubjectIdentity/GroupAttribute[*]=vo_attributes",
+    iso_moment="RecordIdentity@createTime!=created StartTime!=start_time EndTime!=end_time MeasureTime=measure_time",
+    rounded="FileCount=files ResourceCapacityUsed!=used LogicalCapacityUsed=logical_used",
+    limit="ResourceCapacityAllocated=allocated",
+    not_taken="ValidDuration *@type *@description *@primary",
+)
+CAR_JOB: Final = form(
+    "job",
+    WORK,
+    text="JobIdentity/LocalJobId!=job_id MachineName=machine Queue=queue Status=status"
+    " UserIdentity/LocalUserId=local_user UserIdentity/LocalGroup=local_group UserIdentity/GlobalUserName=user"
+    " UserIdentity/Group=vo UserIdentity/GroupAttribute[vo-group]=vo_group UserIdentity/GroupAttribute[group]=vo_group"
+    " Infrastructure@description=infrastructure Infrastructure@type=infrastructure_type"
+    " ServiceLevel@type=benchmark_name",
+    role="UserIdentity/GroupAttribute[vo-role]=vo_role UserIdentity/GroupAttribute[role]=vo_role",
+    long_text="UserIdentity/GroupAttribute[fqan]=fqan ServiceLevel=service_level",
+    iso_duration="WallDuration!=wall CpuDuration!=cpu CpuDuration[user]=cpu_user CpuDuration[system]=cpu_system",
+    moment="StartTime!=start_time EndTime!=end_time",
+    not_taken="RecordIdentity@createTime RecordIdentity@recordId JobIdentity/GlobalJobId JobIdentity/ProcessId"
+    " UserIdentity/GroupAttribute[*] JobName Charge ExitStatus Infrastructure Middleware Memory Swap Network Disk"
+    " TimeInstant Host ProjectName *@type *@description *@metric *@storageUnit *@phaseUnit *@unit *@formula"
+    " *@consumptionRate *@primary *@name *@version",
+)
+TYPES: Final = {
+    "SubjectIdentity/GroupAttribute": "attributeType",
+    "UserIdentity/GroupAttribute": "type",
+    "CpuDuration": "usageType",
+}
+"""The elements that come in several types, and the attribute that names it, in any case and with or without its name
+space; the CPU time of `all` types is the one, else what `user` and `system` add up to."""

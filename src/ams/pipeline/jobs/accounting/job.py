@@ -2,27 +2,78 @@
 
 Every record is kept, by kind and month; results are computed from them for the months that something came for, and
 replace what stood there. So a record that comes twice, late or out of turn changes nothing but what it should.
+
+In PostgreSQL there is a table for each result, whose months are replaced whole, as the files are. Groups come
+and go when records come late (a machine that ran is now completed), so a month's rows are deleted and written in one
+transaction: readers see the old month or the new one.
 """
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
 
-from ams.pipeline.jobs.accounting import columns, database, summaries
+from ams.pipeline.jobs.accounting import summaries
 from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed
-from ams.pipeline.postgres import VARIABLE
+from ams.pipeline.postgres import VARIABLE, Rows, address, connected, identifier, load, told, write
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
+
+if TYPE_CHECKING:
+    from ams.pipeline.postgres import Session
+
+
+TABLES: Final[Mapping[str, StructType]] = {
+    name: schema for name, schema in summaries.RESULTS.items() if name != "machines"
+}
+
+TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz", "decimal(10,3)": "numeric(10, 3)"}
+"""Types of PostgreSQL by those of Spark; arrays and structs are kept as `jsonb`."""
+
+
+def prepared_database(database: str) -> str:
+    """Make missing tables and columns; return the connection string. Raises `WrongOption` or `PipelineError`."""
+    from psycopg.sql import SQL, Identifier
+
+    to = address(database)
+    with connected(to) as connection, told("the tables of accounting"), connection.transaction():
+        for name, schema in TABLES.items():
+            table, index = Identifier(f"accounting_{name}"), Identifier(f"accounting_{name}_month")
+            connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} ()").format(table))
+            there = {each.name for each in connection.execute(SQL("TABLE {} LIMIT 0").format(table)).description or ()}
+            for field in (each for each in schema if each.name not in there):
+                column, kind = Identifier(field.name), SQL(TYPES.get(field.dataType.simpleString(), "jsonb"))
+                connection.execute(SQL("ALTER TABLE {} ADD COLUMN {} {}").format(table, column, kind))
+            connection.execute(SQL("CREATE INDEX IF NOT EXISTS {} ON {} (month, site)").format(index, table))
+    return to
+
+
+def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
+    table, names = f"accounting_{name}", TABLES[name].names
+    nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
+
+    def put(connection: "Session", rows: Rows) -> int:
+        from psycopg.sql import SQL, Identifier
+
+        into = {"table": identifier(table), "columns": SQL(", ").join(map(Identifier, names))}
+        with told(f"table {table}"), connection.cursor() as cursor:
+            load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), names, rows)
+            cursor.execute(SQL("DELETE FROM {table} WHERE month IN (SELECT month FROM incoming)").format(**into))
+            cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
+            return cursor.rowcount
+
+    return write(frame.select(*names).withColumns({each: F.to_json(each) for each in nested}), to, ["month"], put)
+
 
 MARK = "accounting.batch"
 """The file in the work folder with the last batch that results were computed of."""
@@ -55,11 +106,11 @@ def run(run: Run, options: Options) -> None:
     trust = Trust(*(each and os.path.abspath(each) for each in (options.ca, options.key, options.certificate)))
     trust.check()
     reader = Reader(trust, options.signed_only)
-    to = database.prepared(options.database) if options.database or VARIABLE in os.environ else ""
-    records = records_of(run)
+    to = prepared_database(options.database) if options.database or VARIABLE in os.environ else ""
+    records = _records_of(run)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        with parsed(batch, reader, columns.RECORD) as (found, broken):
+        with parsed(batch, reader, summaries.RECORD) as (found, broken):
             run.append(records, found, batch_id)
             run.quarantine(broken, batch_id)
 
@@ -67,17 +118,13 @@ def run(run: Run, options: Options) -> None:
     run.stream(messages, handle, lambda: refresh(run, to))
 
 
-def records_of(run: Run) -> Table:
-    """Return the table of all records, by kind and month."""
-    return run.table("records", columns.RECORDS, ("kind", "month"))
+def _records_of(run: Run) -> Table:
+    return run.table("records", summaries.RECORDS, ("kind", "month"))
 
 
 def refresh(run: Run, to: str) -> None:
-    """Compute anew the months that records came for since the last time.
-
-    Results go to a database too, whose connection string is `to`, unless that is empty.
-    """
-    records, mark = records_of(run), run.work / MARK
+    """Compute anew the months that records came for since the last time; `to` is the database, or empty."""
+    records, mark = _records_of(run), run.work / MARK
     last, touched = records.batch(), defaultdict[str, set[str]](set)
     for each in records.partitions_since(int(mark.read_text()) if mark.exists() else -1):
         touched[str(each["kind"])].add(str(each["month"]))
@@ -86,15 +133,15 @@ def refresh(run: Run, to: str) -> None:
         return records.read([{"kind": kind, "month": month} for month in sorted(months)])
 
     def result(name: str) -> Table:
-        return run.result(name, columns.RESULTS[name], ("month",))
+        return run.result(name, summaries.RESULTS[name], ("month",))
 
     def put(name: str, frame: DataFrame) -> None:
-        if not to or name not in database.TABLES:
+        if not to or name not in TABLES:
             result(name).replace(frame)
             return
-        with persisted(frame.select(*columns.RESULTS[name].names)) as rows:
+        with persisted(frame.select(*summaries.RESULTS[name].names)) as rows:
             result(name).replace(rows)
-            database.replace(rows, to, name)
+            _replace_in_database(rows, to, name)
 
     if months := touched["job"]:
         put("job_summaries", summaries.job_summaries(came("job", months)))

@@ -12,8 +12,7 @@ from defusedxml.ElementTree import fromstring
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import Trust, opened
-from ams.pipeline.jobs.accounting.forms import Form, Row, record
-from ams.pipeline.jobs.accounting.kinds import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES
+from ams.pipeline.jobs.accounting.forms import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES, Form, Row, record
 from ams.pipeline.jobs.fields import in_utf8, json_value
 
 STAR: Final = "{http://eu-emi.eu/namespaces/2011/02/storagerecord}"
@@ -29,16 +28,11 @@ Said = tuple[Form, Iterator[tuple[str, object]]]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads messages; what cannot be read is `Broken`, raised for a message and yielded for records of one.
-
-    A message is set aside once, however many of its records are broken: it is kept whole, and may be a megabyte.
-    """
+    """Reads messages; one is set aside once, however many of its records are broken: it may be a megabyte."""
 
     trust: Trust = Trust()
     signed_only: bool = False
-    """Whether what came without a signature is refused."""
-    now: datetime | None = None
-    """The time that ends are compared with; None: when the message is read."""
+    now: datetime | None = None  # the time that ends are compared with; None: when the message is read
 
     def __call__(self, data: bytes, _attributes: Mapping[str, str]) -> Iterator[Row | Broken]:
         """Read the data of one message."""
@@ -58,23 +52,19 @@ class Reader:
 
 def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
     """Read all records of a text, yielding `Broken` for each that is not one; raises `Broken` for another text."""
-    for number, (form, pairs) in enumerate(_said(data), 1):
+    text = in_utf8(data).strip()
+    if text.startswith(b"<"):
+        # What an XML text says of its encoding no longer holds when it came in another.
+        said = _in_xml(data if data.strip() == text else text.decode("utf-8", "replace"))
+    else:
+        said = _in_json(text) if text.startswith((b"{", b"[")) else _in_text(text)
+    for number, (form, pairs) in enumerate(said, 1):
         try:
             yield record(form, pairs, now)
         except Broken as error:
             yield Broken(f"record {number}: {error}")
         except RecursionError:
             yield Broken(f"record {number}: its elements are nested too deeply")
-
-
-def _said(data: bytes) -> Iterator[Said]:
-    text = in_utf8(data).strip()
-    if text.startswith(b"<"):
-        # What an XML text says of its encoding no longer holds when it came in another.
-        return _in_xml(data if data.strip() == text else text.decode("utf-8", "replace"))
-    if text.startswith((b"{", b"[")):
-        return _in_json(text)
-    return _in_text(text)
 
 
 def _in_text(data: bytes) -> Iterator[Said]:
@@ -113,7 +103,6 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _in_json(data: bytes) -> Iterator[Said]:
-    """JSON: an object with the type, the version and the list of records, or energy records alone."""
     document = json_value(data)
     form, found = ENERGY, document if isinstance(document, list) else [document]
     if isinstance(document, dict) and "UsageRecords" in document:
@@ -134,7 +123,6 @@ def _items(found: Any) -> Iterator[tuple[str, object]]:
 
 
 def _in_xml(data: bytes | str) -> Iterator[Said]:
-    """XML: storage (StAR) and jobs (CAR), one record or many."""
     try:
         root = fromstring(data, forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
@@ -149,10 +137,7 @@ def _in_xml(data: bytes | str) -> Iterator[Said]:
 
 
 def _elements(element: Element, space: str, path: str = "") -> Iterator[tuple[str, str]]:
-    """Return texts of elements by `path` or `path[type]`, and attributes by `path@name`.
-
-    What is of another name space is left out: there anyone may add what they like, as the schemas say.
-    """
+    """Return texts by `path` or `path[type]` and attributes by `path@name`, without other name spaces."""
     for child in element:
         tag = child.tag.removeprefix(space) if isinstance(child.tag, str) else "{"  # a comment
         if tag.startswith("{"):

@@ -1,34 +1,109 @@
-"""From records to the results of a month: jobs, virtual machines, storage, and what was lost.
+"""The columns of usage records, and results of a month from them: jobs, virtual machines, storage, and losses.
 
 Messages come twice, late and in any order, so which of several records of the same thing counts depends on the records
-alone, never on when they came. Results have the columns of `columns.RESULTS`, some also others.
+alone, never on when they came. Results have the columns of `RESULTS`, some also others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DecimalType, StructType
 
-from ams.pipeline.jobs.accounting.columns import JOB_GROUP, STORAGE_GROUP, VM_GROUP, VM_KEPT, VM_SUMMARIES
-from ams.pipeline.jobs.frames import first
+from ams.pipeline.columns import PLACE
+from ams.pipeline.jobs.base import columns, first
+
+LEVEL: Final = DecimalType(10, 3)
+LEVELS: Final = ArrayType(columns(("string", "benchmark"), (LEVEL, "level")))
+"""What benchmarks say of the machine a job ran on, in the order of their names."""
+NORMALISED: Final = ArrayType(columns(("string", "benchmark"), ("bigint", "wall cpu")))
+"""Wall and CPU seconds times the level of each benchmark; for si2k times level / 250, the scale of hepspec."""
+
+RECORD: Final = columns(
+    ("string", "kind month signer site submit_host"),
+    ("string", "local_user local_group user fqan vo vo_group vo_role vo_attributes status"),
+    ("timestamp", "start_time end_time created measured"),
+    ("bigint", "wall cpu suspended"),
+    # jobs, and summaries of them
+    ("string", "job_id machine queue infrastructure infrastructure_type"),
+    ("bigint", "processors node_count memory_real memory_virtual jobs"),
+    (LEVELS, "levels"),
+    (NORMALISED, "normalised"),
+    ("timestamp", "earliest_end latest_end"),
+    # virtual machines, and summaries of them
+    ("string", "vm_id cloud_service cloud_type image network_type benchmark_type storage_record"),
+    (LEVEL, "benchmark cpu_count"),
+    ("bigint", "network_in network_out public_ips memory disk vms"),
+    ("timestamp", "earliest_start latest_start"),
+    # storage
+    ("string", "record_id storage_system share media storage_class path"),
+    ("bigint", "files used logical_used allocated"),
+    # public addresses, accelerators, energy
+    ("string", "associated_type accelerator model"),
+    ("bigint", "ip_version active finished"),
+    ("double", "count energy_wh work efficiency normalisation"),
+)
+"""A usage record of any kind; durations are seconds, memory of jobs is kB, of machines MB, disk GB, storage bytes."""
+
+RECORDS: Final = columns(RECORD, (PLACE, "source"))
+
+
+def _columns(names: str) -> StructType:
+    return StructType([RECORDS[name] for name in names.split()])
+
+
+JOB_GROUP: Final = _columns(
+    "month site vo user vo_group vo_role infrastructure_type submit_host levels node_count processors"
+)
+JOB_SUMMARIES: Final = columns(JOB_GROUP, _columns("jobs earliest_end latest_end wall cpu normalised"))
+
+VM_GROUP: Final = _columns("month site cloud_service vo user status image cpu_count benchmark_type benchmark")
+VM_SUMMARIES: Final = columns(
+    VM_GROUP, _columns("vms earliest_start latest_start wall cpu network_in network_out public_ips memory disk")
+)
+VM_KEPT: Final = _columns(
+    "month site vm_id cloud_service vo user status image cpu_count benchmark_type benchmark start_time"
+    " measured wall cpu network_in network_out public_ips memory disk source"
+)
+"""The one record that is kept of each machine and month; its durations count from the machine's start."""
+
+STORAGE_GROUP: Final = _columns(
+    "month site storage_system share media storage_class path local_user local_group user vo vo_group vo_role"
+    " vo_attributes"
+)
+
+RESULTS: Final[Mapping[str, StructType]] = {
+    "job_summaries": JOB_SUMMARIES,
+    "site_summaries": columns(JOB_SUMMARIES, _columns("source")),
+    # What sites believe they sent beside what came.
+    "sync": columns(_columns("month site submit_host"), ("bigint", "told arrived summarised missing surplus")),
+    "machines": VM_KEPT,
+    # Machines of which a number is smaller than the month before: it was reset, and counts whole.
+    "vm_summaries": columns(VM_SUMMARIES, ("bigint", "resets")),
+    "site_vm_summaries": columns(VM_SUMMARIES, _columns("source")),
+    "storage_summaries": columns(
+        STORAGE_GROUP,
+        ("bigint", "days"),
+        ("timestamp", "last_time"),
+        ("bigint", "last_files last_used last_allocated most_used average_used"),
+    ),
+}
+"""The results, each by month; rows that one record made say by `source` which message it came in."""
+
 
 JOB_KEY = ("site", "submit_host", "job_id", "end_time")
 """What makes two records tell of the same job; records of one key are of one month."""
 SYNC_KEY = ("month", "site", "submit_host")
-USED = ("wall", "cpu", "network_in", "network_out")
-"""What counts from the start of a machine."""
+USED = ("wall", "cpu", "network_in", "network_out")  # what counts from the start of a machine
 
 
 def kept(
     records: DataFrame, key: Sequence[str], order: Sequence[str], content: Sequence[str], *equal: str
 ) -> DataFrame:
-    """Return one record for each `key`, whose missing parts are values like any other.
-
-    It is the one that is greatest by `order`, of those the one whose content has the greatest hash, and of the same
-    ones the one that is least by `equal`.
-    """
+    """Return a record for each `key`: the greatest by `order`, then by hash of `content`, the least by `equal`."""
     # A hash passes over nulls, so that it takes their places too.
     digest = F.xxhash64(*content, *(F.col(name).isNull() for name in content))
     return first(records, key, *map(F.desc_nulls_last, order), digest.desc(), *equal)
@@ -49,11 +124,7 @@ def job_summaries(records: DataFrame) -> DataFrame:
 
 
 def site_summaries(records: DataFrame) -> DataFrame:
-    """Return the summaries sites made themselves, in the same columns, one for each group.
-
-    They are of jobs that sites do not send one by one, so they are never added to those above. A site sends a month
-    again as it grows: the one with more jobs is kept, then the one that reaches further.
-    """
+    """Return the summaries sites made themselves, of jobs they do not send: the one with most jobs of each group."""
     content = ("jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised")
     found = kept(records, JOB_GROUP.names, ("jobs", "latest_end", "wall", "cpu"), content, "source")
     return found.withColumn("normalised", F.coalesce("normalised", normalised()))
@@ -76,11 +147,7 @@ def normalised() -> Column:
 
 
 def comparison(records: DataFrame, job_summaries: DataFrame, site_summaries: DataFrame) -> DataFrame:
-    """Compare what sites believe they sent with what came, month by month and submit host by submit host.
-
-    `told` is the largest number a site told, as it tells a growing one while the month lasts; null if it told none.
-    A host sends jobs one by one or summaries of them; of one that sends both, the larger number is what came.
-    """
+    """Compare the number of jobs a site told (the largest) with those that came, one by one or as summaries."""
     numbers = {"told": records, "arrived": job_summaries, "summarised": site_summaries}
     told, *came = (frame.select(*SYNC_KEY, F.col("jobs").alias(name)) for name, frame in numbers.items())
     for each in came:
@@ -93,11 +160,7 @@ def comparison(records: DataFrame, job_summaries: DataFrame, site_summaries: Dat
 
 
 def machines(records: DataFrame) -> DataFrame:
-    """Return one record for each machine and month: the latest.
-
-    Nothing is later than the end of a machine; else the time a record is of decides, then when it was made, then more
-    wall time, CPU time and traffic.
-    """
+    """Return the latest record for each machine and month; nothing is later than the end of a machine."""
     ended = records.withColumn("_ended", F.coalesce(F.col("status") == "completed", F.lit(False)))
     content = [name for name in VM_KEPT.names if name != "source"]
     return kept(ended, ("month", "site", "vm_id"), ("_ended", "measured", "created", *USED), content, "source")
@@ -106,9 +169,8 @@ def machines(records: DataFrame) -> DataFrame:
 def usage(machines: DataFrame) -> DataFrame:
     """Turn what counts from the start of a machine into what was used in the month; needs all its earlier months.
 
-    That is what the month's record says minus what the last record of an earlier month said. So usage of all months of
-    a machine adds up to what its last record says, with or without months in between of which nothing came. A number
-    that is smaller than the one before was reset meanwhile: it counts whole, and `reset` is true.
+    That is the month's record minus the last record of an earlier month, so that usage adds up to what the last record
+    says. A number that is smaller than the one before was reset: it counts whole, and `reset` is true.
     """
     earlier = Window.partitionBy("site", "vm_id").orderBy("month").rowsBetween(Window.unboundedPreceding, -1)
     before = {name: F.last(name, ignorenulls=True).over(earlier) for name in USED}
@@ -134,20 +196,12 @@ def site_vm_summaries(records: DataFrame) -> DataFrame:
     return kept(records, VM_GROUP.names, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
 
 
-def storage_days(records: DataFrame) -> DataFrame:
-    """Return one record for each storage and day: the one that ends last, then the one that was made last.
-
-    A record says what was there at its end, and sites send one every few hours or days: a site which measures more
-    often does not weigh more.
-    """
-    order = ("end_time", "created", "used", "files", "allocated")
-    content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
-    return kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
-
-
 def storage_summaries(records: DataFrame) -> DataFrame:
     """Sum up days to the average and the maximum of the month; averages are whole bytes, rounded half up."""
-    days = storage_days(records)
+    # Sites measure at different intervals, so each day counts once: the record that ends last, then the latest made.
+    order = ("end_time", "created", "used", "files", "allocated")
+    content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
+    days = kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
     last = (F.max_by(name, "end_time").alias(f"last_{name}") for name in ("files", "used", "allocated"))
     return days.groupBy(*STORAGE_GROUP.names).agg(
         F.count(F.lit(1)).alias("days"),

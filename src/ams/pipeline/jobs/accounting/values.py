@@ -17,12 +17,9 @@ NOTHING: Final = frozenset({"", *(each for word in ("NULL", "None") for each in 
 LONGEST_DURATION: Final = 10**12
 """In seconds: a million cores for eleven days; what is longer is a mistake, and would drown a month."""
 LARGEST: Final = 10**18 - 1
-"""The largest whole number a record may hold: an exabyte."""
 MAX_COUNT: Final = 10**6
-"""What counts of processors are below."""
 LONGEST_TEXT: Final = 255
 LAST_SECOND: Final = 253_402_300_799
-"""The last second of the year 9999."""
 
 _WHOLE: Final = re.compile(r"([+-]?[0-9]{1,40})(?:\.0{0,18})?", re.ASCII)
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{0,18})?", re.ASCII)
@@ -55,10 +52,7 @@ def long_text(value: object) -> str:
 
 
 def role(value: object) -> str | None:
-    """Return a role, as `Role=production` where it names itself one; `Role=NULL` is none.
-
-    Upper and lower case of `Role=` are one, as for the database that such records were made for.
-    """
+    """Return a role; of `Role=production` the prefix may be in any case, and `Role=NULL` is none."""
     found = text(value)
     prefix, equals, name = found.partition("=")
     if not equals or prefix.lower() != "role":
@@ -200,7 +194,6 @@ def month(year: int, number: int) -> str:
 
 
 def _small_map(value: object) -> list[tuple[str, str]]:
-    """Return the names in small letters and the numbers of a map, in the order of the names."""
     written = text(value)
     matches = [_LEVEL.fullmatch(each.replace('"', "")) for each in written[1:-1].split(",")]
     pairs = sorted((match[1].lower(), match[2]) for match in matches if match)

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.alarms.parse import parse
-from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.frames import columns
+from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import Rows, address, check_table, connected, load, told, write
 from ams.pipeline.running import Run
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ams.pipeline.postgres import Session
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
-"""What makes an alarm: the same of all these is the same alarm."""
 TOLD = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
 """What comes with a report; an alarm has what came with the last one."""
 PLACED = ("published", "topic", "offset")
@@ -64,18 +62,14 @@ def run(run: Run, options: Options) -> None:
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + 86_400  # clocks differ, but not by a day
         with parsed(messages, partial(parse, latest=latest), REPORT) as (reports, broken):
-            found = identified(reports)
-            write(found, to, ["alarm"], write_reports)
+            placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
+            # The id of an alarm is a hash of all that makes it.
+            found = placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
+            write(found, to, ["alarm"], _write_reports)
             run.append(kept, found, batch_id)
             run.quarantine(broken, batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
-
-
-def identified(reports: DataFrame) -> DataFrame:
-    """Return the rows to write, each with the id of its alarm, which is a hash of all that makes it."""
-    placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
-    return placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
 
 
 def prepare(connection: "Session") -> None:
@@ -87,8 +81,7 @@ def prepare(connection: "Session") -> None:
     check_table(connection, "alarm_history", ["alarm", "at", "status", *TOLD, *PLACED], ["alarm", "at", "status"])
 
 
-def write_reports(connection: "Session", rows: Rows) -> int:
-    """Write the rows of a task, in the columns of `REPORTS`; return how many alarms they are of."""
+def _write_reports(connection: "Session", rows: Rows) -> int:
     from psycopg.sql import SQL, Identifier
 
     like = SQL("SELECT * FROM alarm_history JOIN (SELECT alarm, {} FROM alarms) AS named USING (alarm)")

@@ -28,18 +28,14 @@ ALARM = names(
 EVENT = names(
     needed="report=report", moment="at=ts_monitored", text="monitoring_host=monitoring_host url_help=url.help"
 )
-ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")
-"""Of its attributes."""
+ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
 
 LONGEST_NAME = 255
 """Bytes of a name, at most: names stand in an index of the database, which takes no long ones."""
 
 
 def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[Record]:
-    """Return the one report that a message holds, whichever of the three shapes it has; see `REPORT` in `job`.
-
-    A report of later than `latest`, in seconds since 1970, is broken: it would stand as the last one for ever.
-    """
+    """Return the one report that a message holds; one later than `latest`, in seconds since 1970, is broken."""
     record = json_object(data)
     if "execution_time" in record:
         report = _of_alarm(record)
@@ -81,25 +77,19 @@ def _of_alert(record: Record) -> Record:
     told = an_object(record.get("attributes"), "attributes")
     names = [text(told, name) or "" for name in ("_group", "_service", "_endpoint", "_metric")]
     summary = free_text(told, "_mon_summary") or free_text(record, "text")
+    report = needed(record, "environment")
+    # Resources are `SITE`, `SITE/service`, `service/host` and `SITE/service/host/metric`: they say what is left out.
+    parts = needed(record, "resource").split("/")
+    parts = ["", *parts] if level == "endpoint" else parts
+    names = [name or (parts[place] if place < len(parts) else "") for place, name in enumerate(names)]
     return {
         "kind": "alert",
-        "report": needed(record, "environment"),
-        **_place(level, _completed(names, level, needed(record, "resource"))),
+        "report": report,
+        **_place(level, names),
         "status": one_of(needed(record, "severity").upper(), "severity", STATUSES),
         "details": join("\n", summary, free_text(told, "_mon_message")),
         **read(told, ALERT),
     }
-
-
-def _completed(names: list[str], level: str, resource: str) -> list[str]:
-    """Fill in from the resource what an alert's attributes leave out.
-
-    Resources are `SITE`, `SITE/service`, `service/host` and `SITE/service/host/metric`.
-    """
-    parts = resource.split("/")
-    if level == "endpoint":
-        parts = ["", *parts]
-    return [name or (parts[place] if place < len(parts) else "") for place, name in enumerate(names)]
 
 
 def _place(level: str, names: list[str]) -> dict[str, str | None]:

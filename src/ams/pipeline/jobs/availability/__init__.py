@@ -1,5 +1,5 @@
 """The job `availability`: how well sites and their services could be reached, by what monitoring found.
 
-Begin with `job`; `columns` are the tables, `figures` what is computed in Spark. Without Spark, `parse` reads messages,
+Begin with `job`; `figures` has the tables and what is computed in Spark. Without Spark, `parse` reads messages,
 `documents` and `inputs` say what holds on a day, `timelines` is its algebra, and `sites` computes a site on it.
 """

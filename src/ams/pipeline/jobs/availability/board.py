@@ -12,11 +12,8 @@ from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page
 
 DAYS = 14
-"""Days on the board, the last ones that have figures."""
-SITES = 40
-"""Sites in the plots, the least available ones; the table has them all."""
-AVAILABILITY, RELIABILITY = 80, 85
-"""What sites usually promise, in per cent."""
+SITES = 40  # sites in the plots, the least available ones; the table has them all
+AVAILABILITY, RELIABILITY = 80, 85  # what sites usually promise, in per cent
 
 
 class Board(NamedTuple):
@@ -24,8 +21,7 @@ class Board(NamedTuple):
 
     figures: pd.DataFrame
     """Of each site and day: `site`, `date`, `availability`, `reliability`, `partial`; NaN is not defined."""
-    timelines: Mapping[str, Sequence[plots.Span]]
-    """The statuses of each site on the last day."""
+    timelines: Mapping[str, Sequence[plots.Span]]  # the statuses of each site on the last day
 
     @property
     def availability(self) -> pd.DataFrame:
@@ -35,23 +31,19 @@ class Board(NamedTuple):
 
 
 def board(figures: DataFrame, statuses: DataFrame) -> Board:
-    """Collect what the board shows from `columns.FIGURES` and `columns.STATUSES`."""
+    """Collect what the board shows from `figures.FIGURES` and `figures.STATUSES`."""
     sites = figures.where("type = 'endpoint_group'").withColumnRenamed("endpoint_group", "site")
     days = [row["date"] for row in sites.select("date").distinct().orderBy(F.desc("date")).limit(DAYS).collect()]
     names = ("availability", "reliability")
     percents = (F.when(F.col(name) >= 0, F.col(name).cast("double")).alias(name) for name in names)
     shown = sites.where(F.col("date").isin(days)).select("site", "date", *percents, "partial")
-    return Board(shown.toPandas(), _timelines(statuses, days[0]) if days else {})
-
-
-def _timelines(statuses: DataFrame, day: str) -> dict[str, list[plots.Span]]:
-    of_sites = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == day))
     seconds = (F.unix_timestamp(name) for name in ("start", "end"))
+    of_day = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == max(days, default="")))
     strips: dict[str, list[plots.Span]] = {}
-    for site, start, end, status in of_sites.orderBy("start").select("endpoint_group", *seconds, "status").collect():
+    for site, start, end, status in of_day.orderBy("start").select("endpoint_group", *seconds, "status").collect():
         begin, until = (datetime.fromtimestamp(second, UTC) for second in (start, end))
         strips.setdefault(site, []).append(plots.Span(begin, until, status))
-    return strips
+    return Board(shown.toPandas(), strips)
 
 
 def sections(shown: Board) -> list[Section]:
@@ -65,10 +57,14 @@ def sections(shown: Board) -> list[Section]:
     strips = {site: shown.timelines[site] for site in worst if site in shown.timelines}
     span = f"Availability of sites in per cent, {days[0]} to {days[-1]}, the least available first."
     drawn = Figure(plots.board({site: list(cells.loc[site]) for site in worst}, days), span)
+    met = ((last["availability"] >= AVAILABILITY) & (last["reliability"] >= RELIABILITY)).sum()
+    unfinished = " The day is not over." if last["partial"].any() else ""
+    promise = f"{AVAILABILITY} % availability and {RELIABILITY} % reliability"
+    verdict = f"{met} of {len(last)} sites reached {promise} on {days[-1]}.{unfinished}"
     body = list(last[["availability", "reliability"]].itertuples(name=None))
     table = Rows(("Site", "Availability, %", "Reliability, %"), body, f"All sites on {days[-1]}.")
     return [
-        Section("Availability", _verdict(last, days[-1]), [drawn]),
+        Section("Availability", verdict, [drawn]),
         Section("Statuses", content=[Figure(plots.timelines(strips), f"Statuses of sites on {days[-1]}, UTC.")]),
         Section("Figures", content=[table]),
     ]
@@ -77,10 +73,3 @@ def sections(shown: Board) -> list[Section]:
 def as_page(shown: Board) -> str:
     """Return the board as a page that stands alone."""
     return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))
-
-
-def _verdict(sites: pd.DataFrame, day: str) -> str:
-    met = ((sites["availability"] >= AVAILABILITY) & (sites["reliability"] >= RELIABILITY)).sum()
-    unfinished = " The day is not over." if sites["partial"].any() else ""
-    promise = f"{AVAILABILITY} % availability and {RELIABILITY} % reliability"
-    return f"{met} of {len(sites)} sites reached {promise} on {day}.{unfinished}"

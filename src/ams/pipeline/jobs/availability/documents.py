@@ -19,7 +19,6 @@ from ams.pipeline.jobs.availability.timelines import AND, OR, STATUSES, Operatio
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
 Profile = Mapping[str, list[str]]
-"""The metrics of each service that count."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -47,9 +46,7 @@ def unknown_field(kind: Any, value: Any, path: str = "$") -> str | None:
     return None
 
 
-class ServiceMetrics(Document, frozen=True):
-    """The metrics of a service that count."""
-
+class _ServiceMetrics(Document, frozen=True):
     service: str
     metrics: list[str]
 
@@ -58,32 +55,30 @@ class MetricProfile(Document, frozen=True):
     """Which metrics of which services count."""
 
     NOT_TAKEN = frozenset({"id", "date", "name", "description"})
-    services: list[ServiceMetrics]
+    services: list[_ServiceMetrics]
 
 
-class ServiceOperation(Document, frozen=True):
-    """How the endpoints of a service come together."""
-
+class _ServiceOperation(Document, frozen=True):
     name: str
     operation: str
 
 
-class ServiceGroup(ServiceOperation, frozen=True):
+class _ServiceGroup(_ServiceOperation, frozen=True):
     """Services that can stand in for each other, and how they come together."""
 
-    services: list[ServiceOperation]
+    services: list[_ServiceOperation]
 
 
 class AggregationProfile(Document, frozen=True):
     """How metrics become endpoints, endpoints services, services groups, and groups a site."""
 
     NOT_TAKEN = frozenset({"id", "date", "name", "namespace", "endpoint_group", "metric_profile"})
-    groups: list[ServiceGroup]
+    groups: list[_ServiceGroup]
     metric_operation: str = "AND"
     profile_operation: str = "AND"
 
 
-class Row(Document, frozen=True):
+class _Row(Document, frozen=True):
     """A line of a truth table: `a` and `b` give `x`."""
 
     a: Status
@@ -91,11 +86,11 @@ class Row(Document, frozen=True):
     x: Status
 
 
-class TruthTable(Document, frozen=True):
+class _TruthTable(Document, frozen=True):
     """An operation as its truth table; a pair may stand in either order, a status with itself may be left out."""
 
     name: str
-    truth_table: list[Row]
+    truth_table: list[_Row]
 
     def operation(self) -> Operation:
         """Return what it says; raises `ValueError` for a table that is not complete or depends on the order."""
@@ -119,7 +114,7 @@ class OperationsProfile(Document, frozen=True):
     NOT_TAKEN = frozenset({"id", "date", "name"})
     available_states: tuple[Status, ...] = ("OK", "WARNING")
     defaults: Defaults = Defaults()
-    operations: tuple[TruthTable, ...] = ()
+    operations: tuple[_TruthTable, ...] = ()
 
 
 class Group(NamedTuple):
@@ -155,10 +150,7 @@ class Rules:
 
     @classmethod
     def of(cls, metrics: Profile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
-        """Put three profiles together; without `metrics` nothing counts.
-
-        Raises `ValueError` for an operation that is named and not defined, or whose truth table is not complete.
-        """
+        """Put three profiles together; raises `ValueError` for an operation that is not defined or not complete."""
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
         def named(name: str) -> Operation:
@@ -219,8 +211,7 @@ class EndpointItem(Document, frozen=True):
     group: str
     service: str
     hostname: str
-    date: str = ""
-    """Since which day, `2024-03-05`; items without one hold from ever on."""
+    date: str = ""  # since which day, `2024-03-05`; items without one hold from ever on
     tags: Tags = Tags()
 
 
@@ -234,10 +225,7 @@ class GroupItem(Document, frozen=True):
 
 
 def sites_of(items: Iterable[EndpointItem]) -> dict[str, dict[Place, str]]:
-    """Return of each site the endpoints that are monitored and in production, with their pages, which may be empty.
-
-    An item without service or host is no endpoint.
-    """
+    """Return the endpoints of each site that are monitored and in production, with their pages, which may be empty."""
     held: dict[str, dict[Place, str]] = {}
     for item in items:
         if item.service and item.hostname and item.tags.monitored == item.tags.production == "1":
@@ -264,7 +252,6 @@ class Period(Document, frozen=True):
     end_time: str
 
     def __post_init__(self) -> None:
-        """Refuse times that cannot be read."""
         moment(self.start_time), moment(self.end_time)
 
     @property
@@ -283,11 +270,9 @@ class Downtime(Period, frozen=True):
     NOT_TAKEN = frozenset({"classification", "description"})
     hostname: str
     service: str
-    severity: str = ""
-    """`OUTAGE`, which is meant where nothing is said, or `WARNING`, in any case."""
+    severity: str = ""  # `OUTAGE`, which is meant where nothing is said, or `WARNING`, in any case
 
     def __post_init__(self) -> None:
-        """Refuse a severity that is neither."""
         super().__post_init__()
         if self.severity.upper() not in ("", "OUTAGE", "WARNING"):
             raise ValueError(f"severity {self.severity[:20]!r} is neither OUTAGE nor WARNING")
@@ -306,18 +291,17 @@ class DowntimesOfDate(Document, frozen=True):
     endpoints: list[Downtime] | None = None
 
 
-class MetricScope(Document, frozen=True):
+class _MetricScope(Document, frozen=True):
     """A metric, everywhere or only on a host, for a service or in a site."""
 
     metric: str
     hostname: str = ""
     service: str = ""
     group: str = ""
-    timestamp: str = ""
-    """The hostname, where a version of the web API calls it so."""
+    timestamp: str = ""  # the hostname, where a version of the web API calls it so
 
 
-class StatusChange(Document, frozen=True):
+class _StatusChange(Document, frozen=True):
     """A status that a group, service, endpoint or metric is given, whatever was measured."""
 
     state: Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL", "EXCLUDED"]
@@ -325,11 +309,9 @@ class StatusChange(Document, frozen=True):
     service: str = ""
     hostname: str = ""
     metric: str = ""
-    endpoint: str = ""
-    """The hostname, where it is called so."""
+    endpoint: str = ""  # the hostname, where it is called so
 
     def __post_init__(self) -> None:
-        """Refuse one that names nothing."""
         if not any(self.names):
             raise ValueError("names no group, service, hostname or metric")
 
@@ -345,7 +327,7 @@ class StatusChange(Document, frozen=True):
         return Override(("endpoint_group", "service", "endpoint", "metric")[last], tuple(names), span)
 
 
-class MonitoringHost(Period, frozen=True):
+class _MonitoringHost(Period, frozen=True):
     """A monitoring host whose results are not to be trusted for a time."""
 
     host: str
@@ -358,11 +340,10 @@ class Request(Period, frozen=True):
     reason: str = ""
     status: Literal["pending", "approved", "rejected", "running", "done"] = "approved"
     report: str = ""
-    exclude: list[str] = []
-    """Sites."""
-    exclude_metrics: list[MetricScope] = []
-    exclude_monitoring_source: list[MonitoringHost] = []
-    applied_status_changes: list[StatusChange] = []
+    exclude: list[str] = []  # sites
+    exclude_metrics: list[_MetricScope] = []
+    exclude_monitoring_source: list[_MonitoringHost] = []
+    applied_status_changes: list[_StatusChange] = []
 
     def is_about(self, report: str) -> bool:
         """Whether it is to be followed for a report; one that names none is about all."""
@@ -373,8 +354,7 @@ class Override(NamedTuple):
     """A status that holds for a time, whatever was measured."""
 
     level: str
-    names: tuple[str | None, ...]
-    """Site, service, hostname and metric; None is any."""
+    names: tuple[str | None, ...]  # site, service, hostname and metric; None is any
     span: Span
 
     def covers(self, site: str, place: Place) -> bool:

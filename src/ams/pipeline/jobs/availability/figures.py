@@ -12,18 +12,89 @@ about a half.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DecimalType
 
-from ams.pipeline.jobs.availability.columns import FIGURES, PERCENT, ROWS, STATUSES
 from ams.pipeline.jobs.availability.documents import Place
 from ams.pipeline.jobs.availability.inputs import DayInputs, day_before
 from ams.pipeline.jobs.availability.sites import Result, Results, Timelines, events_of, timelines_of
 from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY
+from ams.pipeline.jobs.base import columns
+
+_SOURCE = columns(("string", "topic"), ("bigint", "offset"))
+"""Which message a row came in; null in rows that were stored before there were these columns."""
+
+RESULTS: Final = columns(
+    ("string", "date"),
+    ("timestamp", "timestamp"),
+    ("string", "service hostname metric status monitoring_host summary message"),
+    ("double", "response_time"),
+    _SOURCE,
+)
+"""A monitoring result as it is stored; `date` is the day of `timestamp`, `response_time` is in seconds."""
+
+SYNCED: Final = columns(("string", "type partition_date item"), _SOURCE)
+"""A record of topology, profile or downtimes that came in a message."""
+
+_EVENT = columns(
+    ("string", "report type endpoint_group service hostname metric status prev_status ts_monitored prev_ts"),
+    ("string", "monitoring_host summary message hostname_url repeat reminder"),
+    ("array<string>", "status_metric status_endpoint status_service status_egroup metric_names metric_statuses"),
+    ("array<string>", "group_endpoints group_services group_statuses"),
+)
+EVENTS: Final = columns(_EVENT, ("string", "date"))
+"""A status event; `date` is the day as in the other tables, with dashes."""
+
+OUTBOX: Final = columns(
+    ("int", "number"),
+    ("string", "report date type endpoint_group service hostname metric ts_monitored status repeat"),
+    ("binary", "data"),
+)
+"""Events to publish; those of one number go out together."""
+EVENT: Final = OUTBOX.names[1:-1]
+"""What tells an event from others. The same event with another text around it is not published again."""
+
+ROWS: Final = columns(
+    ("string", "date type endpoint_group service hostname metric"),
+    ("bigint", "start end"),
+    ("string", "status"),
+    ("bigint", "up_seconds unknown_seconds down_seconds"),
+    ("boolean", "partial"),
+    (_EVENT, "event"),
+)
+"""What is computed: a stretch of one status, from second `start` of the day up to `end`, or an `event`.
+
+The seconds are those of the stretch by what its status counts as; it may count as several.
+"""
+
+STATUSES: Final = columns(
+    ("string", "report type endpoint_group service hostname metric"),
+    ("timestamp", "start end"),
+    ("string", "status date"),
+)
+"""A stretch of one status of a `metric`, `endpoint`, `service` or `endpoint_group`, from `start` up to `end`."""
+
+PERCENT: Final = DecimalType(8, 5)
+FIGURES: Final = columns(
+    ("string", "report type endpoint_group service hostname"),
+    (PERCENT, "availability reliability up unknown down"),
+    ("int", "up_seconds unknown_seconds down_seconds"),
+    ("boolean", "partial"),
+    ("string", "date"),
+)
+"""The figures of an `endpoint`, a `service` or an `endpoint_group` on a day.
+
+`availability` and `reliability` are percentages, `up`, `unknown` and `down` fractions of the day. `partial` says that
+the day was not over when this was computed: its last statuses are taken to hold until its end.
+"""
+
+DAYS: Final = columns(("string", "fingerprint date"))  # what a day was computed from
+
 
 _METRIC = ("service", "hostname", "metric")
 _TOLD = ("status", "monitoring_host", "summary", "message")
@@ -32,11 +103,7 @@ _DECIMALS = 100_000
 
 
 def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat: int) -> DataFrame:
-    """Compute the timelines and the events of days.
-
-    `results` are stored ones (`columns.RESULTS`) of those days and of the two days before each. Events carry the name
-    of the report; one of a bad status is repeated after each `repeat` seconds that it lasts. Returns `columns.ROWS`.
-    """
+    """Compute `ROWS` of days, from results of them and of the two days before; `repeat` is in seconds."""
     spark, everything = results.sparkSession, [*days, *(day.eve for day in days if day.eve)]
     endpoints = {(site, *place[:2]) for each in everything for site in each.sites for place in each.endpoints(site)}
     if not endpoints:
@@ -48,7 +115,7 @@ def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat:
 
     def compute(table: pa.Table) -> pa.Table:
         rows = table.to_pylist()
-        found = site_rows(rows[0]["endpoint_group"], results_of(rows), days, report, repeat)
+        found = site_rows(rows[0]["endpoint_group"], _results_of(rows), days, report, repeat)
         return pa.Table.from_pylist(list(found), schema=to_arrow_schema(ROWS))
 
     grouped = found.unionByName(silent, allowMissingColumns=True).groupBy("endpoint_group")
@@ -56,10 +123,7 @@ def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat:
 
 
 def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
-    """Leave out doubled results and those that say what the result before them said.
-
-    The first result of a day always stays: what goes over from a day to the next is decided by whether there was one.
-    """
+    """Leave out doubled results and those that say what the one before said; the first of a day always stays."""
     status, now = F.col("status"), F.unix_timestamp("timestamp")
     for host, start, end, unknown in {each for day in days for each in day.distrusted}:
         status = F.when((F.col("monitoring_host") == host) & now.between(start, end - 1), unknown).otherwise(status)
@@ -71,8 +135,7 @@ def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
     return changed.select("date", *_METRIC, (F.unix_timestamp("timestamp") % DAY).alias("second"), "worst.*")
 
 
-def results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[Result]]]:
-    """Put the results of a site (rows of `told`) together, by day."""
+def _results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[Result]]]:
     held: dict[str, dict[Place, list[Result]]] = {}
     for row in rows:
         if row["date"] is not None:
@@ -85,7 +148,7 @@ def results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[
 def site_rows(
     site: str, results: Mapping[str, Results], days: Sequence[DayInputs], report: str, repeat: int
 ) -> Iterator[dict[str, Any]]:
-    """Give the `columns.ROWS` of one site; `results` are by day."""
+    """Give the `ROWS` of one site; `results` are by day."""
     known: dict[str, Timelines] = {}
 
     def on(inputs: DayInputs) -> Timelines:
@@ -105,19 +168,19 @@ def site_rows(
 
 
 def statuses(rows: DataFrame, report: str) -> DataFrame:
-    """Pick the stretches of statuses out of `columns.ROWS`. Returns: `columns.STATUSES`."""
+    """Pick the stretches of statuses out of `ROWS`. Returns: `STATUSES`."""
     midnight = F.unix_timestamp("date", "yyyy-MM-dd")
     times = {name: F.timestamp_seconds(midnight + F.col(name)) for name in ("start", "end")}
     return rows.where("event IS NULL").withColumns({"report": F.lit(report), **times}).select(*STATUSES.names)
 
 
 def events(rows: DataFrame) -> DataFrame:
-    """Pick the events out of `columns.ROWS`. Returns: `columns.EVENTS`."""
+    """Pick the events out of `ROWS`. Returns: `EVENTS`."""
     return rows.where("event IS NOT NULL").select("event.*", "date")
 
 
 def figures(rows: DataFrame, report: str) -> DataFrame:
-    """Compute the figures of every endpoint, service and site from `columns.ROWS`. Returns: `columns.FIGURES`."""
+    """Compute the figures of every endpoint, service and site from `ROWS`. Returns: `FIGURES`."""
     stretches = rows.where("event IS NULL AND type != 'metric'")
     counted = stretches.groupBy("date", "type", "endpoint_group", "service", "hostname", "partial").agg(
         *(F.sum(name).cast("int").alias(name) for name in _SECONDS)
@@ -134,11 +197,7 @@ def figures(rows: DataFrame, report: str) -> DataFrame:
 
 
 def figures_of_groups(counted: DataFrame, members: Sequence[tuple[str, str, str]]) -> DataFrame:
-    """Compute the figures of the groups of sites: the plain mean of those of their sites that have one.
-
-    `members` are day, group and site of each membership. Returns `columns.FIGURES` of type `group`, without seconds,
-    which a group does not have.
-    """
+    """Compute the figures of groups: the mean of those of their sites; `members` are day, group and site."""
     known = counted.sparkSession.createDataFrame(list(members), "date string, region string, endpoint_group string")
     sites = counted.where("type = 'endpoint_group'").join(F.broadcast(known), on=["date", "endpoint_group"])
     means = sites.groupBy("report", "date", F.col("region").alias("endpoint_group"), "partial").agg(

@@ -60,7 +60,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A topic that status events are published to, each once; without it they are only written to the table."""
 
     def __post_init__(self) -> None:
-        """Refuse options that leave open what is monitored."""
         for name in ("metric_profile", "topology"):
             if not getattr(self, name) and not self.sync_topic:
                 raise WrongOption(name, "is needed where no sync_topic tells it")
@@ -77,12 +76,9 @@ class DayInputs:
     overrides: tuple[documents.Override, ...] = ()
     distrusted: tuple[tuple[str, int, int, str], ...] = ()
     """Monitoring hosts, from when to when, in seconds since 1970, their results do not count, and what does instead."""
-    members: tuple[tuple[str, str], ...] = ()
-    """Larger groups and their sites."""
-    until: int = DAY
-    """The second of the day at which it was looked at; of a day that is over, its end."""
-    eve: "DayInputs | None" = None
-    """What held on the day before; None if that day has no results."""
+    members: tuple[tuple[str, str], ...] = ()  # larger groups and their sites
+    until: int = DAY  # the second of the day at which it was looked at; of a day that is over, its end
+    eve: "DayInputs | None" = None  # what held on the day before; None if that day has no results
 
     def endpoints(self, site: str) -> list[Place]:
         """The endpoints of a site whose services are in the profiles."""
@@ -101,7 +97,6 @@ class Inputs:
     sites: Mapping[str, Mapping[str, Mapping[Place, str]]]
     lists: Lists
     requests: tuple[documents.Request, ...]
-    """Those to be followed."""
     passed_over: tuple[str, ...] = ()
     """What files say that cannot be, each with its reason; the rest of them holds."""
 
@@ -135,12 +130,17 @@ class Inputs:
 
 
 def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
-    """Read the files that the options name, and take what they do not say from what came in messages.
-
-    Raises `WrongOption`, naming the option, the file and the field, for a file that cannot be used.
-    """
+    """Read the files that options name; the rest is taken from messages. Raises `WrongOption` for a file."""
     passed_over: list[str] = []
-    lists = Lists._make(file or message for file, message in zip(_files(options, passed_over), came, strict=True))
+    profile = options.metric_profile
+    services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
+    files = Lists(
+        _by_date(_listed("topology", options.topology, documents.EndpointItem)),
+        _by_date(_listed("groups", options.groups, documents.GroupItem)),
+        {"": {each.service: each.metrics for each in services}} if profile else {},
+        _downtimes(options.downtimes, passed_over) if options.downtimes else {},
+    )
+    lists = Lists._make(file or message for file, message in zip(files, came, strict=True))
     requests = _times("recomputations", options.recomputations, documents.Request, passed_over)
     followed = tuple(each for each in requests if each.is_about(options.report))
     for request in followed:
@@ -166,17 +166,6 @@ def day_before(day: str, days: int = 1) -> str:
     return (date.fromisoformat(day) - timedelta(days=days)).isoformat()
 
 
-def _files(options: Options, passed_over: list[str]) -> Lists:
-    profile = options.metric_profile
-    services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
-    return Lists(
-        _by_date(_listed("topology", options.topology, documents.EndpointItem)),
-        _by_date(_listed("groups", options.groups, documents.GroupItem)),
-        {"": {each.service: each.metrics for each in services}} if profile else {},
-        _downtimes(options.downtimes, passed_over) if options.downtimes else {},
-    )
-
-
 def _downtimes(file: str, passed_over: list[str]) -> dict[str, list[documents.Downtime]]:
     """Read downtimes: one list, or, as the web API answers, the lists of days."""
     found = _read("downtimes", file, lambda found: found)
@@ -193,7 +182,6 @@ def _times(option: str, file: str, item: type[P], passed_over: list[str]) -> lis
 
 
 def _ordered(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]:
-    """Return what ends after it starts; one that does not is told, and the others hold."""
     held = []
     for number, each in enumerate(times):
         if each.is_reversed:
@@ -228,14 +216,12 @@ def _by_date(items: Iterable[Dated]) -> dict[str, list[Dated]]:
 
 
 def _listed(option: str, file: str, item: type[T]) -> list[T]:
-    """Read a file of items, or of one alone; an option that was not given is an empty list."""
     # mypy knows no types that are made at run time
     kind = list[item]  # type: ignore[valid-type]
     return _read(option, file, lambda found: _fit(found if isinstance(found, list) else [found], kind)) if file else []
 
 
 def _single(option: str, file: str, item: type[T]) -> T:
-    """Read a file of exactly one item, alone or as a list of one."""
 
     def fit(found: Any) -> T:
         alone = found if isinstance(found, list) else [found]

@@ -4,30 +4,106 @@ The figures of a day follow from the results stored of it and of the two days be
 downtimes and requests that hold on it. The fingerprint of all these is kept beside the figures, and written last. A day
 whose fingerprint has changed is computed anew and replaced whole: after results that came late, after a recomputation
 request and after its withdrawal, and after a kill in the middle.
+
+Events to publish are first put into a table of their own, numbered, and then published from there under their number:
+a kill in between publishes the same under the same name once more, which the service answers without storing it again.
 """
 
 import hashlib
+import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ams.pipeline.checkpoint import CHECKPOINT, read, write
 from ams.pipeline.jobs.availability.board import as_page, board
-from ams.pipeline.jobs.availability.columns import DAYS, EVENTS, FIGURES, RESULTS, STATUSES, SYNCED
-from ams.pipeline.jobs.availability.figures import computed, events, figures, figures_of_groups, statuses
+from ams.pipeline.jobs.availability.figures import (
+    DAYS,
+    EVENT,
+    EVENTS,
+    FIGURES,
+    OUTBOX,
+    RESULTS,
+    STATUSES,
+    SYNCED,
+    computed,
+    events,
+    figures,
+    figures_of_groups,
+    statuses,
+)
 from ams.pipeline.jobs.availability.inputs import DayInputs, Inputs, Options, day_before, inputs
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
-from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed, rows_of, split
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
+from ams.pipeline.sink import publish
+from ams.pipeline.sink.requests import BATCH_ID
 from ams.pipeline.tables import Table
 from ams.tables.files import File, Partition
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """The events that are published to a topic."""
+
+    table: Table
+    options: Mapping[str, str]
+    name: str  # names this outbox, and no other that may publish to the topic
+    marker: Path
+
+    @classmethod
+    def of(cls, run: Run, topic: str) -> "Outbox":
+        """Return the outbox of a run whose stream has begun."""
+        name = str(json.loads((run.work / CHECKPOINT / "metadata").read_text())["id"])
+        return cls(run.table("outbox", OUTBOX), {**run.source, "topic": topic}, name, run.work / "published.json")
+
+    def put(self, events: DataFrame) -> None:
+        """Take in what of `EVENTS` is not there yet. The text gets the time at which it is taken in."""
+        number = self.table.batch() + 1
+        date = F.replace("date", F.lit("-"), F.lit("")).alias("date")
+        taken = F.date_format(F.current_timestamp(), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("ts_processed")
+        text = F.to_json(F.struct(*(name for name in events.columns if name != "date"), date, taken))
+        new = events.withColumns({"number": F.lit(number), "data": F.encode(text, "utf-8")})
+        new = new.join(self.table.read().select(*EVENT), on=list(EVENT), how="left_anti")
+        if not new.isEmpty():
+            self.table.append(new, number, self.name)
+
+    def send(self) -> int:
+        """Publish what has not been, oldest first; returns how many numbers that were."""
+        sent = read(self.marker, _Sent) or _Sent(-1)
+        pending = range(sent.number + 1, self.table.batch() + 1)
+        named = {"report": "report", "type": "type", "partition_date": "date"}
+        attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
+        order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
+        context = self.table.spark.sparkContext
+        batch = context.getLocalProperty(BATCH_ID)
+        # Under the given name alone: which batch is at work when something is sent again is a matter of chance.
+        context.setLocalProperty(BATCH_ID, None)  # type: ignore[arg-type]  # null takes a property away
+        try:
+            for number in pending:
+                rows = self.table.read().where(F.col("number") == number)
+                messages = rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
+                key = {"idempotencyKey": f"events-{self.name}-{number}"}
+                publish(messages, {**self.options, **key}, ("order_by",))
+                write(self.marker, _Sent(number))
+        finally:
+            context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent
+        return len(pending)
+
 
 AT_ONCE = 7
 """Days computed in one pass: more would only need more memory, fewer would compute more days before as well."""
@@ -43,9 +119,9 @@ def run(run: Run, options: Options) -> None:
         latest = time.time() + DAY  # clocks differ, but not by a day
         items = split(rows_of(batch.where(sync), parse_lists(options.report), SYNCED), SYNCED)
         with parsed(batch.where(~sync), parse_results(options.shape, latest), RESULTS) as found:
-            run.append(stored, with_source(found.records), batch_id)
+            run.append(stored, _with_source(found.records), batch_id)
             if options.sync_topic:
-                run.append(synced, with_source(items.records), batch_id)
+                run.append(synced, _with_source(items.records), batch_id)
             run.quarantine(found.broken.unionByName(items.broken), batch_id)
 
     def refresh() -> None:
@@ -106,16 +182,12 @@ def daily(run: Run, name: str, schema: StructType) -> Table:
     return run.result(name, schema, ("date",))
 
 
-def with_source(records: DataFrame) -> DataFrame:
-    """Say of each record in which message it came."""
+def _with_source(records: DataFrame) -> DataFrame:
     return records.withColumns({name: F.col(f"source.{name}") for name in ("topic", "offset")})
 
 
 def fingerprints(files: Iterable[File], known: Inputs, options: Options, now: int) -> Iterator[tuple[DayInputs, str]]:
-    """Give all days with results, in order, each with the fingerprint of all it is computed from.
-
-    A day without a single result of any site is not among them: then it was the monitoring that did not run.
-    """
+    """Give all days on which any site has results, in order, each with the fingerprint of all it is computed from."""
     stored: dict[str, list[File]] = {}
     for file in files:
         stored.setdefault(str(file.partition["date"]), []).append(file)

@@ -25,7 +25,6 @@ ParseLists = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, str] | Brok
 
 
 def _schema(name: str, words: Iterable[str], others: Mapping[str, Any]) -> Any:
-    """Make the schema of a record of strings, and of other fields that may be null."""
     types = {**dict.fromkeys(words, "string"), **{each: ["null", kind] for each, kind in others.items()}}
     fields = [{"name": each, "type": kind} for each, kind in types.items()]
     return parse_schema({"type": "record", "name": name, "namespace": "argo.avro", "fields": fields})
@@ -42,12 +41,9 @@ RESULT_SCHEMAS: Mapping[Shape, Any] = {
     shape: _schema("metric_data", _WORDS, {**dict.fromkeys(names.split(), "string"), **_TAGS})
     for shape, names in _SHAPES.items()
 }
-"""The schemas of results by the names that the job's option has for them."""
 
 
-class Metric(msgspec.Struct, frozen=True):
-    """A metric that counts for a service."""
-
+class _Metric(msgspec.Struct, frozen=True):
     service: str
     metric: str
 
@@ -55,14 +51,13 @@ class Metric(msgspec.Struct, frozen=True):
 _KINDS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "group_endpoints": (EndpointItem, ("type", "group", "service", "hostname")),
     "group_groups": (GroupItem, ("type", "group", "subgroup")),
-    "metric_profile": (Metric, ("profile", "service", "metric")),
+    "metric_profile": (_Metric, ("profile", "service", "metric")),
     "downtimes": (Downtime, ("hostname", "service", "start_time", "end_time")),
 }
 LIST_SCHEMAS: Mapping[str, Any] = {
     kind: _schema(kind, words, {} if kind == "downtimes" else {"tags": {"type": "map", "values": "string"}})
     for kind, (_, words) in _KINDS.items()
 }
-"""The schemas of lists by the type that the attributes name."""
 
 _UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, StopIteration, TypeError, ValueError)
 """What the Avro reader raises at bytes that are not a datum of the schema."""
@@ -72,9 +67,8 @@ _TIME = re.compile(r"(?:^|\s)'?time'?=([0-9.]+)(ms|s)?(?:;|\s|$)")
 def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
     """Make the parser of results in one of the shapes, up to `latest`, in seconds since 1970.
 
-    It yields one result: `date` (`2024-03-05`, of the result), `timestamp`, `service`, `hostname`, `metric`, `status`,
-    `monitoring_host`, `summary`, `message`, and `response_time` in seconds or None. It raises `Broken` for a payload
-    that is not exactly one datum, and for a result that cannot be placed in time or among the statuses.
+    It yields one result, with the columns of `figures.RESULTS`. It raises `Broken` for a payload that is not exactly
+    one datum, and for a result that cannot be placed in time or among the statuses.
     """
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -88,11 +82,10 @@ def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
 
 
 def parse_lists(report: str) -> ParseLists:
-    """Make the parser of messages with lists.
+    """Make the parser of messages with lists: `type`, `partition_date` and `item` (JSON) of each record.
 
-    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or for weights, and
-    `Broken` for a downtime that ends before it starts. It raises `Broken` for a message that is not datums of its type
-    from beginning to end; nothing of it is used then.
+    It yields nothing for another report or for weights, and `Broken` for a downtime that ends before it starts. It
+    raises `Broken` for a message that is not datums of its type from beginning to end.
     """
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str] | Broken]:
@@ -101,7 +94,13 @@ def parse_lists(report: str) -> ParseLists:
             return
         if kind not in _KINDS:
             raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")
-        common = {"type": kind, "partition_date": _day(attributes.get("partition_date", ""))}
+        text = attributes.get("partition_date", "")
+        if not text:
+            raise Broken("attribute partition_date is missing")
+        try:
+            common = {"type": kind, "partition_date": date.fromisoformat(text).isoformat()}
+        except ValueError:
+            raise Broken(f"partition_date {text[:30]!r} is no day") from None
         stream, items = io.BytesIO(data), []
         while stream.tell() < len(data):
             items.append(_item(_datum(stream, LIST_SCHEMAS[kind], f"not datums of the schema {kind}"), kind))
@@ -163,15 +162,6 @@ def response_time(performance: str) -> float | None:
         return None
 
 
-def _day(text: str) -> str:
-    if not text:
-        raise Broken("attribute partition_date is missing")
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise Broken(f"partition_date {text[:30]!r} is no day") from None
-
-
 def _item(record: Mapping[str, Any], kind: str) -> str | Broken:
     known = {name: value for name, value in record.items() if value is not None}
     try:
@@ -197,16 +187,14 @@ def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
     held: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _KINDS}
     for kind, day, item in sorted(set(rows)):
         held[kind].setdefault(day, []).append(msgspec.json.decode(item, type=_KINDS[kind][0]))
+    profiles: dict[str, dict[str, list[str]]] = {}
+    for day, metrics in held["metric_profile"].items():
+        services = profiles.setdefault(day, {})
+        for each in metrics:
+            services.setdefault(each.service, []).append(each.metric)
     return Lists(
         held["group_endpoints"],
         held["group_groups"],
-        {day: _profile(each) for day, each in held["metric_profile"].items()},
+        profiles,
         held["downtimes"],
     )
-
-
-def _profile(metrics: Iterable[Metric]) -> Profile:
-    services: dict[str, list[str]] = {}
-    for each in metrics:
-        services.setdefault(each.service, []).append(each.metric)
-    return services

@@ -20,8 +20,7 @@ from ams.pipeline.jobs.availability.timelines import SEVERITY, Change, Timeline,
 class Result(NamedTuple):
     """What a probe found."""
 
-    second: int
-    """Seconds from midnight of its day, UTC."""
+    second: int  # seconds from midnight of its day, UTC
     status: str
     monitoring_host: str = ""
     summary: str = ""
@@ -29,7 +28,6 @@ class Result(NamedTuple):
 
 
 Results = Mapping[Place, Iterable[Result]]
-"""The results of one site on one day, by metric."""
 Timelines = Mapping[Place, Timeline]
 """All of one site on one day: metrics, endpoints, services, the site. Empty if no endpoint of the site counts."""
 
@@ -37,8 +35,8 @@ Timelines = Mapping[Place, Timeline]
 def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Results) -> Timelines:
     """Compute the timelines of a site.
 
-    A metric starts the day with its last status of the day before; without one it is missing until its first result.
-    An announced downtime covers the endpoint and all above it; the metrics stay as they were measured.
+    A metric starts the day with its last status of the day before, or is missing until its first result. An announced
+    downtime covers the endpoint and all above it; the metrics stay as they were measured.
     """
     lines: dict[Place, Timeline] = {}
 
@@ -67,14 +65,11 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
 
 
 def _measured(today: Iterable[Result], day_before: Iterable[Result], missing: str) -> Timeline:
-    """Make the day of a metric, which begins with its last status of the day before."""
     last = max(day_before, key=lambda result: (result.second, SEVERITY[result.status]), default=None)
     return holding(last.status if last else missing, ((result.second, result.status) for result in today))
 
 
-class Happening(NamedTuple):
-    """A change of a level, or its reminder."""
-
+class _Happening(NamedTuple):
     second: int
     status: str
     previous: Change
@@ -85,12 +80,13 @@ class Happening(NamedTuple):
 def events_of(
     report: str, site: str, inputs: DayInputs, eve: Timelines, today: Timelines, results: Results, repeat: int
 ) -> Iterator[dict[str, Any]]:
-    """Give the events of a site on a day, level by level, each with the fields of `columns.EVENTS`.
-
-    `eve` is the site on the day before. An event is repeated after each `repeat` seconds that a bad status lasts.
-    """
+    """Give the events of a site (`figures.EVENTS`), level by level; bad statuses again each `repeat` seconds."""
     lines = {place: joined(eve.get(place), line) for place, line in today.items()}
-    teller = _Teller(report, site, inputs, lines, _below(lines), results)
+    below: dict[Place, list[Place]] = {}
+    for each in lines:
+        for place in {*each.above()} if each.hostname else ():
+            below.setdefault(place, []).append(each)
+    teller = _Teller(report, site, inputs, lines, below, results)
     for place, line in lines.items():
         for happening in _happenings(line, inputs.rules.available, repeat):
             # A reminder of a day that is not over must not be told before its time.
@@ -98,26 +94,16 @@ def events_of(
                 yield teller.event(place, happening)
 
 
-def _below(lines: Timelines) -> dict[Place, list[Place]]:
-    """List of each place its metrics, and then its endpoints."""
-    found: dict[Place, list[Place]] = {}
-    for each in lines:
-        for place in {*each.above()} if each.hostname else ():
-            found.setdefault(place, []).append(each)
-    return found
-
-
-def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[Happening]:
-    """Give what happens on the day itself: changes, and each `repeat` seconds that a bad status has lasted."""
+def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[_Happening]:
     previous = None
     for start, end, status in line.spans():
         change = Change(start, status)
         if start >= 0 and previous:
-            yield Happening(start, status, previous)
+            yield _Happening(start, status, previous)
         if status not in available:
             for second in range(start + repeat, end, repeat):
                 if second >= 0:
-                    yield Happening(second, status, change, reminder=True)
+                    yield _Happening(second, status, change, reminder=True)
         previous = change
 
 
@@ -126,12 +112,11 @@ class _Teller:
     report: str
     site: str
     inputs: DayInputs
-    lines: Timelines
-    """Of two days; seconds count from the midnight between."""
+    lines: Timelines  # of two days; seconds count from the midnight between
     below: Mapping[Place, Sequence[Place]]
     results: Results
 
-    def event(self, place: Place, happening: Happening) -> dict[str, Any]:
+    def event(self, place: Place, happening: _Happening) -> dict[str, Any]:
         second, repeat = happening.second, str(happening.reminder).lower()
         cause = self._cause(place, happening)
         found = [each for each in self.results.get(cause, ()) if each.second == second]
@@ -155,7 +140,7 @@ class _Teller:
             **self._neighbours(place, cause, second),
         }
 
-    def _cause(self, place: Place, happening: Happening) -> Place:
+    def _cause(self, place: Place, happening: _Happening) -> Place:
         """Find what moved a level, or holds it: of what changed at that second, first what now has its status."""
         now = {each: self._last_two(each, happening.second)[0] for each in self.below[place]}
         moved = [each for each, change in now.items() if change.second == happening.second]
@@ -163,13 +148,11 @@ class _Teller:
         return (same or moved or [Place(place.service)])[0]
 
     def _last_two(self, place: Place, second: int) -> tuple[Change, Change]:
-        """Return the status that holds at a second and the one before it, each with its beginning."""
         changes = self.lines[place].changes
         number = self.lines[place].number(second)
         return changes[number], changes[max(number - 1, 0)]
 
     def _fours(self, cause: Place, second: int) -> dict[str, list[str]]:
-        """Tell of each level from the cause on up: status, previous status, and since when each."""
         fours: dict[str, list[str]] = {f"status_{name}": [] for name in ("metric", "endpoint", "service", "egroup")}
         for place in cause.above():
             now, previous = self._last_two(place, second)
@@ -178,7 +161,6 @@ class _Teller:
         return fours
 
     def _neighbours(self, place: Place, cause: Place, second: int) -> dict[str, Sequence[str]]:
-        """Tell the metrics of the endpoint, and on the level of the site all its endpoints."""
         metrics = [each for each in self.below[cause.above()[1]] if each.metric] if cause.hostname else []
         around = [each for each in self.below[place] if not each.metric] if place == Place() else []
         return {
@@ -195,5 +177,4 @@ class _Teller:
 
 @lru_cache(maxsize=100_000)
 def _written(day: str, second: int) -> str:
-    """Write a second of a day as a time; the same few are written over and over."""
     return f"{datetime.fromtimestamp(midnight(day) + second, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -20,8 +20,7 @@ SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}
 """How bad a status is: of two results with the same second the worse one counts, whichever arrived first."""
 BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")
 """The order in which OR looks for a status: the first one present is the outcome."""
-DAY = 86_400
-"""Seconds of a day. UTC as monitoring writes it has no leap seconds."""
+DAY = 86_400  # seconds of a day. UTC as monitoring writes it has no leap seconds.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,6 @@ class Operation:
     table: Mapping[tuple[str, str], str]
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a table that lacks a pair, or is not idempotent, commutative and associative."""
         for a, b in product(STATUSES, repeat=2):
             if (a, b) not in self.table:
                 raise ValueError(f"operation {self.name} does not say what {a} and {b} give")
@@ -91,10 +89,7 @@ class Timeline(NamedTuple):
 
 
 def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
-    """Make the day on which `before` holds until the first result, and each result's status until the next.
-
-    Results are second of the day and status, in any order, doubled or not; of several at a second the worst counts.
-    """
+    """Make the day on which `before` holds until the first result; of several results at a second the worst counts."""
     ordered = sorted(results, key=lambda result: (result[0], SEVERITY[result[1]]))
     return _shortest([Change(0, before), *(Change(*result) for result in ordered)])
 
@@ -137,7 +132,6 @@ def joined(eve: Timeline | None, today: Timeline) -> Timeline:
 
 
 def _shortest(changes: Iterable[Change]) -> Timeline:
-    """Keep the last change of each second, and of those only the ones that change something."""
     by_second = {change.second: change for change in changes}
     kept: list[Change] = []
     for change in by_second.values():

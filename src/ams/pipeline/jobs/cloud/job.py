@@ -1,25 +1,130 @@
-"""The job: descriptions of clouds into a catalogue of tables and one JSON file.
+"""The job `cloud-info`: descriptions of clouds into a catalogue of tables and one JSON file.
 
 The work folder keeps the latest description of each topic, and no older one: a batch replaces a topic's description
 only by a newer one, so that it may come twice, and in any order.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
 
+from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.cloud import catalogue
+from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.cloud.parse import parse
 from ams.pipeline.options import moment
 from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
-from ams.pipeline.tables import Table
+
+_TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
+"""Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
+
+CAPACITY = columns(("bigint", "cores ram_mb storage_gb"))
+ENDPOINT = columns(
+    ("string", "id url interface interface_version implementation implementation_version"),
+    ("string", "authentication health serving"),
+)
+"""Where a cloud is spoken to; an interface is such as `org.openstack.nova`."""
+SHARE = columns(("string", "id vo project"), ("bigint", "max_instances instances max_cpus max_ram_mb"))
+"""What a VO (virtual organisation) may use at a site.
+
+`project` is the site's own name or id of the place its members work in, `instances` how many there are now, running or
+not; the most CPUs and memory are of one instance.
+"""
+IMAGE = columns(("string", "id name version os platform marketplace"))
+"""A system that instances can be started with; `marketplace` is where the federation knows it: a URL or a name."""
+FLAVOUR = columns(("string", "id name"), ("bigint", "cpus ram_mb disk_gb accelerators"))
+_VOS = ("array<string>", "vos")
+
+DESCRIPTION = columns(
+    ("string", "shape site"),
+    (CAPACITY, "capacity"),
+    (ArrayType(ENDPOINT), "endpoints"),
+    (ArrayType(SHARE), "shares"),
+    (ArrayType(columns(IMAGE, _VOS)), "images"),
+    (ArrayType(columns(FLAVOUR, _VOS)), "flavours"),
+)
+"""What one message says, by `parse`: `shape` is `glue2-ldif`, `glue21-json` or `cmdb-json`, `site` what it calls its
+site; the topic has the name that counts."""
+LATEST = columns(PLACE, ("string", "endpoint_id"), DESCRIPTION)
+"""A description and where it stands. `site` and `endpoint_id` are those of the topic's name, where it has them."""
+
+_AT = columns(("string", "site endpoint_id topic"), ("bigint", "offset"))
+"""Whose description a row is of, and by topic and offset which message that was."""
+SITES = columns(
+    _AT,
+    ("timestamp", "published"),
+    ("double", "silent_hours"),
+    ("boolean", "stale"),
+    ("string", "shape"),
+    _VOS,
+    ("bigint", "endpoints images flavours"),
+    CAPACITY,
+)
+"""A row for each topic, hours to two digits. The three counts are of different ones."""
+ITEMS = {
+    "endpoints": columns(_AT, ENDPOINT),
+    "shares": columns(_AT, SHARE),
+    "images": columns(("string", "vo"), _AT, IMAGE),
+    "flavours": columns(("string", "vo"), _AT, FLAVOUR),
+}
+"""A row for each item of each topic; of images and flavours for each VO that may use it."""
+
+
+def _placed(descriptions: DataFrame) -> DataFrame:
+    site, endpoint = (F.nullif(F.regexp_extract("source.topic", _TOPIC, part), F.lit("")) for part in (1, 2))
+    named = {"site": F.coalesce(site, "site", "source.topic"), "endpoint_id": endpoint}
+    return descriptions.withColumns(named).select("*", "source.*").select(*LATEST.names)
+
+
+def _latest(descriptions: DataFrame) -> DataFrame:
+    return first(descriptions, ("project", "topic"), F.desc("publish_time"), F.desc("offset"))
+
+
+def sites(descriptions: DataFrame, now: datetime, stale_hours: float) -> DataFrame:
+    """Return a row for each topic, by its latest description; `stale` if that is older than so many hours at `now`."""
+    seconds = F.lit(now).cast("double") - F.col("publish_time").cast("double")
+    vos = F.concat("shares.vo", F.flatten("images.vos"), F.flatten("flavours.vos"))
+    found = {
+        "published": F.col("publish_time"),
+        "silent_hours": F.round(seconds / 3600, 2),
+        "stale": seconds > stale_hours * 3600,
+        "vos": F.array_sort(F.array_distinct(vos)),
+        **{name: F.size(F.array_distinct(f"{name}.id")).cast("long") for name in ("endpoints", "images", "flavours")},
+    }
+    return descriptions.withColumns(found).select("*", "capacity.*").select(*SITES.names)
+
+
+def items(descriptions: DataFrame, name: str) -> DataFrame:
+    """Return the table `name` of `ITEMS`; of what is not said to be of a VO one row, with an empty one."""
+    each = descriptions.select(*_AT.names, F.explode(name).alias("each")).select(*_AT.names, "each.*")
+    if "vos" in each.columns:
+        each = each.withColumn("vo", F.explode(F.when(F.size("vos") > 0, F.col("vos")).otherwise(F.array(F.lit("")))))
+    return each.select(*ITEMS[name].names).distinct()
+
+
+def _exported(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
+    """Return the catalogue as JSON for programs that read no tables: every site, and where each VO finds what."""
+    rows = {row["topic"]: row.asDict() for row in sites.sort("site", "topic").toLocalIterator()}
+    offers: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
+    for kind in ("images", "flavours"):
+        names = offered[kind].groupBy("vo", "topic").agg(F.array_sort(F.collect_set("name")).alias("names"))
+        for vo, topic, found in names.toLocalIterator():
+            offers[vo, topic][kind] = list(found)
+    vos: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (vo, topic), offer in sorted(offers.items()):
+        place = {name: rows[topic][name] for name in ("site", "endpoint_id", "stale")}
+        vos[vo].append({**place, "images": [], "flavours": [], **offer})
+    value = {"generated": now, "stale_after_hours": stale_hours, "sites": list(rows.values()), "vos": vos}
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +140,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Messages a batch at most; descriptions may be a megabyte each."""
 
     def __post_init__(self) -> None:
-        """Raise `WrongOption` for what cannot be."""
         if self.stale_hours <= 0:
             raise WrongOption("stale_hours", "is no number of hours above 0")
         if self.now and self.moment is None:
@@ -49,32 +153,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def run(run: Run, options: Options) -> None:
     """Keep the latest description of each topic, and make the catalogue of all."""
-    kept = run.result("descriptions", catalogue.LATEST, ("project", "topic"))
+    kept = run.result("descriptions", LATEST, ("project", "topic"))
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        with parsed(messages, parse, catalogue.DESCRIPTION) as (described, broken):
-            renew(kept, catalogue.latest(catalogue.placed(described)))
+        with parsed(messages, parse, DESCRIPTION) as (described, broken):
+            with persisted(_latest(_placed(described))) as new:
+                before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
+                kept.replace(_latest(before.unionByName(new)))
             run.quarantine(broken, batch_id)
 
     def refresh() -> None:
         now = options.moment or datetime.now(UTC)
         with persisted(kept.read()) as descriptions:
-            sites = catalogue.sites(descriptions, now, options.stale_hours)
-            items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
-            run.result("sites", catalogue.SITES).replace(sites)
-            for name, rows in items.items():
-                run.result(name, catalogue.ITEMS[name]).replace(rows)
-            exported = catalogue.exported(sites, items, now, options.stale_hours)
-            put(run.work / "results" / "catalogue.json", exported.decode())
+            found = sites(descriptions, now, options.stale_hours)
+            offered = {name: items(descriptions, name) for name in ITEMS}
+            run.result("sites", SITES).replace(found)
+            for name, rows in offered.items():
+                run.result(name, ITEMS[name]).replace(rows)
+            catalogue = _exported(found, offered, now, options.stale_hours)
+            put(run.work / "results" / "catalogue.json", catalogue.decode())
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
-
-
-def renew(kept: Table, arrived: DataFrame) -> None:
-    """Put descriptions in the place of those of their topics that are older."""
-    with persisted(arrived) as new:
-        before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
-        kept.replace(catalogue.latest(before.unionByName(new)))
 
 
 JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)

@@ -7,11 +7,10 @@ case-insensitive, as in LDAP. Objects are those of GLUE 2.0 and of GLUE 2.1, who
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import Vos, by_share
 from ams.pipeline.jobs.fields import Names, Record, in_utf8, join, names, needed, read, shown, text, total, whole
 
 ENDPOINT: Final = names(
@@ -47,8 +46,7 @@ OTHERS: Final = frozenset(
     }
 )
 """Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
-UNKNOWN: Final = "UNKNOWN"
-"""What a provider writes where it knows nothing."""
+UNKNOWN: Final = "UNKNOWN"  # what a provider writes where it knows nothing
 REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
 """Names in blocks without a dn: the version of LDIF, and what ldapsearch says of a search."""
 
@@ -56,18 +54,19 @@ _PART: Final = re.compile(r"(?:\\.|[^\\,])+", re.DOTALL)
 _PLUS: Final = re.compile(r"(?<!\\)\+(?=[A-Za-z0-9-]+=)")
 _ESCAPE: Final = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 
-Block = dict[str, list[str]]
-"""The values of an object's attributes, by their names in small letters."""
+Block = dict[str, list[str]]  # values by the names of attributes, in small letters
+Vos = Mapping[str, list[str]]  # the VOs that may use each share
 
 
 def described(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
     blocks = _blocks(data)
-    vos = by_share(
+    vos = vos_by_share(
         (share, policy.get("glue2policyrule", []), policy.get("glue2policyuserdomainforeignkey", []))
         for policy in _of(blocks, "GLUE2MappingPolicy")
         if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
     )
+    sites = (_first(each, "GLUE2ServiceAdminDomainForeignKey") or _in_dn(each, "GLUE2DomainID") for each in blocks)
     everyone = sorted({vo for each in vos.values() for vo in each})
     shares = _of(blocks, "GLUE2ComputingShare", "GLUE2CloudComputingShare")
     managers, stores = (
@@ -76,7 +75,7 @@ def described(data: bytes) -> Record:
     )
     return {
         "shape": "glue2-ldif",
-        "site": _site(blocks),
+        "site": next(filter(None, sites), None),
         "capacity": {
             "cores": _sum(managers, "GLUE2ComputingManagerTotalLogicalCPUs", "GLUE2CloudComputingManagerTotalCPUs"),
             "ram_mb": _sum(managers, "GLUE2ComputingManagerWorkingAreaTotal", "GLUE2CloudComputingManagerTotalRAM"),
@@ -97,8 +96,16 @@ def described(data: bytes) -> Record:
     }
 
 
+def vos_by_share(policies: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> Vos:
+    """Return the VOs by share, of policies: share, rules such as `VO:biomed`, and domains if no rule has a VO."""
+    found: dict[str, set[str]] = {}
+    for share, rules, domains in policies:
+        ruled = [name for kind, _, name in (rule.partition(":") for rule in rules) if kind.upper() == "VO" and name]
+        found.setdefault(share, set()).update(ruled or domains)
+    return {share: sorted(vos) for share, vos in found.items()}
+
+
 def _blocks(data: bytes) -> list[Block]:
-    """Return the objects, each once; raises `Broken` for two of one name that differ."""
     try:
         lines = re.sub("\r\n?", "\n", in_utf8(data).decode())
     except UnicodeDecodeError as error:
@@ -110,18 +117,14 @@ def _blocks(data: bytes) -> list[Block]:
             _pass_over(block, part)
             continue
         if any(each.lower().startswith("glue2") for each in block.get("objectclass", [])):
-            _refuse_unknown(block)
+            unknown = [name for name in block if name not in OTHERS and not name.startswith("glue2")]
+            if unknown:
+                raise Broken(f"unknown attribute {shown(unknown[0])}")
         name = tuple((key.lower(), value) for key, value in _parts(block["dn"][0]))
         _join(found.setdefault(name, block), block)
     if not found:
         raise Broken("neither JSON nor LDIF: no block with a dn")
     return list(found.values())
-
-
-def _refuse_unknown(block: Block) -> None:
-    for name in block:
-        if name not in OTHERS and not name.startswith("glue2"):
-            raise Broken(f"unknown attribute {shown(name)}")
 
 
 def _join(block: Block, again: Block) -> None:
@@ -175,7 +178,6 @@ def _attribute(line: str) -> tuple[str, list[str], str]:
 
 
 def _parts(dn: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a name in the tree (RFC 4514), with what is escaped in them as it is meant."""
     for part in _PART.findall(dn):
         for each in _PLUS.split(part):
             key, _, value = each.strip().partition("=")
@@ -206,7 +208,6 @@ def _read(block: Block, *tables: Names) -> Record:
 
 
 def _id(block: Block, name: str) -> str:
-    """Return the id of an object: of its attribute, or of its name in the tree (`dn: NAME=ID,...`)."""
     return needed({name: _first(block, name) or _in_dn(block, name)}, name)
 
 
@@ -215,22 +216,15 @@ def _in_dn(block: Block, name: str) -> str | None:
 
 
 def _other(block: Block, name: str) -> str | None:
-    """Return a value of the form `name=value` among an object's other information."""
     return _value(block.get("glue2entityotherinfo", []), name)
 
 
 def _value(pairs: list[str], name: str) -> str | None:
-    """Return the value of the first of several `name=value`."""
     for each in pairs:
         key, _, value = each.partition("=")
         if key.strip().lower() == name.lower():
             return value.strip() or None
     return None
-
-
-def _site(blocks: list[Block]) -> str | None:
-    names = (_first(block, "GLUE2ServiceAdminDomainForeignKey") or _in_dn(block, "GLUE2DomainID") for block in blocks)
-    return next(filter(None, names), None)
 
 
 def _sum(blocks: list[Block], *names: str) -> int | None:
@@ -263,7 +257,6 @@ def _flavour(block: Block, vos: list[str]) -> Record:
 
 
 def _cloud_image(block: Block, vos: Vos) -> Record:
-    """Read an image of GLUE 2.1, which belongs to a share."""
     found = _id(block, "GLUE2CloudComputingImageID")
     parts = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
     name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingImage")
@@ -277,7 +270,6 @@ def _cloud_image(block: Block, vos: Vos) -> Record:
 
 
 def _cloud_flavour(block: Block, vos: Vos) -> Record:
-    """Read a size of GLUE 2.1, which belongs to a share."""
     found = _id(block, "GLUE2ResourceID")
     name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingInstanceType")
     return {"id": found, "name": name, "vos": users, **_read(block, CLOUD_FLAVOUR, EARLIER_FLAVOUR)}

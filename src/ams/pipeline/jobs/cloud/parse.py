@@ -1,17 +1,36 @@
-"""Telling the three shapes of a description apart, and reading each.
+"""The three shapes of a cloud's description: GLUE 2 as LDIF (`ldif`), GLUE 2.1 as JSON, CMDB as JSON.
+
+GLUE 2.1 is an object of lists of items that point at each other by their ids. CMDB is a list of typed items (provider,
+service, tenant, flavor, image), or an object with only `images`.
 
 A message is read whole or not at all: of a description that is half right, the site's older one stands.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud import cmdb, glue21, ldif
-from ams.pipeline.jobs.fields import Record, in_utf8, json_value
+from ams.pipeline.jobs.cloud import ldif
+from ams.pipeline.jobs.cloud.ldif import Vos, vos_by_share
+from ams.pipeline.jobs.fields import (
+    Record,
+    a_list,
+    an_object,
+    in_utf8,
+    join,
+    json_value,
+    names,
+    needed,
+    objects,
+    read,
+    text,
+    total,
+    whole,
+)
 
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
-    """Return the one description that a message holds, by `catalogue.DESCRIPTION`; what it does not say is null."""
+    """Return the one description that a message holds, by `job.DESCRIPTION`; what it does not say is null."""
     return [described(data)]
 
 
@@ -29,8 +48,142 @@ def _read(data: bytes) -> Record:
     if start not in (b"{", b"["):
         return ldif.described(data)
     value = json_value(data)
-    if isinstance(value, dict) and any(name in value for name in glue21.LISTS):
-        return glue21.described(value)
+    if isinstance(value, dict) and any(name in value for name in LISTS):
+        return _glue21(value)
     if isinstance(value, list) or "images" in value:
-        return cmdb.described(value)
+        return _cmdb(value)
     raise Broken("JSON that is neither GLUE 2.1 nor CMDB")
+
+
+ACCELERATORS: Final = "CloudComputingVirtualAccelerator"
+LISTS: Final = (
+    *("CloudComputingService", "CloudComputingManager", "CloudComputingEndpoint", "Share", "MappingPolicy"),
+    *("CloudComputingImage", "CloudComputingInstanceType", ACCELERATORS),
+)
+
+ENDPOINT: Final = names(
+    needed="id=ID",
+    text="url=URL interface=InterfaceName interface_version=InterfaceVersion implementation=ImplementationName"
+    " implementation_version=ImplementationVersion authentication=Authentication health=HealthState"
+    " serving=ServingState",
+)
+SHARE: Final = names(
+    needed="id=ID",
+    text="project=ProjectID",
+    whole="max_instances=MaxVM instances=TotalVM max_cpus=InstanceMaxCPU max_ram_mb=InstanceMaxRAM",
+)
+FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
+
+
+def _glue21(value: Record) -> Record:
+    vos = vos_by_share(
+        (share, _names(policy, "Rule"), _associated(policy, "PolicyUserDomain"))
+        for policy in objects(value, "MappingPolicy")
+        for share in _associated(policy, "Share")
+    )
+    accelerators = {needed(item, "ID"): whole(item, "Number") for item in objects(value, ACCELERATORS)}
+    shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
+    managers = objects(value, "CloudComputingManager")
+    cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
+    services = objects(value, "CloudComputingService")
+    sites = (text(_other(each), "site_name") or next(iter(_associated(each, "AdminDomain")), None) for each in services)
+    return {
+        "shape": "glue21-json",
+        "site": next(filter(None, sites), None),
+        "capacity": {"cores": cores, "ram_mb": ram},
+        "endpoints": [read(item, ENDPOINT) for item in objects(value, "CloudComputingEndpoint")],
+        "shares": [{**read(item, SHARE), "vo": vo} for item, vo in shares],
+        "images": [_image(item, vos) for item in objects(value, "CloudComputingImage")],
+        "flavours": [_flavour(item, vos, accelerators) for item in objects(value, "CloudComputingInstanceType")],
+    }
+
+
+def _image(item: Record, vos: Vos) -> Record:
+    return {
+        "id": needed(item, "ID"),
+        "name": text(item, "Name") or needed(item, "ID"),
+        "version": text(_other(item), "eu.egi.cloud.tag"),
+        "os": join(" ", text(item, "OSName"), text(item, "OSVersion")),
+        "platform": text(item, "OSPlatform"),
+        "marketplace": text(item, "MarketplaceURL") or text(item, "MarketPlaceURL"),
+        "vos": _vos(item, vos),
+    }
+
+
+def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> Record:
+    own = total((accelerators.get(name) for name in _associated(item, ACCELERATORS)), "Number")
+    name = text(item, "Name") or needed(item, "ID")
+    return {**read(item, FLAVOUR), "name": name, "accelerators": own, "vos": _vos(item, vos)}
+
+
+def _vos(item: Record, vos: Vos) -> list[str]:
+    return sorted({vo for share in _associated(item, "Share") for vo in vos.get(share, ())})
+
+
+def _associated(item: Record, kind: str) -> list[str]:
+    return _names(an_object(item.get("Associations") or {}, "Associations"), kind)
+
+
+def _names(item: Record, name: str) -> list[str]:
+    values = [item[name]] if isinstance(item.get(name), str) else a_list(item, name)
+    return [needed({name: value}, name) for value in values]
+
+
+def _other(item: Record) -> Record:
+    other = item.get("OtherInfo")
+    return other if isinstance(other, dict) else {}
+
+
+CMDB_ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=service_type")
+CMDB_SHARE: Final = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
+CMDB_IMAGE: Final = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
+CMDB_FLAVOUR: Final = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
+
+
+def _cmdb(value: Any) -> Record:
+    items = _cmdb_items(value)
+    vos = {needed(each, "tenant_id"): needed(each, "user_group") for each in items.get("tenant", [])}
+    services = items.get("service", [])
+    told = [an_object(service.get("properties") or {}, "properties") for service in services]
+    cores, ram = (total((whole(each, name) for each in told), name) for name in ("num_cpus", "mem_total"))
+    return {
+        "shape": "cmdb-json",
+        "site": next((text(each, "name") for each in items.get("provider", [])), None),
+        "capacity": {"cores": cores, "ram_mb": ram},
+        "endpoints": [read(each, CMDB_ENDPOINT) for each in services],
+        "shares": [read(each, CMDB_SHARE) for each in items.get("tenant", [])],
+        "images": [_cmdb_image(*each) for each in _merged(items.get("image", []), "image_id", vos)],
+        "flavours": [
+            {**read(item, CMDB_FLAVOUR), "name": text(item, "flavor_name") or item["flavor_id"], "vos": users}
+            for item, users in _merged(items.get("flavor", []), "flavor_id", vos)
+        ],
+    }
+
+
+def _cmdb_items(value: Any) -> dict[str, list[Record]]:
+    if isinstance(value, dict):
+        return {"image": objects(value, "images")}
+    found: dict[str, list[Record]] = {}
+    for place, item in enumerate(value):
+        item = an_object(item, f"item {place}")
+        found.setdefault(needed(item, "type"), []).append(an_object(item.get("data"), f"data of item {place}"))
+    if not found:
+        raise Broken("a list without items")
+    return found
+
+
+def _merged(items: list[Record], key: str, vos: dict[str, str]) -> Iterator[tuple[Record, list[str]]]:
+    """Give the first item of each id, which stands there once for each tenant, and the VOs of all."""
+    alike: dict[str, list[Record]] = {}
+    for item in items:
+        alike.setdefault(needed(item, key), []).append(item)
+    for same in alike.values():
+        users = {vos.get(text(item, "tenant_id") or "") or text(item, "tenant_name") for item in same}
+        yield same[0], sorted(filter(None, users))
+
+
+def _cmdb_image(item: Record, vos: list[str]) -> Record:
+    version = item.get("version")  # some write it as a number
+    version = str(version) if isinstance(version, int | float) else text(item, "version")
+    system = join(" ", text(item, "distribution") or text(item, "type"), version)
+    return {**read(item, CMDB_IMAGE), "name": text(item, "image_name") or item["image_id"], "os": system, "vos": vos}

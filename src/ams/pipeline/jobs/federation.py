@@ -12,9 +12,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
-from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.federation.parse import parse, redacted
-from ams.pipeline.jobs.frames import columns, first
+from ams.pipeline.jobs.base import Job, columns, first
+from ams.pipeline.jobs.federation_messages import parse, redacted
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
@@ -74,7 +73,8 @@ def run(run: Run, options: Options) -> None:
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, RECORD) as (records, broken):
-            run.append(table, placed(records), batch_id)
+            registry = F.substring_index("source.topic", "_", 1).alias("registry")
+            run.append(table, records.select("source.*", registry, *RECORD.names), batch_id)
             run.quarantine(broken.withColumn("data", redact("data")), batch_id)
 
     def refresh() -> None:
@@ -86,17 +86,16 @@ def run(run: Run, options: Options) -> None:
     run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
-def placed(records: DataFrame) -> DataFrame:
-    """Return records (`RECORD` and `source`) with their place and registry."""
-    return records.select("source.*", F.substring_index("source.topic", "_", 1).alias("registry"), *RECORD.names)
-
-
 def versions(kept: DataFrame) -> DataFrame:
     """Return the versions that records (`KEPT`) tell of."""
     numbered = _numbered(kept)
-    configured = _configurations(numbered.where(F.col("kind") == "configuration"))
+    configured = numbered.where(F.col("kind") == "configuration").groupBy(*KEY, "version")
+    wanted = configured.agg(
+        F.min("publish_time").alias("wanted_since"),
+        *(F.max(name).alias(name) for name in (*_CONFIGURED, "client", "external_id")),
+    )
     answered = _answers(numbered.where(F.col("kind") == "answer"))
-    joined = configured.join(answered, [*KEY, "version"], "full").withColumn("state", _state())
+    joined = wanted.join(answered, [*KEY, "version"], "full").withColumn("state", _state())
     pending, taken = F.col("state") == "pending", F.unix_seconds("answered_since") - F.unix_seconds("wanted_since")
     found = {
         "version": F.col("version").cast("int"),
@@ -116,21 +115,12 @@ def deployments(found: DataFrame) -> DataFrame:
 
 
 def _numbered(kept: DataFrame) -> DataFrame:
-    """Give each record the number of the version it belongs to."""
     configures = F.col("kind") == "configuration"
     order = [F.col("publish_time"), F.when(configures, 0).otherwise(1), F.col("topic"), F.col("offset")]
     told = Window.partitionBy(*KEY).orderBy(*order)
     before = F.last("digest", ignorenulls=True).over(told.rowsBetween(Window.unboundedPreceding, -1))
     changed = configures & ~F.col("digest").eqNullSafe(before)
     return kept.withColumn("_changed", changed.cast("int")).withColumn("version", F.sum("_changed").over(told))
-
-
-def _configurations(numbered: DataFrame) -> DataFrame:
-    """Return a row for each version: what it wants, and since when."""
-    return numbered.groupBy(*KEY, "version").agg(
-        F.min("publish_time").alias("wanted_since"),
-        *(F.max(name).alias(name) for name in (*_CONFIGURED, "client", "external_id")),
-    )
 
 
 def _answers(numbered: DataFrame) -> DataFrame:
@@ -148,7 +138,6 @@ def _answers(numbered: DataFrame) -> DataFrame:
 
 
 def _state() -> Column:
-    """Return what has become of a version, by the answer that counts."""
     deletes = F.col("deployment_type") == "delete"
     return (
         F.when(F.col("wanted_since").isNull(), "unknown")

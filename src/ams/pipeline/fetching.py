@@ -53,8 +53,7 @@ class Part(NamedTuple):
     topic: Name
     start: int
     stop: int
-    id: str = ""
-    """Which topic of that name it is; empty where the service does not tell."""
+    id: str = ""  # which topic of that name it is; empty where the service does not tell
 
 
 def parts(
@@ -68,15 +67,13 @@ def parts(
     ranges = [Part(topic, starts[str(topic)], ends[str(topic)], (ids or {}).get(str(topic), "")) for topic in topics]
     whole = [each for each in ranges if each.start < each.stop]
     total = sum(each.stop - each.start for each in whole)
-    return [piece for each in whole for piece in _split(each, total, least or 1)]
-
-
-def _split(part: Part, total: int, least: int) -> list[Part]:
-    """Split a part into as many pieces as is its share of all messages, rounded up."""
-    size = part.stop - part.start
-    pieces = min(size, max(1, -(-least * size // total)))
-    edges = [part.start + size * number // pieces for number in range(pieces + 1)]
-    return [part._replace(start=start, stop=stop) for start, stop in pairwise(edges)]
+    found: list[Part] = []
+    for each in whole:  # as many pieces as is its share of all messages, rounded up
+        size = each.stop - each.start
+        pieces = min(size, max(1, -(-(least or 1) * size // total)))
+        edges = [each.start + size * number // pieces for number in range(pieces + 1)]
+        found += [each._replace(start=start, stop=stop) for start, stop in pairwise(edges)]
+    return found
 
 
 def limited(starts: Mapping[T, int], ends: Mapping[T, int], most: int | None) -> dict[T, int]:
@@ -102,7 +99,6 @@ _decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
 def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield batches as they come in; raise `Unreachable` when one is cut off, or what follows."""
     body = _Body(chunks)
     try:
         with pa.ipc.open_stream(pa.PythonFile(body, mode="r")) as stream:
@@ -121,8 +117,7 @@ class _Body:
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._kept = b""
-        self.last = b""
-        """The last bytes that were read, as many as mark the end."""
+        self.last = b""  # the last bytes that were read, as many as mark the end
 
     def read(self, size: int = -1) -> bytes:
         """Return so many bytes, fewer only at the end."""
@@ -140,28 +135,25 @@ class _Body:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield messages as their lines come in; raise `Unreachable` when the last line is cut off."""
     kept: list[bytes] = []
     for chunk in chunks:
         whole, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            yield _of_lines(_decode_lines(b"".join([*kept, whole])))
+            read = _decode_lines(b"".join([*kept, whole]))
+            times = [datetime.fromisoformat(each.publish_time) for each in read]
+            attributes = [list(each.attributes.items()) for each in read]
+            columns = {
+                "offset": pa.array([each.offset for each in read], pa.int64()),
+                "publish_time": pa.array(times, MESSAGE.field("publish_time").type),
+                "attributes": pa.array(attributes, MESSAGE.field("attributes").type),
+                "data": pa.array([data_of(each) for each in read], pa.binary()),
+                "ordering_key": pa.array([each.ordering_key or None for each in read], pa.string()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
             kept = []
         kept.append(rest)
     if any(kept):
         raise Unreachable("an answer was cut off within a line")
-
-
-def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
-    times = [datetime.fromisoformat(each.publish_time) for each in lines]
-    columns = {
-        "offset": pa.array([each.offset for each in lines], pa.int64()),
-        "publish_time": pa.array(times, MESSAGE.field("publish_time").type),
-        "attributes": pa.array([list(each.attributes.items()) for each in lines], MESSAGE.field("attributes").type),
-        "data": pa.array([data_of(each) for each in lines], pa.binary()),
-        "ordering_key": pa.array([each.ordering_key or None for each in lines], pa.string()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
 
 
 def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
@@ -184,14 +176,9 @@ class Fetch:
     fail_on_data_loss: bool = True
     _at: int = -1
     _gap: int | None = None
-    """The first offset that was not among the messages."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages.
-
-        Raises `DataLoss` when some are kept no longer, unless that is only to be warned of, and the `ClientError` that
-        does not pass.
-        """
+        """Yield the messages. Raises `DataLoss` where some are gone, and the `ClientError` that does not pass."""
         self._at = self.part.start
         patience = Patience(self.service.access.retry_seconds)
         while self._at < self.part.stop:
@@ -201,10 +188,11 @@ class Fetch:
                     yield batch
             except ClientError as error:
                 patience.after(error)
-        self._judge_gap()
+        # Retention took it while it was read, or it never was a message, as damage or a marker on Kafka.
+        if self._gap is not None and self.service.bounds(self.part.topic, self.subscription).first > self._gap:
+            self._lost(f"messages from {self._gap} on of topic {self.part.topic}")
 
     def _answer(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one answer, moving `_at` behind each batch and at last behind the answer."""
         topic, stop = self.part.topic, self.part.stop
         numbers = {"from": self._at, "to": stop, "max": stop - self._at}
         try:
@@ -213,7 +201,10 @@ class Fetch:
                     remade(str(topic), fail=self.fail_on_data_loss)
                     self._at = stop  # nothing is left of the topic that was planned
                     return
-                self._skip_to(told.first)
+                if told.first > self._at:
+                    gone = min(told.first, self.part.stop) - 1
+                    self._lost(f"messages {self._at} to {gone} of topic {self.part.topic}")
+                    self._at = told.first
                 found = _arrow if response.headers.get("content-type", "").startswith(ARROW) else _lines
                 for batch in filter(len, found(response.iter_raw())):
                     offsets = batch.column("offset")
@@ -226,11 +217,6 @@ class Fetch:
             self._pass_over(self._at)
         else:
             self._finish(told)
-
-    def _skip_to(self, first: int) -> None:
-        if first > self._at:
-            self._lost(f"messages {self._at} to {min(first, self.part.stop) - 1} of topic {self.part.topic}")
-            self._at = first
 
     def _finish(self, told: Bounds) -> None:
         """Go on behind what was answered, which may be less than was asked for."""
@@ -245,14 +231,6 @@ class Fetch:
         if end < self.part.stop:
             self._lost(f"messages {end} to {self.part.stop - 1} of topic {self.part.topic}")
         self._at = self.part.stop
-
-    def _judge_gap(self) -> None:
-        """Tell what retention took while it was read from what never was a message, as damage or a marker on Kafka."""
-        if self._gap is None:
-            return
-        oldest = self.service.bounds(self.part.topic, self.subscription).first
-        if oldest > self._gap:
-            self._lost(f"messages from {self._gap} on of topic {self.part.topic}")
 
     def _lost(self, what: str) -> None:
         lost(what, fail=self.fail_on_data_loss)

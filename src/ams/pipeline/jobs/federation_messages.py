@@ -21,7 +21,6 @@ _WORDS = ("secret", "password", "private_key")
 _WHOLE = ("jwks", "access_token", "registration_access_token")
 """Fields without such a word that may hold a key; lifetimes of tokens are none."""
 _SECRET = re.compile(rf"{'|'.join(_WORDS)}|^({'|'.join(_WHOLE)})\Z", re.IGNORECASE)
-"""What the names of fields have that may hold a secret."""
 _ANY = re.compile("|".join("\0*".join(word) for word in (*_WORDS, *_WHOLE)).encode(), re.IGNORECASE)
 """Any of these, also in an encoding of two or four bytes a letter."""
 
@@ -78,7 +77,12 @@ def _configuration(record: Record) -> Record:
     if kind != "delete":
         one_of(needed(record, "protocol"), "protocol", ("oidc", "saml"))
     client = text(record, "client_id") or text(record, "entity_id")
-    own = {"kind": "configuration", "deployment_type": kind, "client": client, "digest": _digest(record)}
+    try:  # configurations are told apart by all but their secrets, of which not even a digest is kept
+        told = msgspec.json.encode(masked(record), order="sorted")
+    except RecursionError:
+        raise Broken("nested too deeply") from None
+    digest = hashlib.sha256(told).hexdigest()[:32]
+    own = {"kind": "configuration", "deployment_type": kind, "client": client, "digest": digest}
     return own | read(record, CONFIGURATION)
 
 
@@ -90,12 +94,3 @@ def _answer(record: Record) -> Record:
         "error": (free_text(record, "error_description") or "")[:_ERROR_CHARACTERS] or None,
     }
     return own | read(record, ANSWER)
-
-
-def _digest(record: Record) -> str:
-    """Tell configurations apart by all they say but their secrets, of which not even a digest is kept."""
-    try:
-        told = msgspec.json.encode(masked(record), order="sorted")
-    except RecursionError:
-        raise Broken("nested too deeply") from None
-    return hashlib.sha256(told).hexdigest()[:32]

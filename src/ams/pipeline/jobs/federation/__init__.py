@@ -1,1 +1,0 @@
-"""The job `federation`: which configurations of services a federation registry wants, and which are in place."""

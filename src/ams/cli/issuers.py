@@ -19,7 +19,7 @@ from ams.client import wire
 from ams.client.connection import read_secret
 from ams.client.errors import NotFound
 from ams.client.wire import Call
-from ams.client.wire.issuers import KEPT
+from ams.client.wire.users import KEPT
 
 app = Group(
     "ams issuers set checkin --url https://issuer.example --audience ams --create-users"

@@ -139,7 +139,12 @@ def publish(
         def caller(client: Client, tally: Tally) -> None:
             place = client.project(session.project).topic(to.name)
             while not tally.is_over:
-                _timed(tally, batch, lambda: place.publish(request))
+                began = time.perf_counter()
+                try:
+                    place.publish(request)
+                    tally.add(time.perf_counter() - began, batch)
+                except ClientError as error:
+                    tally.fail(error)
 
         _measure(session, "publish", Tally(size, messages, time.perf_counter() + seconds), connections, caller)
 
@@ -229,16 +234,6 @@ def _take(
                 tally.fail(error)
 
 
-def _timed(tally: Tally, messages: int, call: Callable[[], object]) -> None:
-    began = time.perf_counter()
-    try:
-        call()
-    except ClientError as error:
-        tally.fail(error)
-    else:
-        tally.add(time.perf_counter() - began, messages)
-
-
 def _measure(
     session: Session, what: str, tally: Tally, connections: int, caller: Callable[[Client, Tally], None]
 ) -> None:
@@ -255,7 +250,9 @@ def _measure(
             each.start()
         while any(each.is_alive() for each in callers):
             callers[0].join(LOOK_SECONDS)
-            _tell(tally)
+            if sys.stderr.isatty():
+                rate = tally.messages / (time.perf_counter() - tally.began)
+                print(f"\r{tally.messages:,} messages, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)
         for each in callers:
             each.join()
     result = tally.result(what)
@@ -273,12 +270,6 @@ def _stopping(tally: Tally) -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _tell(tally: Tally) -> None:
-    if sys.stderr.isatty():
-        seconds = time.perf_counter() - tally.began
-        print(f"\r{tally.messages:,} messages, {tally.messages / seconds:,.0f}/s ", end="", file=sys.stderr, flush=True)
 
 
 def _fields(result: Result) -> dict[str, str]:

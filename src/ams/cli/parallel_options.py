@@ -3,8 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from ams.cli.arguments import option, seconds_said
-from ams.cli.completing import topic_names
+from ams.cli.arguments import option, seconds_said, topic_names
 from ams.cli.exits import Usage
 from ams.cli.output import short_name
 from ams.client import wire
@@ -74,11 +73,12 @@ def shown(subscription: wire.Subscription) -> dict[str, str]:
     """Return what people want to know of a parallel subscription; nothing of an ordered one."""
     if not subscription.type:
         return {}
-    retry, expiry = subscription.retry_policy, subscription.expiration_policy
+    retry, dead, expiry = subscription.retry_policy, subscription.dead_letter_policy, subscription.expiration_policy
+    topic = short_name(dead.dead_letter_topic) if dead else ""
     facts = {
         "type": subscription.type,
         "retry": f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once",
-        "dead letters": _dead_letters(subscription),
+        "dead letters": f"to {topic} after {dead.max_delivery_attempts} attempts" if dead else "",
         "filter": subscription.filter,
         "ordering": "by key" if subscription.enable_message_ordering else "",
         "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
@@ -88,10 +88,3 @@ def shown(subscription: wire.Subscription) -> dict[str, str]:
         "detached": "yes: it gets nothing any more" if subscription.detached else "",
     }
     return {name: fact for name, fact in facts.items() if fact}
-
-
-def _dead_letters(subscription: wire.Subscription) -> str:
-    policy = subscription.dead_letter_policy
-    if policy is None:
-        return ""
-    return f"to {short_name(policy.dead_letter_topic)} after {policy.max_delivery_attempts} attempts"

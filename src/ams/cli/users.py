@@ -6,9 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from ams.cli.arguments import MemberName, UserName, argument, option
+from ams.cli.arguments import MemberName, UserName, argument, option, project_names
 from ams.cli.command import Columns, Group, OptionSet, Page, Session
-from ams.cli.completing import project_names
 from ams.cli.exits import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note

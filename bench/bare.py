@@ -42,20 +42,15 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     event = await receive()
     body: bytes = event["body"]
     if event.get("more_body"):
-        body = await _rest(body, receive)
+        parts = [body]
+        while event.get("more_body"):
+            event = await receive()
+            parts.append(event.get("body", b""))
+        body = b"".join(parts)
     answer = publish(body)
     headers = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", b"%d" % len(answer))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": answer})
-
-
-async def _rest(first: bytes, receive: Any) -> bytes:
-    parts, more = [first], True
-    while more:
-        event = await receive()
-        parts.append(event.get("body", b""))
-        more = event.get("more_body", False)
-    return b"".join(parts)
 
 
 def publish(body: bytes) -> bytes:

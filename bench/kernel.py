@@ -1,8 +1,12 @@
-"""The kernel's figures about a process: what it takes of processors, and of memory."""
+"""The kernel's figures about a process, its syncs of a file, and its cache of files."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+from bench.report import percentile
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -34,3 +38,47 @@ def anonymous_memory(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise OSError("the kernel does not tell RssAnon")
+
+
+class Syncs(NamedTuple):
+    """Rate and latency of appends with fdatasync."""
+
+    per_second: float
+    p50: float
+    """Seconds of an fdatasync, as p99."""
+    p99: float
+
+
+def appends(folder: Path, size: int, seconds: float) -> Syncs:
+    """Append `size` bytes and sync them, again and again."""
+    file = folder / "raw"
+    handle = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    try:
+        return _appends(handle, os.urandom(size), seconds)
+    finally:
+        os.close(handle)
+        file.unlink()
+
+
+def _appends(handle: int, record: bytes, seconds: float) -> Syncs:
+    latencies = []
+    began = time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        os.write(handle, record)
+        start = time.perf_counter()
+        os.fdatasync(handle)
+        latencies.append(time.perf_counter() - start)
+    elapsed = time.perf_counter() - began
+    latencies.sort()
+    return Syncs(len(latencies) / elapsed, percentile(latencies, 50), percentile(latencies, 99))
+
+
+def forget(folder: Path) -> None:
+    """Ask the kernel to drop its pages of all files in a folder, so that reading them is cold."""
+    for file in (each for each in folder.rglob("*") if each.is_file()):
+        handle = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)

@@ -20,7 +20,7 @@ from ams.pipeline.jobs.availability.job import JOB, run
 from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.running import Run, quarantine_of
 from ams.pipeline.tables import Table, rows_of
-from bench.oracles import availability as oracle
+from bench import availability as oracle
 from demo.pipeline.samples import monitoring
 from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.garden import Garden, make_garden

@@ -26,7 +26,6 @@ CASES = (publish, pull, push, parallel, pubsub, tls, start, tenants, cluster, sp
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
     names = [each.__name__ for each in CASES]
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the service against comparators.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"some of {', '.join(names)}; all when none is named")

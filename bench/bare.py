@@ -36,7 +36,6 @@ _ids = itertools.count()
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answer a publish request."""
     if scope["type"] != "http":
         return
     event = await receive()
@@ -62,7 +61,6 @@ def publish(body: bytes) -> bytes:
 
 
 async def serve() -> None:
-    """Serve until SIGTERM."""
     sock = listen("127.0.0.1", 0, "port")
     config = uvicorn.Config(
         app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, log_level="critical",

@@ -117,7 +117,7 @@ def _topics(service: Service, project: str = "BENCH") -> list[str]:
 def _against_batches(bench: Bench, there: Parts, node: Service, topics: list[str]) -> Result:
     def bare_loop() -> float:
         work = Batches(there.brokers.servers, f"bare-{secrets.token_hex(4)}", CONNECTIONS, 100)
-        return run_comparator(Job(work, bench.plan.seconds)).per_second
+        return _compare(work, bench.plan.seconds).per_second
 
     pairs = bench.in_turn(
         f"publish 100 at {CONNECTIONS} connections",
@@ -169,7 +169,7 @@ def _acknowledged(bench: Bench, there: Parts, node: Service) -> Result:
     pairs = bench.in_turn(
         f"acknowledge at {MANY_CONNECTIONS} connections",
         lambda: bench.load(node, Acknowledge(subscriptions, BATCH), MANY_CONNECTIONS),
-        lambda: run_comparator(Job(bare, bench.plan.seconds)),
+        lambda: _compare(bare, bench.plan.seconds),
     )
     return Result(
         "cluster-ack",
@@ -203,8 +203,6 @@ class Statements(msgspec.Struct, tag=True):
 
 
 class Job(msgspec.Struct):
-    """Work of the comparator, and its duration."""
-
     work: Batches | Statements
     seconds: float
 
@@ -217,17 +215,8 @@ class Measured(msgspec.Struct):
     p99: float
 
 
-def run_comparator(job: Job) -> Measured:
-    """Run the comparator; raises `Failed`."""
-    return answered("bench.cluster", job, Measured, PATIENCE_SECONDS + job.seconds)
-
-
-async def _ask(job: Job) -> Measured:
-    match job.work:
-        case Batches():
-            return await _batches(job.work, job.seconds)
-        case Statements():
-            return await _statements(job.work, job.seconds)
+def _compare(work: Batches | Statements, seconds: float) -> Measured:
+    return answered("bench.cluster", Job(work, seconds), Measured, PATIENCE_SECONDS + seconds)
 
 
 async def _batches(work: Batches, seconds: float) -> Measured:
@@ -320,6 +309,6 @@ async def _measured(ask: Callable[[], Awaitable[int]], seconds: float) -> Measur
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(
-        msgspec.json.encode(uvloop.run(_ask(msgspec.json.decode(sys.stdin.buffer.read(), type=Job))))
-    )
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    measuring = _batches if isinstance(job.work, Batches) else _statements
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(measuring(job.work, job.seconds))))

@@ -1,5 +1,6 @@
 """The kernel's figures about a process, its syncs of a file, and its cache of files."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -13,15 +14,12 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 def processor_seconds(pid: int) -> float:
     """Return the processor seconds a process and its descendants have used so far."""
-    return sum(map(_processor_seconds, (pid, *_children(pid))))
-
-
-def _processor_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:  # a child that ended meanwhile
-        return 0.0
-    return _TICK * (int(fields[11]) + int(fields[12]))
+    seconds = 0.0
+    for each in (pid, *_children(pid)):
+        with contextlib.suppress(FileNotFoundError):  # a child that ended meanwhile
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            seconds += _TICK * (int(fields[11]) + int(fields[12]))
+    return seconds
 
 
 def _children(pid: int) -> Iterator[int]:
@@ -41,8 +39,6 @@ def anonymous_memory(pid: int) -> int:
 
 
 class Syncs(NamedTuple):
-    """Rate and latency of appends with fdatasync."""
-
     per_second: float
     p50: float
     """Seconds of an fdatasync, as p99."""
@@ -50,25 +46,20 @@ class Syncs(NamedTuple):
 
 
 def appends(folder: Path, size: int, seconds: float) -> Syncs:
-    """Append `size` bytes and sync them, again and again."""
-    file = folder / "raw"
+    """Append `size` bytes to a file and sync them, again and again."""
+    file, record, latencies = folder / "raw", os.urandom(size), []
     handle = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     try:
-        return _appends(handle, os.urandom(size), seconds)
+        began = time.perf_counter()
+        while time.perf_counter() < began + seconds:
+            os.write(handle, record)
+            start = time.perf_counter()
+            os.fdatasync(handle)
+            latencies.append(time.perf_counter() - start)
+        elapsed = time.perf_counter() - began
     finally:
         os.close(handle)
         file.unlink()
-
-
-def _appends(handle: int, record: bytes, seconds: float) -> Syncs:
-    latencies = []
-    began = time.perf_counter()
-    while time.perf_counter() < began + seconds:
-        os.write(handle, record)
-        start = time.perf_counter()
-        os.fdatasync(handle)
-        latencies.append(time.perf_counter() - start)
-    elapsed = time.perf_counter() - began
     latencies.sort()
     return Syncs(len(latencies) / elapsed, percentile(latencies, 50), percentile(latencies, 99))
 

@@ -93,12 +93,10 @@ class Tally:
         self._began = self._began_cpu = 0.0
 
     def begin(self) -> None:
-        """Count from now on."""
         self.open = True
         self._began, self._began_cpu = time.perf_counter(), time.process_time()
 
     def add(self, step: Step, answer: Response, latency: float) -> None:
-        """Count one answer."""
         if not self.open or not step.counted:
             return
         if answer.status == 200:
@@ -166,7 +164,6 @@ class ScriptedConnection:
             self._loop.free(self, time.perf_counter())
 
     def close(self) -> None:
-        """End the connection; a request on its way is forgotten."""
         self._connection.close()
 
     async def _connect(self) -> None:
@@ -215,13 +212,11 @@ class Loop:
         await preparing
 
     def begin(self, lanes: list[ScriptedConnection]) -> None:
-        """Start all lanes."""
         now = time.perf_counter()
         for lane in lanes:
             lane.start(now)
 
     def free(self, lane: ScriptedConnection, now: float) -> None:
-        """Give a lane that was answered its next request."""
         lane.start(now)
 
     def lost(self, lane: ScriptedConnection) -> None:
@@ -234,12 +229,10 @@ class Loop:
         task.add_done_callback(self._reconnecting.discard)
 
     def fail(self, error: Exception) -> None:
-        """End the load: what it measures is worth nothing."""
         if not self._failure.done():
             self._failure.set_exception(error)
 
     async def last(self, seconds: float) -> None:
-        """Let the load go on; raises `Unexpected` if it failed."""
         done, _ = await asyncio.wait([self._failure], timeout=seconds)
         for each in done:
             each.result()
@@ -271,7 +264,6 @@ class OpenLoop(Loop):
         self._tick()
 
     def free(self, lane: ScriptedConnection, now: float) -> None:
-        """Give a free lane the request that is due longest, or let it rest."""
         if self._next_due <= now:
             self._start(lane)
         else:
@@ -322,7 +314,6 @@ async def run(job: Job) -> Outcome:
 
 
 def main() -> None:
-    """Run the job on stdin."""
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     gc.disable()  # a pause of ours would look like one of the service
     try:

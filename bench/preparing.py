@@ -16,7 +16,6 @@ ACK_DEADLINE = 600
 
 
 def project(service: Service, name: str) -> str:
-    """Create a project; return its path."""
     send(service, "POST", [(f"projects/{name}", b"{}")])
     return f"projects/{name}"
 
@@ -44,8 +43,6 @@ def subscriptions(
 
 
 def fill(service: Service, topics: Sequence[str], messages: int, *, per_request: int = 1000, size: int = 1024) -> None:
-    """Publish `messages` messages to each topic."""
-
     def publishes() -> Iterator[tuple[str, bytes]]:
         for first in range(0, messages, per_request):
             body = publish_body(min(per_request, messages - first), size, seed=first // per_request % 4)
@@ -56,7 +53,6 @@ def fill(service: Service, topics: Sequence[str], messages: int, *, per_request:
 
 
 def seek(service: Service, places: Iterable[tuple[str, int]]) -> None:
-    """Set where subscriptions stand."""
     send(service, "POST", ((f"{name}:modifyOffset", b'{"offset":%d}' % offset) for name, offset in places))
 
 

@@ -70,11 +70,9 @@ class Server:
         self.stop(signal.SIGKILL)
 
     def anonymous_memory(self) -> int:
-        """Return resident bytes that are no pages of files."""
         return kernel.anonymous_memory(self.pid)
 
     def processor_seconds(self) -> float:
-        """Return the processor time of the server and its descendants so far."""
         return kernel.processor_seconds(self.pid)
 
     def _ready(self) -> str:
@@ -94,7 +92,6 @@ class Server:
 
 
 def last_line(said: str) -> str:
-    """Return the last line of what a process wrote to stderr."""
     lines = said.strip().splitlines()
     return lines[-1] if lines else "it said nothing"
 
@@ -110,12 +107,10 @@ class Service(Server):
         self.token = (data / "admin.token").read_text().strip()
 
     def disk_usage(self) -> int:
-        """Return the bytes of all files in the data folder."""
         return sum(each.stat().st_size for each in self.data.rglob("*") if each.is_file())
 
 
 def bare(folder: Path) -> Server:
-    """Start the bare handler."""
     return Server(["bench.bare"], folder / "bare.stderr")
 
 

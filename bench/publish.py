@@ -39,8 +39,6 @@ REQUEST_BYTES = 12
 
 
 class RawJob(msgspec.Struct):
-    """Records to append, and the duration."""
-
     folder: str
     writers: int
     size: int
@@ -68,6 +66,10 @@ class Shape(NamedTuple):
     of_bare: float = 1.0
     """Share of the bare handler's rate that counts: with many messages it has less to do, as it stores nothing."""
 
+    @property
+    def params(self) -> dict[str, int | str]:
+        return {"messages": self.messages, "connections": self.connections}
+
 
 ONE_AT_64 = Shape(1, 64, at_least(0.9))
 SHAPES = (Shape(1, 16), ONE_AT_64, Shape(100, 16, at_least(0.9), of_bare=0.55))
@@ -82,7 +84,6 @@ class Measured(NamedTuple):
     """Requests a second."""
 
     def of_slower(self, of_bare: float) -> float:
-        """Return our requests a second to those of the slower comparator."""
         return requests_per_second(self.ours) / min(of_bare * requests_per_second(self.bare), self.raw)
 
 
@@ -96,7 +97,6 @@ class Sides:
     bare: Server
 
     def load(self, server: Server, messages: int, connections: int) -> Outcome:
-        """Publish to one of them."""
         return self.bench.load(server, Publish([self.topic], messages), connections)
 
 
@@ -127,15 +127,11 @@ def _turns(sides: Sides, shape: Shape) -> list[Measured]:
     return [Measured(ours, *theirs) for ours, theirs in found]
 
 
-def _params(shape: Shape) -> dict[str, int | str]:
-    return {"messages": shape.messages, "connections": shape.connections}
-
-
 def _result(shape: Shape, turns: list[Measured]) -> Result:
     part = "" if shape.of_bare == 1 else f"{shape.of_bare:g} "
     return Result(
         "publish",
-        _params(shape),
+        shape.params,
         figures([each.ours for each in turns])
         | {
             "bare_requests_s": middle([each.bare for each in turns], requests_per_second),
@@ -153,7 +149,7 @@ def _processor(shape: Shape, turns: list[Measured]) -> Result:
     ours, theirs = [each.ours for each in turns], [each.bare for each in turns]
     return Result(
         "publish-processor",
-        _params(shape),
+        shape.params,
         {"server_us": middle(ours, server_microseconds), "bare_us": middle(theirs, server_microseconds)},
         median(each.ours.server_microseconds / each.bare.server_microseconds for each in turns),
         "processor time of the bare handler for a request",
@@ -166,7 +162,7 @@ def _latency(bench: Bench, shape: Shape, turns: list[Measured]) -> Result:
     fdatasync = median(_syncs(bench).p99 for _ in turns)
     return Result(
         "publish-p99",
-        _params(shape),
+        shape.params,
         {
             "p99_ms": 1000 * middle(ours, p99),
             "bare_p99_ms": 1000 * middle(theirs, p99),

@@ -42,7 +42,6 @@ AT_ONCE = 100
 
 
 def pubsub(bench: Bench) -> Iterator[Result]:
-    """Yield all results."""
     seconds = max(bench.plan.seconds, 3.0)
     with (
         bench.data_folder() as data,
@@ -71,17 +70,14 @@ def _published(bench: Bench, address: str, bare: str, seconds: float) -> Result:
 def _streamed(bench: Bench, address: str, bare: str, seconds: float) -> Result:
     pairs = bench.in_turn(
         f"stream to {SUBSCRIBERS} subscribers",
-        lambda: _rates("consume", address, seconds),
-        lambda: _rates("consume", bare, seconds),
+        lambda: _rate("consume", address, seconds, SUBSCRIBERS),
+        lambda: _rate("consume", bare, seconds, SUBSCRIBERS),
     )
     return _compared("pubsub-stream", {"subscribers": SUBSCRIBERS, "bytes": 1024}, pairs, at_least(0.5))
 
 
 def _compared(case: str, params: dict[str, int | str], pairs: list[tuple[float, float]], goal: Goal) -> Result:
-    values = {
-        "messages_s": median(ours for ours, _ in pairs),
-        "bare_messages_s": median(theirs for _, theirs in pairs),
-    }
+    values = {"messages_s": median(ours for ours, _ in pairs), "bare_messages_s": median(theirs for _, theirs in pairs)}
     ratio = median(ours / theirs for ours, theirs in pairs)
     return Result(case, params, values, ratio, "messages/s of a service that stores nothing", goal)
 
@@ -125,13 +121,9 @@ async def _idle_share(service: Service) -> float:
     return share
 
 
-def _rate(what: str, address: str, seconds: float) -> float:
-    return float(_ask(what, address, str(seconds)))
-
-
-def _rates(what: str, address: str, seconds: float) -> float:
-    clients = [_client(what, address, str(seconds)) for _ in range(SUBSCRIBERS)]
-    return sum(float(_said(each)) for each in clients)
+def _rate(what: str, address: str, seconds: float, clients: int = 1) -> float:
+    running = [_client(what, address, str(seconds)) for _ in range(clients)]
+    return sum(float(_said(each)) for each in running)
 
 
 def _ask(*args: str) -> str:
@@ -156,7 +148,6 @@ def _said(client: "subprocess.Popen[str]") -> str:
 
 
 def prepare() -> None:
-    """Make a topic and a subscription."""
     pubsub_v1.PublisherClient().create_topic(request={"name": TOPIC})
     pubsub_v1.SubscriberClient().create_subscription(request={"name": SUBSCRIPTION, "topic": TOPIC})
 
@@ -178,7 +169,6 @@ def publish(seconds: str) -> None:
 
 
 def fill(count: str) -> None:
-    """Publish so many messages."""
     client, data = pubsub_v1.PublisherClient(), b"x" * SIZE
     for future in [client.publish(TOPIC, data) for _ in range(int(count))]:
         future.result()
@@ -234,12 +224,10 @@ _freed: dict[int, asyncio.Event] = {}
 
 
 async def _publish(request: Any, context: Any) -> Any:
-    """Answer a publish."""
     return protos.PublishResponse(message_ids=[str(next(_numbers)) for _ in request.messages])
 
 
 async def _acknowledge(request: Any, context: Any) -> Any:
-    """Give streams room."""
     for stream, count in Counter([each.partition("-")[0] for each in request.ack_ids]).items():
         _acknowledged[int(stream)] += count
         _freed[int(stream)].set()
@@ -247,7 +235,6 @@ async def _acknowledge(request: Any, context: Any) -> Any:
 
 
 async def _extend(request: Any, context: Any) -> Any:
-    """Answer an extension."""
     return protos.Empty()
 
 
@@ -276,7 +263,6 @@ def _unary(act: Any, request: Any) -> Any:
 
 
 async def serve_bare() -> None:
-    """Serve until it is stopped."""
     server = grpc.aio.server(options=(("grpc.max_receive_message_length", 20 * 2**20),))
     publisher = {"Publish": _unary(_publish, protos.PublishRequest)}
     subscriber = {

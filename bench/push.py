@@ -6,7 +6,6 @@ loop that the service has, with one request in flight.
 
 import asyncio
 import contextlib
-import itertools
 import ssl
 import sys
 import time
@@ -74,10 +73,7 @@ def _measured(bench: Bench, case: str, batch: int, rate: int, goal: float) -> Re
     return Result(
         case,
         {"messages": batch},
-        {
-            "messages_s": median(each for each, _ in pairs),
-            "library_requests_s": median(each for _, each in pairs),
-        },
+        {"messages_s": median(each for each, _ in pairs), "library_requests_s": median(each for _, each in pairs)},
         median(each / bare for each, bare in pairs),
         "requests/s of a bare loop of the HTTP client library, one message in each",
         at_least(goal),
@@ -136,15 +132,17 @@ def _latency(bench: Bench) -> Iterator[Result]:
     """Yield p50 against the p50 of a publish on the idle service, as both wait for one sync; and p99."""
     seconds = max(bench.plan.seconds, MIN_LATENCY_SECONDS)
     with receivers(bench, more_ports=SUBSCRIPTIONS) as to, bench.service(*_flags(to)) as service:
-        targets = endpoints(iter(to.more("")), "ok", SUBSCRIPTIONS)
+        targets = [Endpoint(f"ok-{number}", f"{base}/ok/{number}") for number, base in enumerate(to.more(""))]
         make(service, to.ca, targets)
         topics = [topic(each) for each in targets]
         [idle] = preparing.topics(service, f"projects/{PROJECT}", "idle", 1)
-        publish(service, topics, LATENCY_RATE, SUBSCRIPTIONS)  # connections are made
-        latencies(to, "/ok/", SUBSCRIPTIONS)
+        publish(service, topics, SUBSCRIPTIONS)  # connections are made
+        latencies(to, SUBSCRIPTIONS)
 
         def deliveries() -> list[float]:
-            return steady_latencies(service, to, "/ok/", topics, LATENCY_RATE, seconds)
+            to.forget()
+            publish(service, topics, int(LATENCY_RATE * seconds))
+            return latencies(to, int(LATENCY_RATE * seconds))
 
         def requests() -> float:
             return bench.load(service, Publish([idle]), 1).p50
@@ -160,7 +158,6 @@ def _latency(bench: Bench) -> Iterator[Result]:
 
 
 def _flags(to: Receiving) -> list[str]:
-    """Return the flags by which a service delivers to a receiver."""
     return ["--push-allow", "127.0.0.0/8", "--push-ca-file", to.ca]
 
 
@@ -184,38 +181,31 @@ def make(service: Service, ca: str, endpoints: Sequence[Endpoint], **more: objec
     uvloop.run(make_all())
 
 
-def endpoints(bases: Iterator[str], name: str, count: int) -> list[Endpoint]:
-    """Take so many addresses for endpoints that behave as the path of that name."""
-    taken = itertools.islice(bases, count)
-    return [Endpoint(f"{name}-{number}", f"{base}/{name}/{number}") for number, base in enumerate(taken)]
-
-
 def topic(endpoint: Endpoint) -> str:
-    """Return the path of an endpoint's topic."""
     return f"projects/{PROJECT}/topics/{endpoint.of}"
 
 
-def publish(service: Service, topics: Sequence[str], rate: float, count: int) -> None:
-    """Publish `count` messages at a rate, going round over the topics; each holds the time when it was due.
+def publish(service: Service, topics: Sequence[str], count: int) -> None:
+    """Publish `count` messages at `LATENCY_RATE`, going round over the topics; each holds the time when it was due.
 
     An open loop: it does not wait for responses. Raises `Failed` when one is refused.
     """
-    uvloop.run(_publish(service, topics, rate, count))
 
+    async def publish_all() -> None:
+        free: asyncio.Queue[SerialClient] = asyncio.Queue()
+        askers = [SerialClient(await connect(Address.of(service.url))) for _ in range(PUBLISHERS)]
+        for asker in askers:
+            free.put_nowait(asker)
+        began = time.time()
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                due = began + number / LATENCY_RATE
+                await asyncio.sleep(due - time.time())
+                group.create_task(_publish_one(service, free, topics[number % len(topics)], due))
+        for asker in askers:
+            asker.close()
 
-async def _publish(service: Service, topics: Sequence[str], rate: float, count: int) -> None:
-    free: asyncio.Queue[SerialClient] = asyncio.Queue()
-    askers = [SerialClient(await connect(Address.of(service.url))) for _ in range(PUBLISHERS)]
-    for asker in askers:
-        free.put_nowait(asker)
-    began = time.time()
-    async with asyncio.TaskGroup() as group:
-        for number in range(count):
-            due = began + number / rate
-            await asyncio.sleep(due - time.time())
-            group.create_task(_publish_one(service, free, topics[number % len(topics)], due))
-    for asker in askers:
-        asker.close()
+    uvloop.run(publish_all())
 
 
 async def _publish_one(service: Service, free: asyncio.Queue[SerialClient], topic: str, due: float) -> None:
@@ -228,46 +218,24 @@ async def _publish_one(service: Service, free: asyncio.Queue[SerialClient], topi
         raise Failed(f"a publish was answered {answer.status}")
 
 
-def steady_latencies(
-    service: Service, to: Receiving, path: str, topics: Sequence[str], rate: float, seconds: float
-) -> list[float]:
-    """Publish at a rate for a while; return the `latencies` of that alone, without what came to the path before."""
-    to.forget()
-    count = int(rate * seconds)
-    publish(service, topics, rate, count)
-    return latencies(to, path, count)
-
-
-class _Held(msgspec.Struct):
-    data: str
-
-
-class _Body(msgspec.Struct):
-    message: _Held
-
-
-_body = msgspec.json.Decoder(_Body)
-
-
-def latencies(receiver: Receiving, path: str, count: int) -> list[float]:
-    """Return the seconds from due to delivered of the messages that came to a path, sorted, once there are so many.
+def latencies(receiver: Receiving, count: int) -> list[float]:
+    """Return the seconds from due to delivered of messages, sorted, once so many came.
 
     What comes only after a while is lost: raises `Failed`.
     """
     give_up = time.monotonic() + ARRIVE_SECONDS
-    while len(came := receiver.requests(path)) < count:
+    while len(came := receiver.requests("/ok/")) < count:
         if time.monotonic() > give_up:
-            raise Failed(f"{len(came)} of {count} deliveries came to {path}")
+            raise Failed(f"{len(came)} of {count} deliveries came")
         time.sleep(0.1)
-    return sorted(each.time - float(pybase64.b64decode(_body.decode(each.body).message.data)) for each in came)
+    data = [(each.time, msgspec.json.decode(each.body)["message"]["data"]) for each in came]
+    return sorted(at - float(pybase64.b64decode(due)) for at, due in data)
 
 
 HEADERS = [(b"Content-Type", b"application/json")]
 
 
 class Job(msgspec.Struct):
-    """Request to send, and the duration."""
-
     url: str
     ca: str
     body: str

@@ -50,7 +50,6 @@ class Result(msgspec.Struct, omit_defaults=True):
         return None if self.goal is None or self.ratio is None else self.goal.is_met(self.ratio)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the line of the case holds."""
         return {
             "case": self.case,
             "params": self.params,
@@ -68,17 +67,14 @@ def _rounded(value: float) -> float:
 
 
 def progress(text: str) -> None:
-    """Print a line for people."""
     print(text, file=sys.stderr, flush=True)
 
 
 def emit(result: Result) -> None:
-    """Write the line of a case to stdout."""
     print(msgspec.json.encode(result.as_json()).decode(), flush=True)
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the results as a table for people."""
     rows = [("case", "ratio", "goal", "", "figures")]
     for each in results:
         params = " ".join(f"{name}={value}" for name, value in each.params.items())

@@ -64,7 +64,6 @@ class Bench:
 
     @contextlib.contextmanager
     def bare(self) -> Iterator[Server]:
-        """Run the bare handler."""
         with self.data_folder() as data, bare(data.parent) as running:
             yield running
 
@@ -76,11 +75,9 @@ class Bench:
     def loads(
         self, what: str, first: tuple[Server, Work], second: tuple[Server, Work], connections: int
     ) -> list[tuple[Outcome, Outcome]]:
-        """Run two loads in turn; return the pairs."""
         return self.in_turn(what, lambda: self.load(*first, connections), lambda: self.load(*second, connections))
 
     def load(self, server: Server, work: Work, connections: int, rate: float | None = None) -> Outcome:
-        """Run a load for the time of one measurement."""
         return RunningLoad(self.job(server, work, connections, rate)).outcome()
 
     def beside(self, service: Service, work: Work, connections: int, measure: Callable[[], T]) -> tuple[T, Outcome]:
@@ -99,7 +96,6 @@ class Bench:
 
 
 def middle(outcomes: list[Outcome], figure: Callable[[Outcome], float]) -> float:
-    """Return the median of a figure."""
     return median(figure(each) for each in outcomes)
 
 

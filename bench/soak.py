@@ -35,8 +35,6 @@ P99_ALLOWANCE = 0.005
 
 
 class Minute(NamedTuple):
-    """Figures of one minute."""
-
     published_s: float
     consumed_s: float
     p99_ms: float

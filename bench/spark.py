@@ -47,11 +47,9 @@ class RunCost:
 
     @property
     def cpu_seconds(self) -> float:
-        """Seconds of processors, of all processes."""
         return sum(self._cpu.values())
 
     def look(self, session: int) -> None:
-        """Update time and memory from the processes of a session."""
         resident = 0
         for entry in Path("/proc").glob("[0-9]*"):
             try:  # the fields behind the name: state, parent, group, session ...

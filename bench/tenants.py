@@ -57,7 +57,6 @@ class Turn(NamedTuple):
 
 
 def tenants(bench: Bench) -> Iterator[Result]:
-    """Yield the results of each kind of greed."""
     with bench.service() as shared, bench.service() as apart:
         modest = preparing.topics(shared, preparing.project(shared, "MODEST"), "topic", 8)
         for here, there in zip(_greeds(bench, shared), _greeds(bench, apart), strict=True):

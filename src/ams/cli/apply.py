@@ -37,8 +37,7 @@ def apply(
     tokens: Annotated[str | None, option("Add tokens of new users to it; yours alone.", metavar="FILE")] = None,
     show_tokens: Annotated[bool, option("Write tokens of new users to stdout.", "--show-tokens")] = False,
     set_secrets: Annotated[
-        bool,
-        option("Set secrets of auth methods and issuers again; AMS cannot compare them.", "--set-secrets"),
+        bool, option("Set secrets of auth methods and issuers again; AMS cannot compare them.", "--set-secrets")
     ] = False,
     renew_tokens: Annotated[
         bool, option("Revoke tokens whose end or rights differ, and make them anew.", "--renew-tokens")

@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import option
-from ams.cli.command import Group, Session
+from ams.cli.command import Group, OptionSet, Session
 from ams.cli.output import note
 from ams.client import Client, Message
 from ams.client.client import Subscription, Topic
@@ -35,9 +35,16 @@ LOOK_SECONDS = 1.0
 MAX_ERRORS = 20
 """Errors before the first answer, after which a number of messages is not waited for."""
 
-Seconds = Annotated[float, option("How long to measure.", min=0.1)]
-Messages = Annotated[int | None, option("End after so many messages, however long it takes.", min=1)]
-Size = Annotated[int, option("Bytes of data of each message.", min=1, max=1_000_000)]
+
+@dataclass(frozen=True, slots=True)
+class Load(OptionSet):
+    """How long to measure, and with which messages."""
+
+    seconds: Annotated[float, option("How long to measure.", min=0.1)] = 10.0
+    messages: Annotated[int | None, option("End after so many messages, however long it takes.", min=1)] = None
+    size: Annotated[int, option("Bytes of data of each message.", min=1, max=1_000_000)] = 200
+
+
 Batch = Annotated[int, option("Messages in each request.", min=1, max=10_000)]
 Connections = Annotated[int, option("Callers at a time, each with a connection.", min=1, max=1000)]
 OfTopic = Annotated[str | None, option("Publish to this topic, which stays.", metavar="TOPIC")]
@@ -123,18 +130,12 @@ class Tally:
 
 @app.does()
 def publish(
-    session: Session,
-    seconds: Seconds = 10.0,
-    messages: Messages = None,
-    size: Size = 200,
-    batch: Batch = 100,
-    connections: Connections = 4,
-    topic: OfTopic = None,
+    session: Session, load: Load, batch: Batch = 100, connections: Connections = 4, topic: OfTopic = None
 ) -> None:
     """Publish as fast as the service takes it."""
     with ExitStack() as stack:
         to = stack.enter_context(_topic(session, topic))
-        request = _messages(size, batch)
+        request = _messages(load.size, batch)
 
         def caller(client: Client, tally: Tally) -> None:
             place = client.project(session.project).topic(to.name)
@@ -146,24 +147,18 @@ def publish(
                 except ClientError as error:
                     tally.fail(error)
 
-        _measure(session, "publish", Tally(size, messages, time.perf_counter() + seconds), connections, caller)
+        _measure(session, "publish", load, connections, caller)
 
 
 @app.does()
-def consume(
-    session: Session,
-    seconds: Seconds = 10.0,
-    messages: Messages = None,
-    size: Size = 200,
-    batch: Batch = 100,
-) -> None:
+def consume(session: Session, load: Load, batch: Batch = 100) -> None:
     """Pull and acknowledge what lies there: messages are published first, as many as are to be consumed."""
-    count = messages or 100_000
+    count = load.messages or 100_000
     with ExitStack() as stack:
         to = stack.enter_context(_topic(session, None))
         of = stack.enter_context(_subscription(session, to))
         note(f"publishing {count} messages")
-        request = _messages(size, 1000)
+        request = _messages(load.size, 1000)
         for start in range(0, count, 1000):
             to.publish(request[: count - start])
 
@@ -179,21 +174,16 @@ def consume(
                 except ClientError as error:
                     tally.fail(error)
 
-        _measure(session, "consume", Tally(size, messages, time.perf_counter() + seconds), 1, caller)
+        _measure(session, "consume", load, 1, caller)
 
 
 @app.does()
-def roundtrip(
-    session: Session,
-    seconds: Seconds = 10.0,
-    messages: Messages = None,
-    size: Size = 200,
-) -> None:
+def roundtrip(session: Session, load: Load) -> None:
     """Publish one message after the other, and measure until a consumer that waits has each."""
     with ExitStack() as stack:
         to = stack.enter_context(_topic(session, None))
         of = stack.enter_context(_subscription(session, to))
-        [message] = _messages(size, 1)
+        [message] = _messages(load.size, 1)
 
         def caller(client: Client, tally: Tally) -> None:
             place = client.project(session.project).topic(to.name)
@@ -217,7 +207,7 @@ def roundtrip(
             taken.set()
             consumer.join()
 
-        _measure(session, "roundtrip", Tally(size, messages, time.perf_counter() + seconds), 1, caller)
+        _measure(session, "roundtrip", load, 1, caller)
 
 
 def _take(
@@ -235,9 +225,10 @@ def _take(
 
 
 def _measure(
-    session: Session, what: str, tally: Tally, connections: int, caller: Callable[[Client, Tally], None]
+    session: Session, what: str, load: Load, connections: int, caller: Callable[[Client, Tally], None]
 ) -> None:
     """Let callers go until it is over, or Ctrl-C, which gives what was measured so far; then write the result."""
+    tally = Tally(load.size, load.messages, time.perf_counter() + load.seconds)
 
     def run() -> None:
         with _own(session) as client:

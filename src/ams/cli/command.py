@@ -237,12 +237,7 @@ class Group(typer.Typer):
         return self._asks(name, write_answer)
 
     def lists(
-        self,
-        items: str,
-        columns: Columns,
-        *,
-        shown: Callable[[Any], Any] | None = None,
-        name: str = "list",
+        self, items: str, columns: Columns, *, shown: Callable[[Any], Any] | None = None, name: str = "list"
     ) -> Callable[[F], F]:
         """Add a command that writes a list as a table; `items` is the field of the answer that holds it.
 

@@ -141,10 +141,7 @@ def delete(session: Session, issuer: IssuerName) -> Call[None]:
 
 
 @app.command()
-def check(
-    file: Annotated[str, argument("FILE", "TOML file of issuers.")],
-    output: Output = Format.TABLE,
-) -> None:
+def check(file: Annotated[str, argument("FILE", "TOML file of issuers.")], output: Output = Format.TABLE) -> None:
     """Read a file of issuers as the service does at its start. Show them without their secrets; send no request."""
     # Here, not above: what reads it is of the service, which no other of these commands needs.
     from ams.core.issuer import read_issuers

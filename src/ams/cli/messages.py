@@ -39,8 +39,7 @@ class MessageFilter(OptionSet):
     """What a message must be to be shown; without any option each is."""
 
     filter: Annotated[
-        str,
-        option("Only messages with such attributes: 'attributes.site = \"ATHENS\"'.", "--filter", metavar="EXPR"),
+        str, option("Only messages with such attributes: 'attributes.site = \"ATHENS\"'.", "--filter", metavar="EXPR")
     ] = ""
     json: Annotated[
         str,
@@ -172,9 +171,7 @@ def pull(
 
 @with_options
 def ack(
-    session: Session,
-    subscription: SubscriptionName,
-    ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")],
+    session: Session, subscription: SubscriptionName, ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")]
 ) -> None:
     """Acknowledge a pulled message, of an ordered subscription all before it too."""
     whole = wire.ack_id(session.project, subscription, int(ack_id)) if ack_id.isdecimal() else ack_id

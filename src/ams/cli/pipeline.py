@@ -235,8 +235,7 @@ def history(
 
 @tables.command()
 def restore(
-    table: Table,
-    version: Annotated[str, argument("VERSION", "A number, or a time: the version of then.")],
+    table: Table, version: Annotated[str, argument("VERSION", "A number, or a time: the version of then.")]
 ) -> None:
     """Make the rows those of an earlier version again; a new version, so it can be undone.
 
@@ -313,8 +312,7 @@ def archive(
     session: Session,
     path: Annotated[str, argument("PATH", "Folder of the archive; made if it is absent.")],
     topics: Annotated[
-        list[str] | None,
-        argument("[TOPIC...]", "Topics, also with * and ?; default: all of the project.", topic_names),
+        list[str] | None, argument("[TOPIC...]", "Topics, also with * and ?; default: all of the project.", topic_names)
     ] = None,
     every: Annotated[str | None, option("Go on, and look for messages each TIME, such as 1m.", metavar="TIME")] = None,
     batch_messages: Annotated[int, option("Messages that are stored at a time.", min=1)] = 200_000,

@@ -27,8 +27,7 @@ Subscription = Annotated[str | None, argument("[SUB]", "Name of the subscription
 
 @with_options
 def status(
-    session: Session,
-    details: Annotated[bool, option("Everything; for admins and viewers.", "--details")] = False,
+    session: Session, details: Annotated[bool, option("Everything; for admins and viewers.", "--details")] = False
 ) -> None:
     """Show how the service is."""
     found = session.call(wire.get_status(details=details))

@@ -9,21 +9,7 @@ from ams.cli.arguments import SubscriptionName, argument, option, snapshot_names
 from ams.cli.command import Columns, Group, Page, Session, table
 from ams.cli.exits import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
-from ams.cli.parallel_options import (
-    DeadLetterTopic,
-    ExactlyOnce,
-    ExpiresAfter,
-    Kind,
-    MaxAttempts,
-    RetainAcked,
-    Retention,
-    RetryMax,
-    RetryMin,
-    Unset,
-    shown,
-    spans_and_policies,
-    unset,
-)
+from ams.cli.parallel_options import Keeping, Kind, Redelivery, Unset, shown, unset
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users, chosen_users
 from ams.cli.top import counts
 from ams.client import wire
@@ -75,26 +61,17 @@ def create(
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
     kind: Annotated[Kind, option("The options below are for parallel ones alone.", "--type")] = Kind.ORDERED,
-    retry_min: RetryMin = "",
-    retry_max: RetryMax = "",
-    dead_letter_topic: DeadLetterTopic = "",
-    max_attempts: MaxAttempts = 0,
+    *,
+    redelivery: Redelivery,
     filter_: Annotated[str, option("Deliver only what it matches, such as attributes:lang.", "--filter")] = "",
     ordering: Annotated[bool, option("Messages of an ordering key one after the other.", "--ordering")] = False,
-    exactly_once: ExactlyOnce = None,
-    retain_acked: RetainAcked = None,
-    expires_after: ExpiresAfter = "",
-    retention: Retention = "",
+    keeping: Keeping,
 ) -> None:
     """Subscribe to a topic, from its end on."""
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
     options = wire.ParallelOptions(
-        filter=filter_ or None,
-        enable_message_ordering=ordering or None,
-        enable_exactly_once_delivery=exactly_once,
-        retain_acked_messages=retain_acked,
-        **spans_and_policies(retry_min, retry_max, dead_letter_topic, max_attempts, expires_after, retention),
+        filter=filter_ or None, enable_message_ordering=ordering or None, **redelivery.said, **keeping.said
     )
     if kind is Kind.ORDERED and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
@@ -106,22 +83,10 @@ def create(
 
 @app.shows(_fields)
 def update(
-    session: Session,
-    subscription: SubscriptionName,
-    retry_min: RetryMin = "",
-    retry_max: RetryMax = "",
-    dead_letter_topic: DeadLetterTopic = "",
-    max_attempts: MaxAttempts = 0,
-    exactly_once: ExactlyOnce = None,
-    retain_acked: RetainAcked = None,
-    expires_after: ExpiresAfter = "",
-    retention: Retention = "",
-    taken_back: Unset = None,
+    session: Session, subscription: SubscriptionName, redelivery: Redelivery, keeping: Keeping, taken_back: Unset = None
 ) -> Call[wire.Subscription]:
     """Change options of a parallel subscription; the others stay."""
-    said = spans_and_policies(retry_min, retry_max, dead_letter_topic, max_attempts, expires_after, retention)
-    switches = {"enable_exactly_once_delivery": exactly_once, "retain_acked_messages": retain_acked}
-    said |= {name: value for name, value in switches.items() if value is not None}
+    said = redelivery.said | keeping.said
     none = unset(taken_back)
     if said.keys() & none.keys():
         raise Usage("what is set cannot be --unset too")

@@ -115,11 +115,7 @@ def show(session: Session, user: UserName) -> Call[wire.User]:
 
 @app.shows(_fields)
 def create(
-    session: Session,
-    user: UserName,
-    person: Person,
-    service_role: ServiceRoles = None,
-    role: ProjectRoles = None,
+    session: Session, user: UserName, person: Person, service_role: ServiceRoles = None, role: ProjectRoles = None
 ) -> Call[wire.User]:
     """Make a user and show the token."""
     return wire.create_user(user, _details(person, service_role, role))

@@ -123,13 +123,7 @@ def create(
     if host is None and len(found.hosts) != 1:
         raise Usage(f"{found.name} runs on {', '.join(found.hosts)}: give --host")
     return authn.create_binding(
-        binding,
-        found.uuid,
-        host or found.hosts[0],
-        subject,
-        key,
-        auth_type=auth_type or authn.X509,
-        issuer=accepted,
+        binding, found.uuid, host or found.hosts[0], subject, key, auth_type=auth_type or authn.X509, issuer=accepted
     )
 
 

@@ -313,12 +313,7 @@ class _Import:
         )
         # As the service would answer: what follows is checked against it, also in a dry run.
         made = authn.ServiceType(
-            name=name,
-            hosts=list(old.hosts),
-            auth_types=auth_types,
-            auth_method=old.auth_method,
-            type=old.type,
-            uuid="",
+            name=name, hosts=list(old.hosts), auth_types=auth_types, auth_method=old.auth_method, type=old.type, uuid=""
         )
         try:
             self._types[name] = made if self._dry_run else self._ask(call)

@@ -146,11 +146,15 @@ dist: .venv/dev ## Build the wheel, install it outside the clone, and see it ser
 	@scripts/dist
 
 clean: ## Remove .venv, caches and builds; data folders stay
-	@rm -rf .venv dist build console/node_modules src/ams/http/console_files .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv dist build console/node_modules src/ams/http/console_files src/ams/client/client.py .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/core: pyproject.toml requirements/constraints.txt
+# Git does not have it: what is installed into .venv imports it from here.
+src/ams/client/client.py: $(wildcard src/ams/client/async_client.py) scripts/client.py
+	@$(PYTHON) scripts/client.py
+
+.venv/core: pyproject.toml requirements/constraints.txt | src/ams/client/client.py
 	@scripts/setup core
 
-.venv/dev: pyproject.toml requirements/constraints.txt
+.venv/dev: pyproject.toml requirements/constraints.txt | src/ams/client/client.py
 	@scripts/setup dev

@@ -36,26 +36,20 @@ _ids = itertools.count()
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answer a publish request."""
     if scope["type"] != "http":
         return
     event = await receive()
     body: bytes = event["body"]
     if event.get("more_body"):
-        body = await _rest(body, receive)
+        parts = [body]
+        while event.get("more_body"):
+            event = await receive()
+            parts.append(event.get("body", b""))
+        body = b"".join(parts)
     answer = publish(body)
     headers = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", b"%d" % len(answer))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": answer})
-
-
-async def _rest(first: bytes, receive: Any) -> bytes:
-    parts, more = [first], True
-    while more:
-        event = await receive()
-        parts.append(event.get("body", b""))
-        more = event.get("more_body", False)
-    return b"".join(parts)
 
 
 def publish(body: bytes) -> bytes:
@@ -67,7 +61,6 @@ def publish(body: bytes) -> bytes:
 
 
 async def serve() -> None:
-    """Serve until SIGTERM."""
     sock = listen("127.0.0.1", 0, "port")
     config = uvicorn.Config(
         app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, log_level="critical",

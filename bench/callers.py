@@ -77,8 +77,6 @@ Work = Publish | Pull | Acknowledge | Consume | Lease | Read
 
 
 class Step(NamedTuple):
-    """A request to make."""
-
     request: Pieces
     messages: int = 0
     """Messages this request moves when it is answered well."""
@@ -218,10 +216,8 @@ def pull_body(messages: int, *, wait: bool = False) -> bytes:
 
 
 def ack_body(subscription: str, number: int) -> bytes:
-    """Return the body that acknowledges one id."""
     return f'{{"ackIds":["{subscription}:{number}"]}}'.encode()
 
 
 def ack_numbers(answer: Response) -> list[int]:
-    """Return the numbers of the ack ids in a pull's answer."""
     return [int(number) for number in _NUMBER.findall(answer.body)]

@@ -80,7 +80,6 @@ class Connection(asyncio.Protocol):
         self._transport.writelines(request)
 
     def close(self) -> None:
-        """End the connection; a request on its way is forgotten."""
         self._waiting = False
         if self._transport is not None:
             self._transport.close()
@@ -146,13 +145,11 @@ class SerialClient:
         connection.answered = self._on_answer
 
     async def ask(self, request: Pieces) -> Response:
-        """Send a request and return its answer."""
         self._coming = asyncio.get_running_loop().create_future()
         self._connection.send(request)
         return await self._coming
 
     def close(self) -> None:
-        """End the connection."""
         self._connection.close()
 
     def _on_answer(self, answer: Response) -> None:

@@ -16,7 +16,6 @@ ACK_DEADLINE = 600
 
 
 def project(service: Service, name: str) -> str:
-    """Create a project; return its path."""
     send(service, "POST", [(f"projects/{name}", b"{}")])
     return f"projects/{name}"
 
@@ -44,19 +43,16 @@ def subscriptions(
 
 
 def fill(service: Service, topics: Sequence[str], messages: int, *, per_request: int = 1000, size: int = 1024) -> None:
-    """Publish `messages` messages to each topic."""
-    send(service, "POST", _publishes(topics, messages, per_request, size))
+    def publishes() -> Iterator[tuple[str, bytes]]:
+        for first in range(0, messages, per_request):
+            body = publish_body(min(per_request, messages - first), size, seed=first // per_request % 4)
+            for topic in topics:
+                yield f"{topic}:publish", body
 
-
-def _publishes(topics: Sequence[str], messages: int, per_request: int, size: int) -> Iterator[tuple[str, bytes]]:
-    for first in range(0, messages, per_request):
-        body = publish_body(min(per_request, messages - first), size, seed=first // per_request % 4)
-        for topic in topics:
-            yield f"{topic}:publish", body
+    send(service, "POST", publishes())
 
 
 def seek(service: Service, places: Iterable[tuple[str, int]]) -> None:
-    """Set where subscriptions stand."""
     send(service, "POST", ((f"{name}:modifyOffset", b'{"offset":%d}' % offset) for name, offset in places))
 
 
@@ -69,11 +65,11 @@ def spread(service: Service, subscriptions: Sequence[str], messages: int) -> Non
 def send(service: Service, method: str, bodies: Iterable[tuple[str, bytes]]) -> None:
     """Send bodies, each to its path below `/v1/`; raise `Failed` for an answer that is no 200."""
     requests = (request(method, f"/v1/{path}", service.token, body) for path, body in bodies)
-    uvloop.run(_send_all(service.url, requests))
 
+    async def send_all() -> None:
+        await asyncio.gather(*(_send_some(service.url, requests) for _ in range(CONNECTIONS)))
 
-async def _send_all(url: str, requests: Iterator[Pieces]) -> None:
-    await asyncio.gather(*(_send_some(url, requests) for _ in range(CONNECTIONS)))
+    uvloop.run(send_all())
 
 
 async def _send_some(url: str, requests: Iterator[Pieces]) -> None:

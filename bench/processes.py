@@ -12,8 +12,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from bench import kernel
-from bench.load import Job
-from bench.tally import Outcome
+from bench.load import Job, Outcome
 
 T = TypeVar("T")
 
@@ -54,20 +53,26 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
-    def stop(self) -> None:
-        """End the server in order; SIGKILL if it takes longer than `STOP_SECONDS`."""
-        self._end(signal.SIGTERM)
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the server, in order unless the signal is SIGKILL; that too if it takes longer than `STOP_SECONDS`."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def kill(self) -> None:
         """End the server as a crash would."""
-        self._end(signal.SIGKILL)
+        self.stop(signal.SIGKILL)
 
     def anonymous_memory(self) -> int:
-        """Return resident bytes that are no pages of files."""
         return kernel.anonymous_memory(self.pid)
 
     def processor_seconds(self) -> float:
-        """Return the processor time of the server and its descendants so far."""
         return kernel.processor_seconds(self.pid)
 
     def _ready(self) -> str:
@@ -85,20 +90,8 @@ class Server:
         said = last_line(self._errors.read_text(errors="replace"))
         raise Failed(f"{self._command[0]} ended with {self._process.wait()}: {said}")
 
-    def _end(self, number: signal.Signals) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
 
 def last_line(said: str) -> str:
-    """Return the last line of what a process wrote to stderr."""
     lines = said.strip().splitlines()
     return lines[-1] if lines else "it said nothing"
 
@@ -106,11 +99,7 @@ def last_line(said: str) -> str:
 class Service(Server):
     """A running `ams serve` on a data folder, on free ports of loopback."""
 
-    def __init__(
-        self,
-        data: Path,
-        *flags: str,
-    ) -> None:
+    def __init__(self, data: Path, *flags: str) -> None:
         self.data = data
         errors = data.with_name(f"{data.name}.stderr")
         where = ["--data", str(data), "--host", "127.0.0.1", "--port", "0", "--ops-port", "0"]
@@ -118,12 +107,10 @@ class Service(Server):
         self.token = (data / "admin.token").read_text().strip()
 
     def disk_usage(self) -> int:
-        """Return the bytes of all files in the data folder."""
         return sum(each.stat().st_size for each in self.data.rglob("*") if each.is_file())
 
 
 def bare(folder: Path) -> Server:
-    """Start the bare handler."""
     return Server(["bench.bare"], folder / "bare.stderr")
 
 
@@ -158,20 +145,10 @@ class RunningLoad:
             raise Failed(f"no request was answered well; other answers by status: {outcome.refused}")
         return outcome
 
-    @property
-    def ended(self) -> bool:
-        """Return whether the process has ended."""
-        return self._process.poll() is not None
-
     def abandon(self) -> None:
         """End it; its outcome is not wanted."""
         self._process.kill()
         self._process.communicate()
-
-
-def load(job: Job) -> Outcome:
-    """Run a load to its end."""
-    return RunningLoad(job).outcome()
 
 
 def answered(module: str, job: msgspec.Struct, answer: type[T], seconds: float) -> T:

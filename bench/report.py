@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,24 +18,18 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 class Goal(msgspec.Struct, frozen=True):
     """A limit for a case's ratio; from the table of goals in `docs/how-to/bench.md`."""
 
+    sign: str
     limit: float
-    at_least: bool
 
     def is_met(self, ratio: float) -> bool:
-        return ratio >= self.limit if self.at_least else ratio <= self.limit
+        return ratio >= self.limit if self.sign == ">=" else ratio <= self.limit
 
     def __str__(self) -> str:
-        return f"{'>=' if self.at_least else '<='} {self.limit:g}"
+        return f"{self.sign} {self.limit:g}"
 
 
-def at_least(limit: float) -> Goal:
-    """The ratio should not be smaller."""
-    return Goal(limit, at_least=True)
-
-
-def at_most(limit: float) -> Goal:
-    """The ratio should not be larger."""
-    return Goal(limit, at_least=False)
+at_least = partial(Goal, ">=")
+at_most = partial(Goal, "<=")
 
 
 class Result(msgspec.Struct, omit_defaults=True):
@@ -55,7 +50,6 @@ class Result(msgspec.Struct, omit_defaults=True):
         return None if self.goal is None or self.ratio is None else self.goal.is_met(self.ratio)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the line of the case holds."""
         return {
             "case": self.case,
             "params": self.params,
@@ -73,29 +67,22 @@ def _rounded(value: float) -> float:
 
 
 def progress(text: str) -> None:
-    """Print a line for people."""
     print(text, file=sys.stderr, flush=True)
 
 
 def emit(result: Result) -> None:
-    """Write the line of a case to stdout."""
     print(msgspec.json.encode(result.as_json()).decode(), flush=True)
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the results as a table for people."""
     rows = [("case", "ratio", "goal", "", "figures")]
-    rows += [_row(each) for each in results]
+    for each in results:
+        params = " ".join(f"{name}={value}" for name, value in each.params.items())
+        ratio = "" if each.ratio is None else f"{each.ratio:.2f}"
+        met = {True: "met", False: "MISSED", None: ""}[each.is_met]
+        figures = ", ".join(f"{name} {_rounded(value):g}" for name, value in each.values.items())
+        rows.append((f"{each.case} {params}".strip(), ratio, str(each.goal or ""), met, figures))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
     )
-
-
-def _row(result: Result) -> tuple[str, str, str, str, str]:
-    params = " ".join(f"{name}={value}" for name, value in result.params.items())
-    ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
-    goal = str(result.goal) if result.goal else ""
-    met = {True: "met", False: "MISSED", None: ""}[result.is_met]
-    figures = ", ".join(f"{name} {_rounded(value):g}" for name, value in result.values.items())
-    return f"{result.case} {params}".strip(), ratio, goal, met, figures

@@ -5,15 +5,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 from bench.callers import Work
-from bench.load import Job
-from bench.processes import RunningLoad, Server, Service, bare, load
+from bench.load import Job, Outcome
+from bench.processes import RunningLoad, Server, Service, bare
 from bench.report import Goal, Result, progress
-from bench.tally import Outcome
 
 HEAD_START_SECONDS = 1.0
 """Of a load that runs beside what is measured."""
@@ -38,20 +38,8 @@ class Plan:
     """Single messages that are timed from publish to callback."""
 
 
-FULL = Plan(
-    pairs=5,
-    seconds=5,
-    backlog=100_000,
-    large_backlog=10_000_000,
-    latencies=400,
-)
-QUICK = Plan(
-    pairs=3,
-    seconds=2,
-    backlog=20_000,
-    large_backlog=100_000,
-    latencies=100,
-)
+FULL = Plan(pairs=5, seconds=5, backlog=100_000, large_backlog=10_000_000, latencies=400)
+QUICK = Plan(pairs=3, seconds=2, backlog=20_000, large_backlog=100_000, latencies=100)
 
 
 @dataclass(frozen=True)
@@ -76,7 +64,6 @@ class Bench:
 
     @contextlib.contextmanager
     def bare(self) -> Iterator[Server]:
-        """Run the bare handler."""
         with self.data_folder() as data, bare(data.parent) as running:
             yield running
 
@@ -88,12 +75,10 @@ class Bench:
     def loads(
         self, what: str, first: tuple[Server, Work], second: tuple[Server, Work], connections: int
     ) -> list[tuple[Outcome, Outcome]]:
-        """Run two loads in turn; return the pairs."""
         return self.in_turn(what, lambda: self.load(*first, connections), lambda: self.load(*second, connections))
 
     def load(self, server: Server, work: Work, connections: int, rate: float | None = None) -> Outcome:
-        """Run a load for the time of one measurement."""
-        return load(self.job(server, work, connections, rate))
+        return RunningLoad(self.job(server, work, connections, rate)).outcome()
 
     def beside(self, service: Service, work: Work, connections: int, measure: Callable[[], T]) -> tuple[T, Outcome]:
         """Measure while another load runs from a moment before to a moment after; return both."""
@@ -111,7 +96,6 @@ class Bench:
 
 
 def middle(outcomes: list[Outcome], figure: Callable[[Outcome], float]) -> float:
-    """Return the median of a figure."""
     return median(figure(each) for each in outcomes)
 
 
@@ -120,24 +104,10 @@ def median_ratio(pairs: list[tuple[Outcome, Outcome]], figure: Callable[[Outcome
     return median(figure(first) / figure(second) for first, second in pairs)
 
 
-def requests_per_second(outcome: Outcome) -> float:
-    """Return answered requests a second."""
-    return outcome.requests_per_second
-
-
-def messages_per_second(outcome: Outcome) -> float:
-    """Return messages moved a second."""
-    return outcome.messages_per_second
-
-
-def p99(outcome: Outcome) -> float:
-    """Return the latency in seconds that 99 of 100 requests do not exceed."""
-    return outcome.p99
-
-
-def server_microseconds(outcome: Outcome) -> float:
-    """Return the processor microseconds that a request took the server."""
-    return outcome.server_microseconds
+requests_per_second = attrgetter("requests_per_second")
+messages_per_second = attrgetter("messages_per_second")
+p99 = attrgetter("p99")
+server_microseconds = attrgetter("server_microseconds")
 
 
 def figures(outcomes: list[Outcome]) -> dict[str, float]:

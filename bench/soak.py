@@ -21,7 +21,6 @@ from bench.callers import Consume, Publish
 from bench.load import Job
 from bench.processes import ROOT, RunningLoad, Service
 from bench.report import progress
-from bench.tally import Outcome
 
 FLAGS = ("--retention", "2m", "--segment-bytes", "4MiB", "--max-data-bytes", "300MiB")
 TOPICS = 4
@@ -36,8 +35,6 @@ P99_ALLOWANCE = 0.005
 
 
 class Minute(NamedTuple):
-    """Figures of one minute."""
-
     published_s: float
     consumed_s: float
     p99_ms: float
@@ -54,8 +51,10 @@ def soak(seconds: float, folder: Path) -> list[Minute]:
         minutes = []
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0:
-            minutes.append(_minute(live, topics, subscriptions, min(MINUTE, left)))
-            _tell(minutes[-1])
+            minute = _minute(live, topics, subscriptions, min(MINUTE, left))
+            minutes.append(minute)
+            rounded = {name: round(value, 2) for name, value in minute._asdict().items()}
+            print(msgspec.json.encode({"case": "soak", **rounded}).decode(), flush=True)
         return minutes
 
 
@@ -69,17 +68,8 @@ def _minute(live: Service, topics: list[str], subscriptions: list[str], seconds:
         1000 * published.p99,
         live.anonymous_memory() / 10**6,
         live.disk_usage() / 10**6,
-        _refused(published) + _refused(consumed),
+        sum((*published.refused.values(), *consumed.refused.values())),
     )
-
-
-def _refused(outcome: Outcome) -> int:
-    return sum(outcome.refused.values())
-
-
-def _tell(minute: Minute) -> None:
-    rounded = {name: round(value, 2) for name, value in minute._asdict().items()}
-    print(msgspec.json.encode({"case": "soak", **rounded}).decode(), flush=True)
 
 
 def verdict(minutes: Sequence[Minute]) -> list[str]:

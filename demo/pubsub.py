@@ -18,7 +18,7 @@ from argparse import Namespace
 from pathlib import Path
 from time import perf_counter
 
-from ams.cli.google_file import new_key, service_account
+from ams.cli.tokens import new_key, service_account
 from ams.client import Client, wire
 from demo import service, site
 from demo.service import Service
@@ -59,9 +59,9 @@ def _prepare(admin: Client, folder: Path) -> None:
     READINGS.make(admin, ordering=True)
     admin.project(PROJECT).subscription(ARCHIVE).create(READINGS.topic)
     site.member(admin, "program", "publisher", "consumer", project=PROJECT)
-    pair = new_key()  # as `ams token create --google-file`
-    key = admin.call(wire.create_token("program", "key", public_key=pair.public))
-    write_secret(folder / "google.json", service_account(PROJECT, key, pair.private))
+    public, private = new_key()  # as `ams token create --google-file`
+    key = admin.call(wire.create_token("program", "key", public_key=public))
+    write_secret(folder / "google.json", service_account(PROJECT, key, private))
     archivist = site.member(admin, "archivist", "consumer", project=PROJECT)
     write_secret(folder / "archivist.token", archivist.token)
     admin.call(wire.modify_topic_acl(PROJECT, READINGS.topic, ["program"]))

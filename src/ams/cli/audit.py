@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from ams.cli.arguments import option
-from ams.cli.command import OptionSet, Page, Session, with_options
+from ams.cli.command import Columns, OptionSet, Page, Session, table, with_options
 from ams.cli.exits import Usage
 from ams.cli.extras import need
-from ams.cli.output import columns, emit, json_line
+from ams.cli.output import emit, json_line
 from ams.client import wire
 from ams.core.errors import Unusable
 
@@ -57,28 +57,26 @@ def audit(session: Session, filters: Filters, *, file: File = "", page: Page) ->
 
 
 def show(session: Session, filters: Filters, file: str, page: Page) -> None:
-    """Write what the service answers, or what a file holds if one is named; raise `Usage` for pages of a file."""
+    """Write what the service answers, or what a file holds if one is named, oldest first.
+
+    Raises `Usage` for pages of a file, and `Unusable` for a file that cannot be read.
+    """
     if not file:
         found = session.paged("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
         session.show(found, _table(found.events))
-    elif page != Page():
+        return
+    if page != Page():
         raise Usage("a file has no pages")
-    else:
-        show_file(session, file, filters.texts)
-
-
-def show_file(session: Session, path: str, filters: dict[str, str]) -> None:
-    """Write what a file holds, oldest first; raise `Unusable` for one that cannot be read."""
     need("service")
     from ams.storage.audit.event import shown
     from ams.storage.audit.records import matches, wanted
     from ams.storage.audit.trail import events_in
 
-    asked = wanted(filters)
+    asked = wanted(filters.texts)
     try:
-        lines = [shown(event) for event in events_in(path) if matches(asked, event)]
+        lines = [shown(event) for event in events_in(file) if matches(asked, event)]
     except OSError as error:
-        raise Unusable(f"{path}: {error.strerror}") from error
+        raise Unusable(f"{file}: {error.strerror}") from error
     if session.for_programs:
         for line in lines:
             emit(json_line(line))
@@ -87,10 +85,15 @@ def show_file(session: Session, path: str, filters: dict[str, str]) -> None:
 
 
 def _table(events: Sequence[Event]) -> str:
-    rows = [
-        (each.time, each.actor or "-", each.address or "-", each.action, each.resource, _ended(each)) for each in events
-    ]
-    return columns(("TIME", "WHO", "FROM", "ACTION", "RESOURCE", "RESULT"), rows)
+    shown: Columns = {
+        "TIME": "time",
+        "WHO": lambda each: each.actor or "-",
+        "FROM": lambda each: each.address or "-",
+        "ACTION": "action",
+        "RESOURCE": "resource",
+        "RESULT": _ended,
+    }
+    return table(shown, events)
 
 
 def _ended(event: Event) -> str:

@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import option
-from ams.cli.command import Group, Session
+from ams.cli.command import Group, OptionSet, Session
 from ams.cli.output import note
 from ams.client import Client, Message
 from ams.client.client import Subscription, Topic
@@ -35,9 +35,16 @@ LOOK_SECONDS = 1.0
 MAX_ERRORS = 20
 """Errors before the first answer, after which a number of messages is not waited for."""
 
-Seconds = Annotated[float, option("How long to measure.", min=0.1)]
-Messages = Annotated[int | None, option("End after so many messages, however long it takes.", min=1)]
-Size = Annotated[int, option("Bytes of data of each message.", min=1, max=1_000_000)]
+
+@dataclass(frozen=True, slots=True)
+class Load(OptionSet):
+    """How long to measure, and with which messages."""
+
+    seconds: Annotated[float, option("How long to measure.", min=0.1)] = 10.0
+    messages: Annotated[int | None, option("End after so many messages, however long it takes.", min=1)] = None
+    size: Annotated[int, option("Bytes of data of each message.", min=1, max=1_000_000)] = 200
+
+
 Batch = Annotated[int, option("Messages in each request.", min=1, max=10_000)]
 Connections = Annotated[int, option("Callers at a time, each with a connection.", min=1, max=1000)]
 OfTopic = Annotated[str | None, option("Publish to this topic, which stays.", metavar="TOPIC")]
@@ -123,42 +130,35 @@ class Tally:
 
 @app.does()
 def publish(
-    session: Session,
-    seconds: Seconds = 10.0,
-    messages: Messages = None,
-    size: Size = 200,
-    batch: Batch = 100,
-    connections: Connections = 4,
-    topic: OfTopic = None,
+    session: Session, load: Load, batch: Batch = 100, connections: Connections = 4, topic: OfTopic = None
 ) -> None:
     """Publish as fast as the service takes it."""
     with ExitStack() as stack:
         to = stack.enter_context(_topic(session, topic))
-        request = _messages(size, batch)
+        request = _messages(load.size, batch)
 
         def caller(client: Client, tally: Tally) -> None:
             place = client.project(session.project).topic(to.name)
             while not tally.is_over:
-                _timed(tally, batch, lambda: place.publish(request))
+                began = time.perf_counter()
+                try:
+                    place.publish(request)
+                    tally.add(time.perf_counter() - began, batch)
+                except ClientError as error:
+                    tally.fail(error)
 
-        _measure(session, "publish", Tally(size, messages, time.perf_counter() + seconds), connections, caller)
+        _measure(session, "publish", load, connections, caller)
 
 
 @app.does()
-def consume(
-    session: Session,
-    seconds: Seconds = 10.0,
-    messages: Messages = None,
-    size: Size = 200,
-    batch: Batch = 100,
-) -> None:
+def consume(session: Session, load: Load, batch: Batch = 100) -> None:
     """Pull and acknowledge what lies there: messages are published first, as many as are to be consumed."""
-    count = messages or 100_000
+    count = load.messages or 100_000
     with ExitStack() as stack:
         to = stack.enter_context(_topic(session, None))
         of = stack.enter_context(_subscription(session, to))
         note(f"publishing {count} messages")
-        request = _messages(size, 1000)
+        request = _messages(load.size, 1000)
         for start in range(0, count, 1000):
             to.publish(request[: count - start])
 
@@ -174,21 +174,16 @@ def consume(
                 except ClientError as error:
                     tally.fail(error)
 
-        _measure(session, "consume", Tally(size, messages, time.perf_counter() + seconds), 1, caller)
+        _measure(session, "consume", load, 1, caller)
 
 
 @app.does()
-def roundtrip(
-    session: Session,
-    seconds: Seconds = 10.0,
-    messages: Messages = None,
-    size: Size = 200,
-) -> None:
+def roundtrip(session: Session, load: Load) -> None:
     """Publish one message after the other, and measure until a consumer that waits has each."""
     with ExitStack() as stack:
         to = stack.enter_context(_topic(session, None))
         of = stack.enter_context(_subscription(session, to))
-        [message] = _messages(size, 1)
+        [message] = _messages(load.size, 1)
 
         def caller(client: Client, tally: Tally) -> None:
             place = client.project(session.project).topic(to.name)
@@ -212,7 +207,7 @@ def roundtrip(
             taken.set()
             consumer.join()
 
-        _measure(session, "roundtrip", Tally(size, messages, time.perf_counter() + seconds), 1, caller)
+        _measure(session, "roundtrip", load, 1, caller)
 
 
 def _take(
@@ -229,20 +224,11 @@ def _take(
                 tally.fail(error)
 
 
-def _timed(tally: Tally, messages: int, call: Callable[[], object]) -> None:
-    began = time.perf_counter()
-    try:
-        call()
-    except ClientError as error:
-        tally.fail(error)
-    else:
-        tally.add(time.perf_counter() - began, messages)
-
-
 def _measure(
-    session: Session, what: str, tally: Tally, connections: int, caller: Callable[[Client, Tally], None]
+    session: Session, what: str, load: Load, connections: int, caller: Callable[[Client, Tally], None]
 ) -> None:
     """Let callers go until it is over, or Ctrl-C, which gives what was measured so far; then write the result."""
+    tally = Tally(load.size, load.messages, time.perf_counter() + load.seconds)
 
     def run() -> None:
         with _own(session) as client:
@@ -255,7 +241,9 @@ def _measure(
             each.start()
         while any(each.is_alive() for each in callers):
             callers[0].join(LOOK_SECONDS)
-            _tell(tally)
+            if sys.stderr.isatty():
+                rate = tally.messages / (time.perf_counter() - tally.began)
+                print(f"\r{tally.messages:,} messages, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)
         for each in callers:
             each.join()
     result = tally.result(what)
@@ -273,12 +261,6 @@ def _stopping(tally: Tally) -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _tell(tally: Tally) -> None:
-    if sys.stderr.isatty():
-        seconds = time.perf_counter() - tally.began
-        print(f"\r{tally.messages:,} messages, {tally.messages / seconds:,.0f}/s ", end="", file=sys.stderr, flush=True)
 
 
 def _fields(result: Result) -> dict[str, str]:

@@ -26,8 +26,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from ams.cli.arguments import Output, option
-from ams.cli.completing import project_names
+from ams.cli.arguments import Output, option, project_names
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry
@@ -132,7 +131,24 @@ class Session(OptionSet):
     @classmethod
     def maker(cls) -> Callable[..., "Session"]:
         """Return what makes a session of the options that every client command has."""
-        return with_options(_session)
+
+        def make(asked: SessionOptions) -> Session:
+            found = connection(asked.source, asked.profile, environment())
+            client = Client(
+                found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=asked.timeout, retry=None
+            )
+            return Session(
+                client,
+                found.project,
+                asked.output,
+                found.token,
+                found.ca,
+                asked.profile,
+                bearer=found.bearer,
+                login_from=found.login_from,
+            )
+
+        return with_options(make)
 
     @property
     def project(self) -> str:
@@ -188,21 +204,6 @@ class Session(OptionSet):
         return msgspec.structs.replace(found, **{items: every})  # type: ignore[type-var]  # every answer is a Struct
 
 
-def _session(asked: SessionOptions) -> Session:
-    found = connection(asked.source, asked.profile, environment())
-    client = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=asked.timeout, retry=None)
-    return Session(
-        client,
-        found.project,
-        asked.output,
-        found.token,
-        found.ca,
-        asked.profile,
-        bearer=found.bearer,
-        login_from=found.login_from,
-    )
-
-
 class Group(typer.Typer):
     """A group of commands, whose help is that of the overview unless it has one of its own."""
 
@@ -228,19 +229,15 @@ class Group(typer.Typer):
     ) -> Callable[[Callable[..., Call[T]]], Callable[..., Call[T]]]:
         """Add a command that writes the answer as `text` or fields for people; `shown` returns what of it is shown."""
 
-        def write_answer(session: Session, found: T) -> None:
+        def write_answer(session: Session, ask: Callable[..., Call[T]], _: Mapping[str, Any]) -> None:
+            found = session.call(ask())
             result = shown(found) if shown else found
             session.show(result, text(result))
 
-        return self._asks(name, lambda session, ask, _: write_answer(session, session.call(ask())))
+        return self._asks(name, write_answer)
 
     def lists(
-        self,
-        items: str,
-        columns: Columns,
-        *,
-        shown: Callable[[Any], Any] | None = None,
-        name: str = "list",
+        self, items: str, columns: Columns, *, shown: Callable[[Any], Any] | None = None, name: str = "list"
     ) -> Callable[[F], F]:
         """Add a command that writes a list as a table; `items` is the field of the answer that holds it.
 
@@ -284,7 +281,8 @@ class Group(typer.Typer):
 def with_options(function: Callable[..., T]) -> Callable[..., T]:
     """Give a function whose parameters are sets of options those options instead; those of the session come last."""
     own = inspect.signature(function).parameters
-    makers = {name: each.annotation.maker() for name, each in own.items() if _is_set(each.annotation)}
+    kinds = {name: each.annotation for name, each in own.items() if isinstance(each.annotation, type)}
+    makers = {name: kind.maker() for name, kind in kinds.items() if issubclass(kind, OptionSet)}
 
     @functools.wraps(function)
     def run(**values: Any) -> T:
@@ -313,10 +311,6 @@ def table(shown: Columns, items: Iterable[Any]) -> str:
     """Write items below the headers of their columns."""
     rows = [[getattr(each, of) if isinstance(of, str) else of(each) for of in shown.values()] for each in items]
     return columns(tuple(shown), rows)
-
-
-def _is_set(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, OptionSet)
 
 
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:

@@ -9,9 +9,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, argument, option
+from ams.cli.arguments import SubscriptionName, argument, option, topic_names
 from ams.cli.command import Group, OptionSet, Session
-from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
 from ams.cli.messages import data_text
 from ams.cli.output import columns, emit, json_line, printable, short_name
@@ -77,11 +76,12 @@ class _DeadLetters(NamedTuple):
         asked = wire.read_topic(
             self.session.project, self.topic, start=start, stop=stop, most=stop - start, subscription=self.through
         )
-        return [each for each in self.session.call(asked) if self._is_own(each) and start <= each.offset < stop]
-
-    def _is_own(self, message: wire.ReadMessage) -> bool:
-        # By the name alone: a project may have been renamed since.
-        return short_name(message.attributes.get(_PREFIX + "Subscription", "")) == self.subscription
+        return [
+            each
+            for each in self.session.call(asked)
+            # By the name of the subscription alone: a project may have been renamed since.
+            if short_name(_said(each, "Subscription")) == self.subscription and start <= each.offset < stop
+        ]
 
 
 @app.does("list")

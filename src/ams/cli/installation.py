@@ -1,33 +1,36 @@
-"""`ams check`, `backup`, `restore`, `export`, `import` and `admin rotate-key`: for operators, on what a service keeps.
+"""`ams check`, `backup`, `restore`, `export`, `import`, `admin rotate-key` and `settings`, for operators.
 
 None of them calls a running service; each loads the engines it needs when it runs.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from ams.authn.settings_import import imported as authn_settings
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
-from ams.cli.exits import Exit
+from ams.cli.exits import Exit, Usage, file_named
 from ams.cli.extras import need
-from ams.cli.output import Format, document, emit, note, printable, write
+from ams.cli.output import Format, columns, document, emit, note, printable, write
 from ams.core.clock import SystemClock
 from ams.core.errors import Damaged, Unusable
-from ams.core.settings import Settings, environment
+from ams.core.settings import Settings, environment, flag
+from ams.core.settings_import import imported
 
 if TYPE_CHECKING:
     from ams.app.backup import Manifest
-    from ams.app.maintenance import FolderReport
     from ams.app.moving.exporting import Installation
 
 T = TypeVar("T")
 
-_EVERY_SECONDS = 5.0
-"""How often progress is reported."""
+settings = typer.Typer(help="List the settings of the service, or import those of the reference.")
 
+_PROGRESS_SECONDS = 5.0
+"""Between two reports of progress."""
 _IN_CLEAR = "Every token stands in it in clear: guard it, and remove it afterwards."
 _LEFT_OUT = (
     "Named tokens are not in it and have to be made anew; an import gives users new tokens. Secrets of issuers, and"
@@ -46,23 +49,8 @@ def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: O
     from ams.app.maintenance import check_folder
 
     report = check_folder(folder)
-    torn = [str(each) for each in report.log.torn]
-    write(output, {**_counts(report), "torn": torn, "problems": report.problems}, _checked(report))
-    if report.problems:
-        raise typer.Exit(Exit.REFUSED)
-
-
-def _checked(report: "FolderReport") -> str:
-    lines = [f"{name:10} {number:,}" for name, number in _counts(report).items()]
-    lines += [f"unfinished {each}; the next start cuts it; no publisher got an answer" for each in report.log.torn]
-    lines += [f"damaged    {each}" for each in report.problems]
-    lines.append("damage was found" if report.problems else "all is as it was written")
-    return "\n".join(map(printable, lines))
-
-
-def _counts(report: "FolderReport") -> dict[str, int]:
     log = report.log
-    return {
+    counts = {
         "segments": log.segments,
         "indexes": log.indexes,
         "records": log.records,
@@ -70,6 +58,14 @@ def _counts(report: "FolderReport") -> dict[str, int]:
         "topics": log.topics,
         "bytes": log.bytes,
     }
+    torn = [str(each) for each in log.torn]
+    lines = [f"{name:10} {number:,}" for name, number in counts.items()]
+    lines += [f"unfinished {each}; the next start cuts it; no publisher got an answer" for each in torn]
+    lines += [f"damaged    {each}" for each in report.problems]
+    lines.append("damage was found" if report.problems else "all is as it was written")
+    write(output, {**counts, "torn": torn, "problems": report.problems}, "\n".join(map(printable, lines)))
+    if report.problems:
+        raise typer.Exit(Exit.REFUSED)
 
 
 def backup(
@@ -83,7 +79,12 @@ def backup(
     from ams.app.backup import take
 
     made = take(data, target, with_key=not without_key)
-    write(output, _summary(target, made), _taken(target, made))
+    text = f"{target} shows {made.taken}: {len(made.files)} files, {made.bytes:,} bytes.\n"
+    if made.token_key:
+        text += "It holds the token key: any person with this file can read all tokens."
+    else:
+        text += "The token key is not in it: keep the key apart, tokens cannot be read without it."
+    write(output, _summary(target, made), text)
 
 
 def restore_command(
@@ -100,35 +101,17 @@ def restore_command(
     if problems:
         raise Damaged(f"{data} was restored, but what was backed up was damaged already: {'; '.join(problems)}")
     made = restored.manifest
-    write(output, _summary(data, made), _restored(data, made))
+    text = f"{data} is as it was at {made.taken}: {len(made.files)} files, {made.bytes:,} bytes, all checked.\n"
+    if made.token_key:
+        text += "The token key is in it."
+    else:
+        text += "The token key is not in it: put token.key there or set AMS_TOKEN_KEY, or the service will not start."
+    write(output, _summary(data, made), text)
 
 
 def _summary(folder: str, made: "Manifest") -> dict[str, object]:
-    return {
-        "folder": folder,
-        "taken": made.taken,
-        "files": len(made.files),
-        "bytes": made.bytes,
-        "token_key": made.token_key,
-    }
-
-
-def _taken(target: str, made: "Manifest") -> str:
-    key = (
-        "It holds the token key: any person with this file can read all tokens."
-        if made.token_key
-        else "The token key is not in it: keep the key apart, tokens cannot be read without it."
-    )
-    return f"{target} shows {made.taken}: {len(made.files)} files, {made.bytes:,} bytes.\n{key}"
-
-
-def _restored(data: str, made: "Manifest") -> str:
-    key = (
-        "The token key is in it."
-        if made.token_key
-        else "The token key is not in it: put token.key there or set AMS_TOKEN_KEY, or the service will not start."
-    )
-    return f"{data} is as it was at {made.taken}: {len(made.files)} files, {made.bytes:,} bytes, all checked.\n{key}"
+    count = len(made.files)
+    return {"folder": folder, "taken": made.taken, "files": count, "bytes": made.bytes, "token_key": made.token_key}
 
 
 def export_command(
@@ -146,15 +129,20 @@ def export_command(
     full access.
     """
     need("service")
+    from ams.app.moving import export
     from ams.app.moving.files import STANDARD
     from ams.storage.folder import is_ours
 
-    settings = settings_of(data, config)
-    if settings.log == "embedded" and not is_ours(settings.data):
-        raise Unusable(f"{settings.data} is not a data folder")
-    counts = _run(_export(settings, file, with_secrets=not without_secrets))
+    chosen = settings_of(data, config)
+    if chosen.log == "embedded" and not is_ours(chosen.data):
+        raise Unusable(f"{chosen.data} is not a data folder")
+
+    async def work() -> Mapping[str, int]:
+        async with installation(chosen) as source:
+            return await export(source, file, Progress("exported").tell, with_secrets=not without_secrets)
+
     remark = _LEFT_OUT if without_secrets else _IN_CLEAR
-    _tell(counts, output, f"{file} is whole. {remark}", is_note=file == STANDARD)
+    _tell(_run(work()), output, f"{file} is whole. {remark}", is_note=file == STANDARD)
 
 
 def import_command(
@@ -174,16 +162,21 @@ def import_command(
     Broken off, it is to be run again with the same file.
     """
     need("service")
-    from ams.app.moving import check
+    from ams.app.moving import check, import_
     from ams.app.moving.files import STANDARD
 
     if check_only:
         _tell(check(file, Progress("checked").tell), output, f"{file} can be imported.")
         return
-    settings = settings_of(data, config)
+    chosen = settings_of(data, config)
     if file != STANDARD:
         check(file, Progress("checked").tell)
-    counts = _run(_import(settings, file, messages_only=messages_only))
+
+    async def work() -> Mapping[str, int]:
+        async with installation(chosen) as target:
+            return await import_(target, file, Progress("imported").tell, messages_only=messages_only)
+
+    counts = _run(work())
     more = "Its messages are there; import a later file, and then start the service."
     _tell(counts, output, more if messages_only else "All of it is there; start the service.")
 
@@ -194,20 +187,6 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-async def _export(settings: Settings, file: str, *, with_secrets: bool) -> Mapping[str, int]:
-    from ams.app.moving import export
-
-    async with installation(settings) as source:
-        return await export(source, file, Progress("exported").tell, with_secrets=with_secrets)
-
-
-async def _import(settings: Settings, file: str, *, messages_only: bool) -> Mapping[str, int]:
-    from ams.app.moving import import_
-
-    async with installation(settings) as target:
-        return await import_(target, file, Progress("imported").tell, messages_only=messages_only)
-
-
 @contextlib.asynccontextmanager
 async def installation(settings: Settings) -> AsyncIterator["Installation"]:
     """Open the engines of a stopped service until the block ends. Raises `Unusable` with one line."""
@@ -216,13 +195,12 @@ async def installation(settings: Settings) -> AsyncIterator["Installation"]:
     from ams.core.supervisor import Supervisor
     from ams.storage.files import Disk
 
-    async with open_engines(settings, SystemClock(), Disk(), _tell_of_waiting, Supervisor()) as engines:
+    def tell_of_waiting(what: str) -> None:
+        if what:
+            note(f"ams: waiting for {printable(what)}")
+
+    async with open_engines(settings, SystemClock(), Disk(), tell_of_waiting, Supervisor()) as engines:
         yield Installation(engines.registry, engines.log, engines.cursors)
-
-
-def _tell_of_waiting(what: str) -> None:
-    if what:
-        note(f"ams: waiting for {printable(what)}")
 
 
 def settings_of(data: str, config: str | None) -> Settings:
@@ -239,13 +217,13 @@ class Progress:
 
     def __init__(self, work: str) -> None:
         self._work = work
-        self._next = time.monotonic() + _EVERY_SECONDS
+        self._next = time.monotonic() + _PROGRESS_SECONDS
 
     def tell(self, done: int, expected: int | None) -> None:
         """Say how many messages are done, unless that was said just now."""
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + _EVERY_SECONDS
+        self._next = time.monotonic() + _PROGRESS_SECONDS
         of = "" if expected is None else f" of {expected:,}"
         note(f"{self._work} {done:,}{of} messages")
 
@@ -271,3 +249,51 @@ def rotate_key(data: DataFolder = DATA_FOLDER, output: Output = Format.TABLE) ->
     where = f"The new key is in {rotated.file}." if rotated.file else "Set AMS_TOKEN_KEY to the new key before a start."
     text = f"Encrypted anew: {rotated.tokens:,} tokens; they stay valid.\n{where}"
     write(output, {"tokens": rotated.tokens, "file": rotated.file}, f"{text} Backups taken before need the old key.")
+
+
+@settings.callback(invoke_without_command=True)
+def list_settings(
+    context: typer.Context,
+    config: Annotated[str | None, option("TOML file with settings (or AMS_CONFIG).", metavar="FILE")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the settings as `ams serve` would take them here: name, environment variable, value, meaning.
+
+    Values come from the environment and the file, as those of `ams serve` do; secrets are not shown.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    rows = Settings.load({}, environment(), config, lambda line: note(f"ams: {printable(line)}")).shown()
+    usual = {name: default for name, _, default, _ in Settings().shown()}
+    objects = [
+        {"name": name, "flag": flag(name), "variable": variable, "value": value, "default": usual[name], "help": text}
+        for name, variable, value, text in rows
+    ]
+    write(output, objects, columns(("SETTING", "VARIABLE", "VALUE", "MEANING"), rows))
+
+
+@settings.command("import")
+def import_settings(
+    file: Annotated[str, argument("FILE", "JSON settings of the reference.")],
+    output: Annotated[str | None, option("New file to write, for its owner only.", "--output", "-o")] = None,
+) -> None:
+    """Turn a configuration file of the reference implementation into one of this service, or of the certificate one.
+
+    The TOML goes to stdout or to a new file; what has no counterpart is listed on stderr. It holds the secrets of the
+    original.
+    """
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+        found = authn_settings(text) or imported(text)
+    except (OSError, UnicodeDecodeError, Unusable) as error:
+        raise Usage(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+    if output is None:
+        emit(found.toml.rstrip())
+    else:
+        with file_named(output):  # a new file: one that others can read would stay so
+            created = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with file_named(output), os.fdopen(created, "w", encoding="utf-8") as written:
+            written.write(found.toml)
+    for line in found.notes:
+        note(f"ams: {printable(line)}")

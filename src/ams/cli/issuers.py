@@ -10,16 +10,15 @@ from typing import Annotated, Any
 import msgspec
 
 from ams.cli import rights
-from ams.cli.arguments import Output, argument, option
+from ams.cli.arguments import Output, argument, binding_names, issuer_names, option, user_names
 from ams.cli.command import Columns, Group, Session, table
-from ams.cli.completing import binding_names, issuer_names, user_names
 from ams.cli.exits import Usage
 from ams.cli.output import Format, write
 from ams.client import wire
 from ams.client.connection import read_secret
 from ams.client.errors import NotFound
 from ams.client.wire import Call
-from ams.client.wire.issuers import KEPT
+from ams.client.wire.users import KEPT
 
 app = Group(
     "ams issuers set checkin --url https://issuer.example --audience ams --create-users"
@@ -124,7 +123,15 @@ def set_(
         "roles": None if role is None else rights.rules(_some(role) or ()),
     }
     said = {name: value for name, value in changes.items() if value is not None}
-    return _set(session, issuer, said)
+    if not said:
+        raise Usage("say what to set, for example with --url")
+    try:
+        there = session.call(wire.get_issuer(issuer).with_version())
+    except NotFound:
+        if not said.get("url"):
+            raise Usage(f"there is no issuer {issuer}: to make one, give --url") from None
+        return wire.create_issuer(wire.Issuer(name=issuer, **said))
+    return wire.update_issuer(msgspec.structs.replace(there.value, **said)).if_match(there.version)
 
 
 @app.confirms("issuer {issuer} deleted")
@@ -134,34 +141,22 @@ def delete(session: Session, issuer: IssuerName) -> Call[None]:
 
 
 @app.command()
-def check(
-    file: Annotated[str, argument("FILE", "TOML file of issuers.")],
-    output: Output = Format.TABLE,
-) -> None:
+def check(file: Annotated[str, argument("FILE", "TOML file of issuers.")], output: Output = Format.TABLE) -> None:
     """Read a file of issuers as the service does at its start. Show them without their secrets; send no request."""
     # Here, not above: what reads it is of the service, which no other of these commands needs.
     from ams.core.issuer import read_issuers
 
-    found = [_as_shown(msgspec.to_builtins(each)) for each in read_issuers(file)]
+    read = [msgspec.convert(msgspec.to_builtins(each), wire.Issuer) for each in read_issuers(file)]
+    found = [
+        msgspec.structs.replace(each, client_secret=KEPT if each.client_secret else "", source="") for each in read
+    ]
     shown: Columns = {
         "ISSUER": "name",
-        "FOR": _asked,
+        "FOR": lambda each: ", ".join([*each.audiences, *(f"client {client}" for client in each.clients)]) or "-",
         "ROLES": lambda each: ", ".join(rights.rule_texts(each.roles)) or "-",
         "URL": "url",
     }
     write(output, wire.Issuers(issuers=found), table(shown, found))
-
-
-def _set(session: Session, name: str, said: dict[str, Any]) -> Call[wire.Issuer]:
-    if not said:
-        raise Usage("say what to set, for example with --url")
-    try:
-        there = session.call(wire.get_issuer(name).with_version())
-    except NotFound:
-        if not said.get("url"):
-            raise Usage(f"there is no issuer {name}: to make one, give --url") from None
-        return wire.create_issuer(wire.Issuer(name=name, **said))
-    return wire.update_issuer(msgspec.structs.replace(there.value, **said)).if_match(there.version)
 
 
 def _some(texts: Texts) -> Texts:
@@ -178,20 +173,6 @@ def _secret(path: str) -> str:
     return found
 
 
-def _as_shown(values: dict[str, Any]) -> wire.Issuer:
-    shown = msgspec.convert(values, wire.Issuer)
-    return msgspec.structs.replace(shown, client_secret=KEPT if shown.client_secret else "", source="")
-
-
-def _asked(issuer: wire.Issuer) -> str:
-    """Return what tokens must be for."""
-    return ", ".join([*issuer.audiences, *(f"client {each}" for each in issuer.clients)]) or "-"
-
-
-def _maker(binding: wire.Binding) -> str:
-    return "first login" if binding.by_login else binding.created_by or "-"
-
-
 def _binding(made: wire.Binding) -> dict[str, str]:
     return {
         "binding": made.name,
@@ -205,7 +186,13 @@ def _binding(made: wire.Binding) -> dict[str, str]:
 
 @bindings.lists(
     "bindings",
-    {"BINDING": "name", "MADE BY": _maker, "CREATED": "created_on", "ISSUER": "issuer", "SUBJECT": "subject"},
+    {
+        "BINDING": "name",
+        "MADE BY": lambda each: "first login" if each.by_login else each.created_by or "-",
+        "CREATED": "created_on",
+        "ISSUER": "issuer",
+        "SUBJECT": "subject",
+    },
 )
 def list_bindings(
     session: Session,

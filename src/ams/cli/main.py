@@ -32,16 +32,13 @@ class Entry(NamedTuple):
 SERVICE_COMMANDS = {
     "serve": Entry("ams.cli.serve:serve_command", "Run the service."),
     "push": Entry("ams.cli.serve:push_command", "Deliver to push endpoints, for a service elsewhere."),
+    "authn serve": Entry("ams.cli.serve:authn_serve_command", "Run the certificate service."),
 }
 """Commands whose options are the settings: each target makes a command that reads its own arguments."""
-SUBCOMMANDS = {
-    ("authn", "serve"): Entry("ams.cli.serve:authn_serve_command", "Run the certificate service."),
-}
-"""Such commands of two words; the first is a group of `COMMANDS`, which shows them."""
 
 COMMANDS = {
     "check": Entry("ams.cli.installation:check", "Verify a data folder and say what it holds."),
-    "settings": Entry("ams.cli.settings:app", "List the settings of the service, or import others."),
+    "settings": Entry("ams.cli.installation:settings", "List the settings of the service, or import others."),
     "backup": Entry("ams.cli.installation:backup", "Copy a data folder, also while its service runs."),
     "restore": Entry("ams.cli.installation:restore_command", "Make a data folder of a backup."),
     "export": Entry("ams.cli.installation:export_command", "Write all a stopped service holds into a file."),
@@ -57,7 +54,7 @@ COMMANDS = {
     "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
     "schemas": Entry("ams.cli.schemas:app", "Schemas: what messages must be."),
     "subs": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
-    "snapshots": Entry("ams.cli.snapshots:app", "Snapshots of where parallel subscriptions stand."),
+    "snapshots": Entry("ams.cli.subscriptions:snapshots", "Snapshots of where parallel subscriptions stand."),
     "acl": Entry("ams.cli.rights:app", "Access lists of topics and subscriptions."),
     "apply": Entry("ams.cli.apply:apply", "Make the service hold what files declare."),
     "admin": Entry("ams.cli.users:admin", "Tokens of users, and the key they are stored under."),
@@ -72,15 +69,15 @@ COMMANDS = {
     "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
     "doctor": Entry("ams.cli.status:doctor", "Say why nothing arrives."),
     "top": Entry("ams.cli.top:top", "Show topics and subscriptions while they work."),
-    "open": Entry("ams.cli.console:open_", "Open the console in a browser, logged in."),
+    "open": Entry("ams.cli.tokens:open_", "Open the console in a browser, logged in."),
     "bench": Entry("ams.cli.bench:app", "Measure how fast a service is, from here."),
-    "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
+    "metrics": Entry("ams.cli.status:metrics", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.status:status", "Show how the service is."),
     "version": Entry("ams.cli.status:version", "Show the versions of this program and of the service."),
-    "archive": Entry("ams.cli.archive:archive", "Keep topics in a Delta table, without Spark."),
+    "archive": Entry("ams.cli.pipeline:archive", "Keep topics in a Delta table, without Spark."),
     "pipeline": Entry("ams.cli.pipeline:app", "Jobs on Spark over the topics of a project."),
     "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),
-    "completion": Entry("ams.cli.completing:completion", "Print the script that completes commands in a shell."),
+    "completion": Entry("ams.cli.arguments:completion", "Print the script that completes commands in a shell."),
 }
 
 ALIASES = {"topic": "topics", "sub": "subs", "profiles": "profile", "tokens": "token"}
@@ -100,31 +97,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     """Run the command; return its exit code, which one that says nothing ends with 0."""
-    arguments = _spelled_out(arguments)
-    own = _with_own_arguments(arguments)
-    if own is not None:
-        words, entry = own
-        command = _imported(entry)()
+    if arguments:
+        arguments[0] = ALIASES.get(arguments[0], arguments[0])
+    name = next((" ".join(arguments[:n]) for n in (2, 1) if " ".join(arguments[:n]) in SERVICE_COMMANDS), None)
+    if name is not None:
+        command = _imported(SERVICE_COMMANDS[name])()
         command.epilog = EXIT_CODES
-        name = " ".join(["ams", *arguments[:words]])
-        ended = command.main(args=arguments[words:], prog_name=name, standalone_mode=False)
+        own = arguments[len(name.split()) :]
+        ended = command.main(args=own, prog_name=f"ams {name}", standalone_mode=False)
     else:
         app = program(arguments or completed_words(os.environ))
         ended = app(args=arguments, prog_name="ams", standalone_mode=False)
     return ended if isinstance(ended, int) else 0
-
-
-def _with_own_arguments(arguments: list[str]) -> tuple[int, Entry] | None:
-    """Return the command that reads its own arguments, and of how many words it is; None for another."""
-    entry = SUBCOMMANDS.get(tuple(arguments[:2]))  # type: ignore[arg-type]  # fewer words are in none
-    if entry is not None:
-        return 2, entry
-    return (1, SERVICE_COMMANDS[arguments[0]]) if arguments and arguments[0] in SERVICE_COMMANDS else None
-
-
-def _spelled_out(arguments: list[str]) -> list[str]:
-    """Return the arguments with the command under its own name."""
-    return [ALIASES.get(arguments[0], arguments[0]), *arguments[1:]] if arguments else []
 
 
 def completed_words(environment: Mapping[str, str]) -> list[str]:
@@ -145,8 +129,13 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     wanted = next((each for each in arguments if not each.startswith("-")), None)
     for name, entry in (SERVICE_COMMANDS | COMMANDS).items():
         if name == wanted and name in COMMANDS:
-            _add(app, name, entry.help, _imported(entry))
-        else:
+            target = _imported(entry)
+            if isinstance(target, typer.Typer):
+                _tell_exit_codes(target)
+                app.add_typer(target, name=name, help=target.info.help or entry.help)
+            else:
+                app.command(name, epilog=EXIT_CODES)(target)
+        elif " " not in name:
             app.command(name, help=entry.help)(_unloaded)
     return app
 
@@ -169,14 +158,6 @@ def _overview(
 def _imported(entry: Entry) -> Any:
     module, _, attribute = entry.target.partition(":")
     return getattr(importlib.import_module(module), attribute)
-
-
-def _add(app: typer.Typer, name: str, text: str, target: Any) -> None:
-    if isinstance(target, typer.Typer):
-        _tell_exit_codes(target)
-        app.add_typer(target, name=name, help=target.info.help or text)
-    else:
-        app.command(name, epilog=EXIT_CODES)(target)
 
 
 def _tell_exit_codes(app: typer.Typer) -> None:

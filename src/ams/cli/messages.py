@@ -1,33 +1,86 @@
-"""`ams publish`, `ams pull`, `ams ack` and `ams tail`: messages, and how they look to people."""
+"""`ams publish`, `ams pull`, `ams ack` and `ams tail`: messages, which of them are shown, and how."""
 
+import json
 import secrets
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option, pairs
-from ams.cli.command import Session, with_options
+from ams.cli.command import OptionSet, Session, with_options
 from ams.cli.exits import Usage, file_named
-from ams.cli.filters import MessageFilter
 from ams.cli.output import columns, emit, json_line, note, printable
 from ams.client import Message, ReceivedMessage, wire
 from ams.client.errors import ClientError, NotAllowed
 from ams.client.messages import outgoing
-from ams.client.wire import Published
+from ams.client.wire import PulledMessage
+from ams.core import filters
 from ams.core.clock import Milliseconds, publish_time
+from ams.core.errors import InvalidInput
 
 CHUNK = 64 * 1024
 """Bytes of standard input taken at once; the lines of a chunk are one request."""
 REQUEST_MESSAGES = 1000
 LONGEST_LINE = 16 * 2**20
 """Bytes; longer than any message a service takes, short enough to hold in memory."""
+
+Test = Callable[[PulledMessage], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter(OptionSet):
+    """What a message must be to be shown; without any option each is."""
+
+    filter: Annotated[
+        str, option("Only messages with such attributes: 'attributes.site = \"ATHENS\"'.", "--filter", metavar="EXPR")
+    ] = ""
+    json: Annotated[
+        str,
+        option(
+            "Only messages whose JSON has something at a path, '$.readings[0]', or is so: \"@.site == 'ATHENS'\".",
+            "--json",
+            metavar="JSONPATH",
+        ),
+    ] = ""
+
+    def test(self) -> Test:
+        """Return the test that shown messages pass. Raises `Usage` for what cannot be read."""
+        try:
+            read = filters.parse(self.filter) if self.filter else None
+        except InvalidInput as error:
+            raise Usage(f"--filter: {error.message}") from None
+        tests: list[Test] = [lambda message: read.matches(message.attributes)] if read else []
+        tests += [_json_test(self.json)] if self.json else []
+        return lambda message: all(each(message) for each in tests)
+
+
+def _json_test(text: str) -> Test:
+    """Read a query of RFC 9535, or the condition of one: what stands in `$[?(...)]`, asked of the whole payload."""
+    import jsonpath  # commands that show no messages do not wait for it
+
+    is_query = text.lstrip().startswith("$")
+    try:
+        query = jsonpath.JSONPathEnvironment(strict=True).compile(text.strip() if is_query else f"$[?({text})]")
+    except jsonpath.JSONPathError as error:
+        raise Usage(f"--json: {str(error).splitlines()[0]}") from None
+
+    def matches(message: PulledMessage) -> bool:
+        try:
+            payload: Any = json.loads(message.payload())
+        except (ValueError, RecursionError):
+            return False  # no JSON
+        if is_query and not isinstance(payload, dict | list):
+            return text.strip() == "$"
+        return query.match(payload if is_query else [payload]) is not None
+
+    return matches
 
 
 @with_options
@@ -48,7 +101,11 @@ def publish(
     elif file is not None:
         _send(session, topic, [replace(empty, data=content_of(file))])
     else:
-        _send_lines(session, topic, empty)
+        if sys.stdin.isatty():
+            note("each line becomes a message; Ctrl-D ends")
+        with open(sys.stdin.fileno(), "rb", closefd=False) as source:
+            for request in requests(source, empty):
+                _send(session, topic, request)
 
 
 def requests(source: BufferedReader, empty: Message) -> Iterator[list[Message]]:
@@ -58,24 +115,23 @@ def requests(source: BufferedReader, empty: Message) -> Iterator[list[Message]]:
 
     An empty line is a message only when there are attributes: the service stores no message that says nothing.
     """
-    for lines in _chunks_of_lines(source):
+
+    def requests_of(lines: list[bytes]) -> Iterator[list[Message]]:
         messages = [replace(empty, data=line) for line in lines if line or empty.attributes]
         for start in range(0, len(messages), REQUEST_MESSAGES):
             yield messages[start : start + REQUEST_MESSAGES]
 
-
-def _chunks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
     rest = bytearray()
     while chunk := source.read1(CHUNK):
         rest += chunk
         if b"\n" in chunk:
             *lines, unended = bytes(rest).split(b"\n")
             rest = bytearray(unended)
-            yield lines
+            yield from requests_of(lines)
         elif len(rest) > LONGEST_LINE:
             raise Usage("a line of the input is too long to be a message")
     if rest:
-        yield [bytes(rest)]
+        yield from requests_of([bytes(rest)])
 
 
 def content_of(file: str) -> bytes:
@@ -86,17 +142,9 @@ def content_of(file: str) -> bytes:
         return opened.read()
 
 
-def _send_lines(session: Session, topic: str, empty: Message) -> None:
-    if sys.stdin.isatty():
-        note("each line becomes a message; Ctrl-D ends")
-    with open(sys.stdin.fileno(), "rb", closefd=False) as source:
-        for request in requests(source, empty):
-            _send(session, topic, request)
-
-
 def _send(session: Session, topic: str, messages: list[Message]) -> None:
     ids = session.patient.project(session.project).topic(topic).publish(messages)
-    emit(json_line(Published(message_ids=ids)) if session.for_programs else "\n".join(ids))
+    emit(json_line(wire.Published(message_ids=ids)) if session.for_programs else "\n".join(ids))
 
 
 @with_options
@@ -123,9 +171,7 @@ def pull(
 
 @with_options
 def ack(
-    session: Session,
-    subscription: SubscriptionName,
-    ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")],
+    session: Session, subscription: SubscriptionName, ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")]
 ) -> None:
     """Acknowledge a pulled message, of an ordered subscription all before it too."""
     whole = wire.ack_id(session.project, subscription, int(ack_id)) if ack_id.isdecimal() else ack_id
@@ -144,20 +190,17 @@ def saying_of_push(session: Session, subscription: str) -> Iterator[None]:
     try:
         yield
     except NotAllowed as error:
-        if not _is_pushed(session, subscription):
+        try:
+            is_pushed = session.call(wire.get_subscription(session.project, subscription)).push_config.get("type")
+        except ClientError:  # a user who may not look gets what the service said
+            is_pushed = False
+        if not is_pushed:
             raise
         said = (
             f"{error.message}: {subscription} is a push subscription, whose messages go to its endpoint"
             f" (ams subs push-status {subscription}); to pull from it: ams subs push-config {subscription} --none"
         )
         raise NotAllowed(said, error.code, error.status) from error
-
-
-def _is_pushed(session: Session, subscription: str) -> bool:
-    try:
-        return bool(session.call(wire.get_subscription(session.project, subscription)).push_config.get("type"))
-    except ClientError:  # a user who may not look gets what the service said
-        return False
 
 
 @with_options
@@ -171,13 +214,18 @@ def tail(
 ) -> None:
     """Follow a topic until Ctrl-C, through a subscription that is deleted at the end."""
     is_shown = shown.test()
-    _stop_like_ctrl_c(signal.SIGTERM, signal.SIGHUP)
+    for each in (signal.SIGTERM, signal.SIGHUP):  # interrupt the work too, so that what is temporary is deleted
+        signal.signal(each, signal.default_int_handler)
     with _temporary_subscription(session, topic) as subscription:
         if oldest:
             start = session.call(wire.get_offsets(session.project, subscription)).min
             session.call(wire.modify_offset(session.project, subscription, start))
         received = session.patient.project(session.project).subscription(subscription).messages()
-        show_lines(session, islice(filter(is_shown, map(_as_pulled, received)), max_messages))
+        spelled = (
+            msgspec.structs.replace(outgoing(each), message_id=each.id, publish_time=publish_time_of(each))
+            for each in received
+        )
+        show_lines(session, islice(filter(is_shown, spelled), max_messages))
 
 
 @contextmanager
@@ -194,16 +242,9 @@ def _temporary_subscription(session: Session, topic: str) -> Iterator[str]:
             note(f"subscription {name} is left behind: {error.message}")
 
 
-def _as_pulled(message: ReceivedMessage) -> wire.Message:
-    """Spell a message as the API does."""
-    moment = publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
-    return msgspec.structs.replace(outgoing(message), message_id=message.id, publish_time=moment)
-
-
-def _stop_like_ctrl_c(*signals: signal.Signals) -> None:
-    """Let these signals interrupt the work too, so that what is temporary is deleted."""
-    for each in signals:
-        signal.signal(each, signal.default_int_handler)
+def publish_time_of(message: ReceivedMessage) -> str:
+    """Write the time of a message as the API does."""
+    return publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
 
 
 def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:

@@ -1,11 +1,12 @@
 """`ams migrate`: from the reference implementation to here."""
 
 import asyncio
+import os
 import signal
 import sys
 import termios
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,12 +15,11 @@ import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.command import Group, OptionSet, Session, with_options
-from ams.cli.exits import Exit, Usage
+from ams.cli.exits import Exit, Usage, file_named
 from ams.cli.extras import need
 from ams.cli.installation import Config, Progress, installation, settings_of
 from ams.cli.migrate_authn import MongoDB, migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
-from ams.cli.shadow import shadow
 from ams.core.errors import Unusable
 from ams.core.settings import environment
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ams.migrate.cutting import Move
     from ams.migrate.documents import Oddity
     from ams.migrate.proxy import Proxy
+    from ams.migrate.shadow import Report, Shadow
     from ams.migrate.sources import Source as OldSource
     from ams.migrate.verifying import Verified
-    from ams.migrate.writing import Plan
 
 T = TypeVar("T")
 
@@ -38,7 +38,121 @@ app = Group(
     "ams migrate plan --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
     "ams migrate export all.jsonl.gz --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
 )
-app.does()(shadow)
+
+OLD_TOKEN = "AMS_MIGRATE_TOKEN"  # noqa: S105  # no password
+"""Variable with the token for the old service."""
+
+
+@app.does()
+def shadow(
+    session: Session,
+    *,
+    old: Annotated[
+        str, option("The old service, https://HOST:PORT; its token is in AMS_MIGRATE_TOKEN.", "--old", metavar="URL")
+    ],
+    old_ca: Annotated[str | None, option("File of CA certificates to trust there.", "--old-ca", metavar="FILE")] = None,
+    log: Annotated[str, typer.Argument(metavar="LOG", help="Log of haproxy; - is stdin.", show_default=False)] = "",
+    listen: Annotated[
+        int | None, option("Take copies of requests on this port of the loopback.", min=0, max=65535, metavar="PORT")
+    ] = None,
+    share: Annotated[float, option("Which share of the requests is asked, by chance.", min=0.0, max=1.0)] = 1.0,
+    most: Annotated[int | None, option("End after so many.", min=1, show_default=False)] = None,
+    still: Annotated[
+        bool, option("Nobody publishes or consumes: counters and positions have to be the same.", "--still")
+    ] = False,
+) -> None:
+    """Ask the old and the new service what clients asked for, and show where answers differ.
+
+    Only what reads is asked. Requests come from a log of haproxy, and are asked with the tokens of administrators, or
+    as copies from a haproxy that runs, with the tokens of their clients. The exit code is 1 when anything differs that
+    is not documented.
+    """
+    need("service")
+    if bool(log) == (listen is not None):
+        raise Usage("give a log of haproxy, - for stdin, or --listen PORT")
+    if session.bearer is not None:
+        raise Usage("give a token of AMS, not a bearer token: the old service knows no others")
+    from ams.migrate.shadow import Shadow
+    from ams.migrate.asking import Side
+
+    own = Side(old, "" if listen is not None else environment().get(OLD_TOKEN, ""), old_ca)
+    other = Side(session.client.endpoint, "" if listen is not None else session.token, session.ca)
+
+    async def compare() -> "Report":
+        async with own, other:
+            await own.reach()
+            await other.reach()
+            compared = Shadow(own, other, still, share, most, patient=listen is not None)
+            await (_from_log(compared, log) if listen is None else _from_copies(compared, listen))
+            return compared.report
+
+    report = asyncio.run(compare())
+    write(session.output, _shadow_document(report), _shadow_text(report))
+    if report.differences:
+        raise typer.Exit(Exit.REFUSED)
+
+
+async def _from_log(compared: "Shadow", log: str) -> None:
+    from ams.migrate.shadow import logged
+
+    with file_named(log):
+        file = sys.stdin.fileno() if log == "-" else os.open(log, os.O_RDONLY)
+    run = asyncio.ensure_future(compared.run(logged(compared, file)))
+    _at_a_signal(run.cancel)
+    await asyncio.wait([run])
+    if not run.cancelled():
+        run.result()
+
+
+async def _from_copies(compared: "Shadow", port: int) -> None:
+    from ams.migrate.shadow import copies
+
+    stop = asyncio.Event()
+    _at_a_signal(stop.set)
+    async with copies(compared, port, stop) as (url, requests):
+        note(f"waiting for copies of requests at {url}; Ctrl-C ends it")
+        await compared.run(requests)
+
+
+def _at_a_signal(end: Callable[[], object]) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(each, end)
+
+
+def _shadow_document(report: "Report") -> object:
+    return {
+        "routes": {
+            action: {"asked": each.asked, "same": each.same, "different": each.different}
+            for action, each in sorted(report.routes.items())
+        },
+        "differences": [
+            {"route": action, "where": kind.where, "old": kind.old, "new": kind.new, "answers": count}
+            for action, kinds in sorted(report.differences.items())
+            for kind, count in kinds
+        ],
+        "passed_over": dict(report.passed_over.most_common()),
+        "left_out": report.left_out,
+    }
+
+
+def _shadow_text(report: "Report") -> str:
+    counted = [
+        (action, str(each.asked), str(each.same), str(each.different)) for action, each in sorted(report.routes.items())
+    ]
+    tables = [columns(("ROUTE", "ASKED", "SAME", "DIFFERENT"), counted)]
+    kinds = [
+        (action, *map(printable, kind), str(count))
+        for action, found in sorted(report.differences.items())
+        for kind, count in found
+    ]
+    if kinds:
+        tables.append(columns(("ROUTE", "WHERE", "OLD", "NEW", "ANSWERS"), kinds))
+    why = [(reason, str(count)) for reason, count in report.passed_over.most_common() if count]
+    if report.left_out:
+        why.append(("left out by chance (--share)", str(report.left_out)))
+    if why:
+        tables.append(columns(("PASSED OVER", "REQUESTS"), why))
+    return "\n\n".join(tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +216,8 @@ def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, 
     from ams.migrate.cutting import copy
 
     found, copied = asyncio.run(copy(_move(source, data, config), Progress("copied").tell))
-    _tell(found, {**found.counts, "message": found.messages, "copied now": copied.messages}, output)
+    counts = {**found.counts, "message": found.messages, "copied now": copied.messages}
+    _write(found.found.oddities, counts, output)
 
 
 @app.command()
@@ -139,7 +254,8 @@ def cut(
     service = NewService(session.client, session.token, session.ca)
     done = _run(cut(_move(source, data, config), service, steps, Progress("copied").tell, _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
-    _tell(done.plan, {**counts, "milliseconds held": round(done.seconds * 1000)}, session.output)
+    counts["milliseconds held"] = round(done.seconds * 1000)
+    _write(done.plan.found.oddities, counts, session.output)
 
 
 @app.command()
@@ -167,15 +283,14 @@ def back(
     steps = Steps(_proxy(haproxy, map_file), drain, start=start)
 
     async def work() -> "Returned":
-        there = OldService(old, environment().get("AMS_MIGRATE_TOKEN", ""), source.old_ca)
+        there = OldService(old, environment().get(OLD_TOKEN, ""), source.old_ca)
         try:
             return await back(source.opened, there, session.client, steps, Progress("given back").tell, _step)
         finally:
             await there.close()
 
     done = _run(work())
-    counts = {"messages": done.messages, "positions": done.positions}
-    _write(done.oddities, counts, session.output)
+    _write(done.oddities, {"messages": done.messages, "positions": done.positions}, session.output)
 
 
 def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
@@ -236,7 +351,22 @@ def verify(
     With --old every token is tried at the old service too, and both are asked for all that is in the projects.
     Ask with the token of a service_admin. The exit code is 1 when anything differs.
     """
-    found = asyncio.run(_verified(session, source, old))
+
+    async def work() -> "Verified":
+        async with source.opened() as opened, AsyncExitStack() as stack:
+            from ams.migrate.asking import Side
+            from ams.migrate.verifying import verify
+            from ams.migrate.writing import plan as planned
+
+            sides = None
+            if old:
+                own = Side(old, environment().get(OLD_TOKEN, ""), source.old_ca)
+                other = Side(session.client.endpoint, session.token, session.ca)
+                sides = await stack.enter_async_context(own), await stack.enter_async_context(other)
+            found = planned(await opened.documents(), opened.messages)
+            return await verify(found.found, opened.messages, session.client, session.ca, sides)
+
+    found = asyncio.run(work())
     counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}
     text = fields({**counts, "different": str(len(found.differences))})
     if found.differences:
@@ -251,23 +381,6 @@ def verify(
 app.does("authn")(migrate_authn)
 
 
-async def _verified(session: Session, source: Source, old: str) -> "Verified":
-    async with source.opened() as opened, AsyncExitStack() as stack:
-        from ams.migrate.asking import Side
-        from ams.migrate.verifying import verify
-        from ams.migrate.writing import plan as planned
-
-        sides = None
-        if old:
-            token = environment().get("AMS_MIGRATE_TOKEN", "")
-            sides = (
-                await stack.enter_async_context(Side(old, token, source.old_ca)),
-                await stack.enter_async_context(Side(session.client.endpoint, session.token, session.ca)),
-            )
-        found = planned(await opened.documents(), opened.messages)
-        return await verify(found.found, opened.messages, session.client, session.ca, sides)
-
-
 async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
     async with source.opened() as old:
         from ams.migrate.writing import plan as planned
@@ -276,7 +389,7 @@ async def _migrate(source: Source, file: str, strict: bool, output: Format) -> N
 
         found = planned(await old.documents(), old.messages)
         if strict and found.found.oddities:
-            _tell(found, {**found.counts, "message": found.messages}, output)
+            _write(found.found.oddities, {**found.counts, "message": found.messages}, output)
             raise typer.Exit(Exit.REFUSED)
         if file:
             counts = await written(found, old.messages, file, Progress("written").tell)
@@ -286,13 +399,9 @@ async def _migrate(source: Source, file: str, strict: bool, output: Format) -> N
     if file == "-":
         note(f"{counts['message']:,} messages, {len(found.found.oddities)} things not as they were: see the plan")
         return
-    _tell(found, counts, output)
+    _write(found.found.oddities, counts, output)
     if file:
         note(f"{file} is whole. Every user's token is in it; ams import {file} --data DATA takes it.")
-
-
-def _tell(plan: "Plan", counts: Mapping[str, int], output: Format) -> None:
-    _write(plan.found.oddities, counts, output)
 
 
 def _write(odd: "Sequence[Oddity]", counts: Mapping[str, int], output: Format) -> None:

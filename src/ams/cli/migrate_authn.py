@@ -101,11 +101,7 @@ class _Following:
     """What becomes of bindings by what became of their users, and of names that could not stay."""
 
     def __init__(
-        self,
-        old: OldDatabase,
-        hosts: Collection[str] | None,
-        names: Mapping[str, str],
-        uuids: Mapping[str, str],
+        self, old: OldDatabase, hosts: Collection[str] | None, names: Mapping[str, str], uuids: Mapping[str, str]
     ) -> None:
         self._of_ams = {each.uuid for each in old.service_types if each.type == AMS}
         self._hosts = hosts

@@ -1,5 +1,6 @@
 """What goes to people and to programs: plain columns or JSON on stdout, everything else on stderr."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,12 +52,7 @@ def _safe(text: str) -> str:
     """Return JSON in which what could draw on a terminal, or turn the order of its text, is written as an escape."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in text)
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each).strip('"') for each in text)
 
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

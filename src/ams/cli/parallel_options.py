@@ -1,10 +1,11 @@
 """Options of parallel subscriptions on the command line, and how people are shown them."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from ams.cli.arguments import option, seconds_said
-from ams.cli.completing import topic_names
+from ams.cli.arguments import option, seconds_said, topic_names
+from ams.cli.command import OptionSet
 from ams.cli.exits import Usage
 from ams.cli.output import short_name
 from ams.client import wire
@@ -17,16 +18,50 @@ class Kind(StrEnum):
     PARALLEL = "parallel"
 
 
-RetryMin = Annotated[str, option("How long a message waits after its first failure; 10s.", metavar="DURATION")]
-RetryMax = Annotated[str, option("How long it waits at most; 600s.", metavar="DURATION")]
-DeadLetterTopic = Annotated[
-    str, option("Topic for messages that failed too often.", metavar="TOPIC", complete=topic_names)
-]
-MaxAttempts = Annotated[int, option("How often that is, 5 to 100; the service's is 5.", min=0)]
-ExactlyOnce = Annotated[bool | None, option("What was acknowledged never comes again.")]
-RetainAcked = Annotated[bool | None, option("A seek can bring acknowledged messages back.")]
-ExpiresAfter = Annotated[str, option("Unused for so long it is deleted; at least 1d.", metavar="DURATION")]
-Retention = Annotated[str, option("How long messages are kept for it, 10m to 31d.", metavar="DURATION")]
+@dataclass(frozen=True, slots=True)
+class Redelivery(OptionSet):
+    """When a message that failed comes again, and what becomes of it in the end."""
+
+    retry_min: Annotated[str, option("How long a message waits after its first failure; 10s.", metavar="DURATION")] = ""
+    retry_max: Annotated[str, option("How long it waits at most; 600s.", metavar="DURATION")] = ""
+    dead_letter_topic: Annotated[
+        str, option("Topic for messages that failed too often.", metavar="TOPIC", complete=topic_names)
+    ] = ""
+    max_attempts: Annotated[int, option("How often that is, 5 to 100; the service's is 5.", min=0)] = 0
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The fields that are set; raises `Usage` for what is no duration."""
+        said: dict[str, Any] = {}
+        if self.retry_min or self.retry_max:
+            said["retry_policy"] = wire.RetryBackoff(_span(self.retry_min), _span(self.retry_max))
+        if self.dead_letter_topic or self.max_attempts:
+            said["dead_letter_policy"] = wire.DeadLetterPolicy(
+                self.dead_letter_topic or None, self.max_attempts or None
+            )
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping(OptionSet):
+    """What is kept of messages, and how long; how long the subscription is."""
+
+    exactly_once: Annotated[bool | None, option("What was acknowledged never comes again.")] = None
+    retain_acked: Annotated[bool | None, option("A seek can bring acknowledged messages back.")] = None
+    expires_after: Annotated[str, option("Unused for so long it is deleted; at least 1d.", metavar="DURATION")] = ""
+    retention: Annotated[str, option("How long messages are kept for it, 10m to 31d.", metavar="DURATION")] = ""
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The fields that are set; raises `Usage` for what is no duration."""
+        fields = {
+            "enable_exactly_once_delivery": self.exactly_once,
+            "retain_acked_messages": self.retain_acked,
+            "expiration_policy": wire.ExpirationPolicy(_span(self.expires_after)) if self.expires_after else None,
+            "message_retention_duration": _span(self.retention),
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
 
 _UNSET = {
     "retry": "retry_policy",
@@ -35,22 +70,6 @@ _UNSET = {
     "retention": "message_retention_duration",
 }
 Unset = Annotated[list[str] | None, option(f"Take one back: {', '.join(_UNSET)}.", "--unset", metavar="OPTION")]
-
-
-def spans_and_policies(
-    retry_min: str, retry_max: str, dead_letter_topic: str, max_attempts: int, expires_after: str, retention: str
-) -> dict[str, Any]:
-    """Return those fields of options that were said; raise `Usage` for what is no duration."""
-    found: dict[str, Any] = {}
-    if retry_min or retry_max:
-        found["retry_policy"] = wire.RetryBackoff(_span(retry_min), _span(retry_max))
-    if dead_letter_topic or max_attempts:
-        found["dead_letter_policy"] = wire.DeadLetterPolicy(dead_letter_topic or None, max_attempts or None)
-    if expires_after:
-        found["expiration_policy"] = wire.ExpirationPolicy(_span(expires_after))
-    if retention:
-        found["message_retention_duration"] = _span(retention)
-    return found
 
 
 def unset(names: list[str] | None) -> dict[str, Any]:
@@ -74,11 +93,12 @@ def shown(subscription: wire.Subscription) -> dict[str, str]:
     """Return what people want to know of a parallel subscription; nothing of an ordered one."""
     if not subscription.type:
         return {}
-    retry, expiry = subscription.retry_policy, subscription.expiration_policy
+    retry, dead, expiry = subscription.retry_policy, subscription.dead_letter_policy, subscription.expiration_policy
+    topic = short_name(dead.dead_letter_topic) if dead else ""
     facts = {
         "type": subscription.type,
         "retry": f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once",
-        "dead letters": _dead_letters(subscription),
+        "dead letters": f"to {topic} after {dead.max_delivery_attempts} attempts" if dead else "",
         "filter": subscription.filter,
         "ordering": "by key" if subscription.enable_message_ordering else "",
         "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
@@ -88,10 +108,3 @@ def shown(subscription: wire.Subscription) -> dict[str, str]:
         "detached": "yes: it gets nothing any more" if subscription.detached else "",
     }
     return {name: fact for name, fact in facts.items() if fact}
-
-
-def _dead_letters(subscription: wire.Subscription) -> str:
-    policy = subscription.dead_letter_policy
-    if policy is None:
-        return ""
-    return f"to {short_name(policy.dead_letter_topic)} after {policy.max_delivery_attempts} attempts"

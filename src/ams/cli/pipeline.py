@@ -1,38 +1,48 @@
-"""`ams pipeline`: runs jobs on Spark over the topics of a project (docs/reference/pipeline.md).
+"""`ams pipeline` and `ams archive`: jobs over the topics of a project (docs/reference/pipeline.md), and their tables.
 
-Spark is loaded when a job is; `check` of a definition that is wrong never starts it.
+Spark is loaded when a job is; `check` of a definition that is wrong never starts it. Archives and tables need no Spark.
 """
 
 import os
+import threading
 import traceback
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import MutableMapping
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli import tables
-from ams.cli.arguments import Output, argument, option, pairs
+from ams.cli.arguments import Output, argument, option, pairs, seconds_said, time_of, topic_names
 from ams.cli.command import Group, Session, examples, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.extras import need
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
-from ams.pipeline.errors import PipelineError, StoreFailed, WrongDefinition, WrongTable
+from ams.pipeline.errors import CheckFailed, PipelineError, StoreFailed, WrongDefinition, WrongTable
 
 if TYPE_CHECKING:
     from ams.pipeline.running import Plan
 
 app = Group()
-app.add_typer(tables.app, name="table")
+tables = Group(
+    "ams pipeline table history ams-pipeline/accounting/results/sites",
+    "ams pipeline table restore ams-pipeline/accounting/results/sites 2024-03-05",
+    "ams pipeline table merge archive --partition date=2024-03-04",
+    "ams pipeline table vacuum archive --remove",
+    help="Look after tables of jobs: history, restore, merge, vacuum, check.",
+)
+app.add_typer(tables, name="table")
 
+_MEBIBYTE = 2**20
 WORK_FOLDER = "ams-pipeline"
 """Where the folders of runs are, each under its name, unless `--work` says otherwise."""
 _TALKATIVE = {"spark.log.level": "WARN"}
 """Log settings of Spark with `--debug`."""
 
+Table = Annotated[str, argument("TABLE", "Folder of the table.")]
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
 Settings = Annotated[list[str] | None, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
 Work = Annotated[
@@ -67,22 +77,26 @@ def run(
     interval = _interval(every)
     folder = _folder(plan, work)
     hand_over(session, os.environ)
-    with _shown_when(debug):
-        from ams.pipeline.starting import Setup, start
+    from ams.pipeline.starting import Setup, start
 
-        setup = Setup(
-            work=folder,
-            project=session.project,
-            source=source_of(session),
-            every=interval,
-            accept_change=accept_change,
-            skip_lost=skip_lost,
-            master=master,
-            memory=memory,
-            settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")},
-            debug=debug,
-        )
+    setup = Setup(
+        work=folder,
+        project=session.project,
+        source=source_of(session),
+        every=interval,
+        accept_change=accept_change,
+        skip_lost=skip_lost,
+        master=master,
+        memory=memory,
+        settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")},
+        debug=debug,
+    )
+    try:
         ended = start(plan, setup)
+    except (PipelineError, StoreFailed, WrongTable) as error:
+        if debug:
+            note("".join(traceback.format_exception(error)))
+        raise
     session.show(ended, str(ended))
     if ended.stopped:
         raise typer.Exit(Exit.INTERRUPTED)
@@ -155,13 +169,13 @@ def hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
     """Let Spark, which inherits the environment, find the service as the command line found it."""
     for name in (*TOKEN_VARIABLES, "AMS_PROFILE"):
         environment.pop(name, None)
-    environment.update({"AMS_ENDPOINT": session.client.endpoint, **_who(session)})
-
-
-def _who(session: Session) -> dict[str, str]:
+    environment["AMS_ENDPOINT"] = session.client.endpoint
     if isinstance(session.bearer, BearerFile):
-        return {"AMS_BEARER_TOKEN_FILE": session.bearer.path}
-    return {"AMS_BEARER_TOKEN": session.bearer} if isinstance(session.bearer, str) else {"AMS_TOKEN": session.token}
+        environment["AMS_BEARER_TOKEN_FILE"] = session.bearer.path
+    elif isinstance(session.bearer, str):
+        environment["AMS_BEARER_TOKEN"] = session.bearer
+    else:
+        environment["AMS_TOKEN"] = session.token
 
 
 def _standing(folder: Path) -> dict[str, str]:
@@ -188,25 +202,168 @@ def _standing(folder: Path) -> dict[str, str]:
 
 def _interval(every: str | None) -> str | None:
     """Read the time between batches as Spark takes it."""
-    from ams.core.settings import duration_seconds
-
     if every is None:
         return None
-    try:
-        seconds = duration_seconds(every)
-    except (ValueError, KeyError):
-        raise Usage(f"--every {every!r} is no time such as 10s or 5m") from None
+    seconds = seconds_said(every)
+    if seconds is None:
+        raise Usage(f"--every {every!r} is no time such as 10s or 5m")
     if seconds <= 0:
         raise Usage("--every must be longer than nothing")
     return f"{round(seconds * 1000)} milliseconds"
 
 
-@contextmanager
-def _shown_when(debug: bool) -> Iterator[None]:
-    """Show the whole of a failure before its one line."""
+@tables.command()
+def history(
+    table: Table,
+    limit: Annotated[int | None, option("The newest so many only.", metavar="N", min=1)] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the versions that are kept, newest first: when they came, by what, and how many rows and files."""
+    need("tables")
+    from ams.tables import upkeep
+
+    found = [each._asdict() for each in upkeep.history(table, limit)]
+    headers = ("VERSION", "TIME", "WHAT", "BATCH", "FILES", "ROWS", "FILES GONE")
+
+    def cell(value: object) -> str:
+        if isinstance(value, datetime):
+            return value.isoformat(timespec="milliseconds")
+        return "" if value is None else str(value)
+
+    write(output, found, columns(headers, [tuple(map(cell, done.values())) for done in found]))
+
+
+@tables.command()
+def restore(
+    table: Table, version: Annotated[str, argument("VERSION", "A number, or a time: the version of then.")]
+) -> None:
+    """Make the rows those of an earlier version again; a new version, so it can be undone.
+
+    The run that writes the table goes on with its next batch. What batches since that version brought is gone.
+    """
+    need("tables")
+    from ams.tables import upkeep
+
     try:
-        yield
-    except (PipelineError, StoreFailed, WrongTable) as error:
-        if debug:
-            note("".join(traceback.format_exception(error)))
-        raise
+        wanted = int(version) if version.isdigit() else time_of(version)
+    except ValueError:
+        raise Usage(f"{version!r} is neither a number nor a time such as 2024-03-05 or 2024-03-05T12:00:00Z") from None
+    found = upkeep.restore(table, wanted)
+    note(f"{table}: version {found.version} has the rows of {version}")
+
+
+@tables.command()
+def merge(
+    table: Table,
+    partition: Annotated[
+        list[str] | None, option("Only partitions with this value; repeatable.", "--partition", metavar="KEY=VALUE")
+    ] = None,
+    order: Annotated[str | None, option("Keep rows in the order of this column.", metavar="COLUMN")] = None,
+) -> None:
+    """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
+    need("tables")
+    from ams.tables import upkeep
+    from ams.tables.snapshot import open_table
+
+    wanted = pairs(partition, "--partition")
+    chosen = None
+    if wanted:
+        found = [file.partition for file in open_table(table).files]
+        chosen = [
+            each for each in found if wanted.items() <= {name: value or "" for name, value in each.items()}.items()
+        ]
+    gone = upkeep.merge(table, chosen, order=order)
+    note(f"{table}: {gone} files were put together")
+
+
+@tables.command()
+def vacuum(
+    table: Table,
+    remove: Annotated[bool, option("Remove them; otherwise they are only listed.", "--remove")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the files that no version needs that is still kept, or remove them."""
+    need("tables")
+    from ams.tables import upkeep
+
+    found = upkeep.vacuum(table, dry_run=not remove)
+    if found or output is Format.JSON:
+        write(output, found, "\n".join(map(printable, found)))
+    note(f"{table}: {len(found)} files {'were removed' if remove else 'can go: --remove'}")
+
+
+@tables.command("check")
+def check_table(table: Table, output: Output = Format.TABLE) -> None:
+    """Compare the log of a table with its files; ends with an error when they differ."""
+    need("tables")
+    from ams.tables import upkeep
+
+    report = upkeep.check(table)
+    lines = [f"{report.rows:,} rows in {report.files:,} files, {report.size:,} bytes", *report.wrong]
+    write(output, asdict(report), "\n".join(map(printable, lines)))
+    if report.unknown:
+        note(f"{table}: {len(report.unknown)} files of attempts that failed, or of a batch at work; vacuum takes them")
+    if report.wrong:
+        raise CheckFailed(f"{table}: {len(report.wrong)} of {report.files} files are not as its log says")
+
+
+@with_options
+def archive(
+    session: Session,
+    path: Annotated[str, argument("PATH", "Folder of the archive; made if it is absent.")],
+    topics: Annotated[
+        list[str] | None, argument("[TOPIC...]", "Topics, also with * and ?; default: all of the project.", topic_names)
+    ] = None,
+    every: Annotated[str | None, option("Go on, and look for messages each TIME, such as 1m.", metavar="TIME")] = None,
+    batch_messages: Annotated[int, option("Messages that are stored at a time.", min=1)] = 200_000,
+    merge: Annotated[bool, option("Whether small files of closed days are merged.", "--merge/--no-merge")] = True,
+    closed_after: Annotated[int, option("Days after its end that a day is closed.", metavar="DAYS", min=0)] = 1,
+    file_mib: Annotated[int, option("Size of merged files, in MiB.", min=1)] = 256,
+    skip_lost: Annotated[
+        bool, option("Go on where messages are kept no longer that were not archived.", "--skip-lost")
+    ] = False,
+) -> None:
+    """Keep topics in a Delta table, without Spark.
+
+    Messages are copied, by project, topic and day, each exactly once, until it has caught up. SIGTERM and Ctrl-C end it
+    after the batch at work. Called again, it goes on where it was: the table says where.
+    """
+    need("tables")
+    from ams.pipeline.archiving import Archiver, Wanted, alone
+    from ams.pipeline.options import Given
+    from ams.pipeline.progress import told_by_signals
+    from ams.pipeline.service import Service
+    from ams.tables.location import Location
+
+    def say(text: str) -> None:
+        note(printable(text))
+
+    interval = None if every is None else seconds_said(every)
+    if every is not None and (interval is None or not 0 < interval <= threading.TIMEOUT_MAX):
+        raise Usage(f"--every {every!r} is no time such as 10s or 5m")
+    wanted = Wanted(
+        project=session.project,
+        topics=tuple(topics or ("*",)),
+        batch_messages=batch_messages,
+        merge=merge,
+        closed_after=closed_after,
+        file_bytes=file_mib * _MEBIBYTE,
+        skip_lost=skip_lost,
+    )
+    environment: dict[str, str] = {}
+    hand_over(session, environment)
+    access, _ = Given(source_of(session)).access(environment)
+    location, stopping = Location.of(path), threading.Event()
+    with alone(location), Service(access) as service, told_by_signals(stopping, say):
+        archiver = Archiver(service, location, wanted, stopping, say)
+        archiver.begin()
+        archiver.run(interval)
+    done = {
+        "messages": archiver.progress.messages,
+        "topics": len(archiver.topics),
+        "files": archiver.files,
+        "seconds": round(archiver.progress.seconds, 1),
+    }
+    session.show(done, "archive: " + " ".join(f"{name} {count}" for name, count in done.items()))
+    if stopping.is_set() and interval is None:
+        raise typer.Exit(Exit.INTERRUPTED)

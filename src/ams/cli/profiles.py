@@ -27,7 +27,8 @@ def list_(output: Output = Format.TABLE) -> None:
     """List the profiles; a star marks the one in use."""
     _, found = _profiles()
     shown = [_shown(found, name) for name in found.tables]
-    rows = [("*" if each["current"] else "", *(str(each[key]) for key in _COLUMNS)) for each in shown]
+    keys = ("name", "endpoint", "project", "token")
+    rows = [("*" if each["current"] else "", *(str(each[key]) for key in keys)) for each in shown]
     write(output, {"profiles": shown}, columns(("", "PROFILE", "ENDPOINT", "PROJECT", "TOKEN"), rows))
 
 
@@ -69,17 +70,28 @@ def set_(
     if (bool(token_file), bool(bearer_token_file), token_stdin).count(True) > 1:
         raise Usage("give --token-file, --bearer-token-file or --token-stdin, not both")
     path, found = _profiles()
-    _must_be_possible(name)
+    # The token is kept in a file of this name, and `current` means something else in the file of profiles.
+    if name == CURRENT or not is_name(name):
+        raise Usage(f"{name!r} cannot be the name of a profile: letters, digits, - and _, and not {CURRENT!r}")
     said = {"endpoint": endpoint and endpoint_of(endpoint), "project": project, "ca": _absolute(ca)}
     said |= {"authn_endpoint": authn_endpoint and endpoint_of(authn_endpoint)}
     said |= {"authn_key_file": _absolute(authn_key_file), "authn_ca": _absolute(authn_ca)}
     if token_stdin:
-        said["token_file"] = _kept_token(path, name)
+        token = sys.stdin.readline().strip()
+        if not token or not token.isascii() or not token.isprintable():
+            raise Usage("standard input does not hold a token")
+        kept = token_path(path, name)
+        write_secret(kept, f"{token}\n")
+        said["token_file"] = os.path.basename(kept)
     elif token_file is not None:
         said["token_file"] = _absolute(token_file)
     if said.get("token_file") is not None:
         said["token"] = ""
-    said |= _login(said.get("token_file"), _absolute(bearer_token_file))
+    # A profile has a token of one kind.
+    if bearer_token_file:
+        said |= {"bearer_token_file": _absolute(bearer_token_file), "token": "", "token_file": ""}
+    else:
+        said["bearer_token_file"] = "" if said.get("token_file") else bearer_token_file
     if said["authn_key_file"] is not None:
         said["authn_key"] = ""
     changed = {**found.tables.get(name, {}), **{key: value for key, value in said.items() if value is not None}}
@@ -98,9 +110,6 @@ def remove(name: Name) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(token_path(path, name))
     note(f"profile {name} is removed")
-
-
-_COLUMNS = ("name", "endpoint", "project", "token")
 
 
 def _profiles() -> tuple[str, Profiles]:
@@ -128,29 +137,8 @@ def _must_exist(found: Profiles, name: str) -> None:
         raise Usage(f"no profile {name!r}; there are: {', '.join(found.tables) or 'none'}")
 
 
-def _must_be_possible(name: str) -> None:
-    """Refuse names that are no file name (the token is kept under it) or mean something else in the file."""
-    if name == CURRENT or not is_name(name):
-        raise Usage(f"{name!r} cannot be the name of a profile: letters, digits, - and _, and not {CURRENT!r}")
-
-
 def _absolute(path: str | None) -> str | None:
     return os.path.abspath(os.path.expanduser(path)) if path else path
-
-
-def _login(token_file: str | None, bearer_token_file: str | None) -> dict[str, str | None]:
-    """Return what else changes with the file that is named: a profile has a token of one kind."""
-    if bearer_token_file:
-        return {"bearer_token_file": bearer_token_file, "token": "", "token_file": ""}
-    return {"bearer_token_file": "" if token_file else bearer_token_file}
-
-
-def _kept_token(path: str, name: str) -> str:
-    token = sys.stdin.readline().strip()
-    if not token or not token.isascii() or not token.isprintable():
-        raise Usage("standard input does not hold a token")
-    write_secret(token_path(path, name), f"{token}\n")
-    return os.path.basename(token_path(path, name))
 
 
 def write_profiles(path: str, profiles: Profiles) -> None:

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from ams.cli.arguments import option
 from ams.cli.command import Group, OptionSet, SessionOptions, with_options
 from ams.cli.exits import Exit, Usage
-from ams.cli.output import Format, columns, document, emit, fields, note, printable
+from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client import Client
-from ams.client.connection import TOKEN_VARIABLES, Connection, Source, authn_connection, connection, endpoint_of
+from ams.client.connection import TOKEN_VARIABLES, Connection, Source, authn_connection, connection
 from ams.client.errors import NoService
-from ams.client.transport import host
+from ams.client.transport import beside, host
 from ams.core.errors import BadSettings
 from ams.core.settings import environment
 from ams.provisioning.carrying_out import both
@@ -24,7 +25,6 @@ from ams.provisioning.gocdb import Feed, sites_address
 from ams.provisioning.provision import Report, RunOptions, as_object, cells, provision
 from ams.provisioning.state import find_target
 
-AUTHN_PORT = 8443
 PUBLIC_FEED = "https://goc.egi.eu/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}"
 
 app = Group(
@@ -32,8 +32,6 @@ app = Group(
     "ams provision gocdb --feed endpoints.xml --sites sites.xml --service-type gLite-APEL -p accounting",
     "ams provision cloud-info -c ams-create-users-cloud-info.cfg --remove",
 )
-
-Consumer = Annotated[str, typer.Option(metavar="USER", help="Member who reads the subscriptions of endpoints.")]
 
 _KEYS = {
     ("AMS", "ams_project"): "project",
@@ -53,7 +51,6 @@ _KEYS = {
 }
 _WITHOUT_EFFECT = {("LOGS", "syslog_socket")}
 """What is said on stderr gets into the journal by itself."""
-_ADDRESSES = frozenset({"feed", "endpoint", "authn_endpoint"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,29 +97,29 @@ class ProvisionOptions(OptionSet):
 
 
 def _given(
-    config: Annotated[str, typer.Option("--config", "-c", metavar="FILE", help="Configuration of the scripts.")] = "",
-    feed: Annotated[str, typer.Option(metavar="ADDRESS", help="URL or file of endpoints. [default: EGI's]")] = "",
-    sites: Annotated[str, typer.Option(metavar="ADDRESS", help="URL or file of sites; default: beside --feed.")] = "",
-    feed_ca: Annotated[str, typer.Option(metavar="PATH", help="File or folder of CAs to trust for both.")] = "",
-    feed_cert: Annotated[str, typer.Option(metavar="FILE", help="Certificate to show GOCDB.")] = "",
-    feed_key: Annotated[str, typer.Option(metavar="FILE", help="Its key.")] = "",
-    service_type: Annotated[list[str] | None, typer.Option(metavar="TYPE", help="In GOCDB; repeatable.")] = None,
-    role: Annotated[str, typer.Option(help="Of new members. [default: publisher]")] = "",
-    email: Annotated[str, typer.Option(help="Of users whose site has none.")] = "",
+    config: Annotated[str, option("Configuration of the scripts.", "--config", "-c", metavar="FILE")] = "",
+    feed: Annotated[str, option("URL or file of endpoints. [default: EGI's]", metavar="ADDRESS")] = "",
+    sites: Annotated[str, option("URL or file of sites; default: beside --feed.", metavar="ADDRESS")] = "",
+    feed_ca: Annotated[str, option("File or folder of CAs to trust for both.", metavar="PATH")] = "",
+    feed_cert: Annotated[str, option("Certificate to show GOCDB.", metavar="FILE")] = "",
+    feed_key: Annotated[str, option("Its key.", metavar="FILE")] = "",
+    service_type: Annotated[list[str] | None, option("In GOCDB; repeatable.", metavar="TYPE")] = None,
+    role: Annotated[str, option("Of new members. [default: publisher]")] = "",
+    email: Annotated[str, option("Of users whose site has none.")] = "",
     authn_endpoint: Annotated[
-        str, typer.Option(help="Certificate service (AMS_AUTHN_ENDPOINT); default: port 8443 of the service's host.")
+        str, option("Certificate service (AMS_AUTHN_ENDPOINT); default: port 8443 of the service's host.")
     ] = "",
     authn_key_file: Annotated[
-        str, typer.Option(metavar="FILE", help="File of its key (AMS_AUTHN_KEY_FILE, AMS_AUTHN_KEY); default: token.")
+        str, option("File of its key (AMS_AUTHN_KEY_FILE, AMS_AUTHN_KEY); default: token.", metavar="FILE")
     ] = "",
-    authn_ca: Annotated[str, typer.Option(metavar="FILE", help="Its CA (AMS_AUTHN_CA); default: as --ca.")] = "",
-    service: Annotated[str, typer.Option(metavar="NAME", help="Service type of AMS there.")] = "ams",
-    service_host: Annotated[str, typer.Option(metavar="HOST", help="Host of it; default: the service's.")] = "",
-    service_uuid: Annotated[str, typer.Option(metavar="UUID", help="Its uuid, to be held against what is there.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take away what vanished endpoints had.")] = False,
-    max_removals: Annotated[int, typer.Option(min=0, metavar="N", help="If they are no more than these.")] = 5,
-    _verify: Annotated[bool, typer.Option("-verify", "-v", help="As the scripts have it; always so here.")] = True,
+    authn_ca: Annotated[str, option("Its CA (AMS_AUTHN_CA); default: as --ca.", metavar="FILE")] = "",
+    service: Annotated[str, option("Service type of AMS there.", metavar="NAME")] = "ams",
+    service_host: Annotated[str, option("Host of it; default: the service's.", metavar="HOST")] = "",
+    service_uuid: Annotated[str, option("Its uuid, to be held against what is there.", metavar="UUID")] = "",
+    dry_run: Annotated[bool, option("Show the plan, change nothing.", "--dry-run")] = False,
+    remove: Annotated[bool, option("Take away what vanished endpoints had.", "--remove")] = False,
+    max_removals: Annotated[int, option("If they are no more than these.", min=0, metavar="N")] = 5,
+    _verify: Annotated[bool, option("As the scripts have it; always so here.", "-verify", "-v")] = True,
     *,
     session: SessionOptions,
 ) -> ProvisionOptions:
@@ -173,7 +170,11 @@ def gocdb(given: ProvisionOptions) -> None:
 
 
 @app.does("cloud-info")
-def cloud_info(*, consumer: Consumer = "", given: ProvisionOptions) -> None:
+def cloud_info(
+    *,
+    consumer: Annotated[str, option("Member who reads the subscriptions of endpoints.", metavar="USER")] = "",
+    given: ProvisionOptions,
+) -> None:
     """Let each endpoint publish to a topic for itself, SITE_<site>_ENDPOINT_<key>.
 
     Each gets a user, a binding for its certificate, the topic and a subscription of the same name. Run again, there is
@@ -192,7 +193,7 @@ def _run(given: ProvisionOptions, options: RunOptions) -> None:
         ask = both(given.ams.call, given.certificates.call)
         target = find_target(ask, given.project, given.service, given.service_host, given.service_uuid)
         report = provision(given.feed, ask, target, options, lambda text: note(printable(text)))
-    emit(document(_as_object(report, options)) if given.output is Format.JSON else _text(report, options))
+    write(given.output, _as_object(report, options), _text(report, options))
     if not report.well:
         raise typer.Exit(Exit.REFUSED)
 
@@ -202,33 +203,25 @@ def _text(report: Report, options: RunOptions) -> str:
     parts = [columns(("STEP", "WHAT", "WITH"), rows)] if rows and options.dry_run else []
     if not rows:
         parts.append("nothing to do")
-    parts.append(_summary(report, options))
+    to_do = options.dry_run
+    served = sum(len(each.served) for each in report.judged.values())
+    summary = {"endpoints": str(served + len(report.left_out)), "served": str(served)}
+    for reason in Reason:
+        if reason.by_rule:
+            summary[reason.value] = _counted([str(each.endpoint) for each in report.left_out if each.reason is reason])
+    summary |= {
+        "users to create" if to_do else "users created": _counted(report.users_created),
+        "bindings to update" if to_do else "bindings updated": _counted(report.bindings_updated),
+        "vanished": _counted(report.vanished.who),
+        "vanished topics": _counted(report.vanished.topics),
+        "failed": str(len(report.failed) + len(report.faults)),
+    }
+    parts.append(fields(summary))
     parts += [f"FAILED  {printable(f'{each.endpoint}: {each.text}')}" for each in report.failed]
     parts += [f"FAILED  {printable(text)}" for text in report.faults]
     if report.kept:
         parts.append(f"FAILED  no user was removed: {printable(report.kept)}")
     return "\n".join(parts)
-
-
-def _summary(report: Report, options: RunOptions) -> str:
-    created = "users to create" if options.dry_run else "users created"
-    updated = "bindings to update" if options.dry_run else "bindings updated"
-    vanished = report.vanished
-    listed = {
-        "endpoints": str(sum(len(each.served) + len(each.left_out) for each in report.judged.values())),
-        "served": str(sum(len(each.served) for each in report.judged.values())),
-        **{
-            reason.value: _counted([str(each.endpoint) for each in report.left_out if each.reason is reason])
-            for reason in Reason
-            if reason.by_rule
-        },
-        created: _counted(report.users_created),
-        updated: _counted(report.bindings_updated),
-        "vanished": _counted(vanished.who),
-        "vanished topics": _counted(vanished.topics),
-        "failed": str(len(report.failed) + len(report.faults)),
-    }
-    return fields(listed)
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -285,15 +278,10 @@ def _authn(asked: Source, profile: str | None, ini: Ini, ams: Connection) -> Con
     try:
         found = authn_connection(said, profile, given)
     except NoService:
-        beside = endpoint_of(f"https://{_bracketed(host(ams.endpoint))}:{AUTHN_PORT}")
-        found = authn_connection(dataclasses.replace(said, authn_endpoint=beside), profile, given)
+        found = authn_connection(dataclasses.replace(said, authn_endpoint=beside(ams.endpoint)), profile, given)
     if not found.token and host(found.endpoint) != host(ams.endpoint):
         raise Usage("the token of AMS is not given to another host: name a key of the certificate service")
     return dataclasses.replace(found, token=found.token or ams.token, ca=found.ca or ams.ca)
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def read_ini(path: str) -> Ini:
@@ -308,12 +296,10 @@ def read_ini(path: str) -> Ini:
         # The parser's text would quote the line, which may hold a token.
         raise BadSettings(f"{path} is no configuration of sections and keys") from None
     given = {(section, key): value.strip() for section in parser.sections() for key, value in parser[section].items()}
-    said = {_KEYS[place]: _value(_KEYS[place], value) for place, value in given.items() if place in _KEYS}
+    said = {_KEYS[place]: value for place, value in given.items() if place in _KEYS}
+    for name in ("feed", "endpoint", "authn_endpoint"):
+        if said.get(name) and "://" not in said[name]:
+            said[name] = f"https://{said[name]}"  # a host without a scheme is one behind TLS, as the scripts have it
     unknown = tuple(f"{section}.{key}" for section, key in given if (section, key) not in {*_KEYS, *_WITHOUT_EFFECT})
     types = tuple(each.strip() for each in said.pop("service_types", "").split(",") if each.strip())
     return Ini(service_types=types, unknown=unknown, **said)
-
-
-def _value(name: str, text: str) -> str:
-    """Return a value; a host without a scheme is one behind TLS, as the scripts have it."""
-    return f"https://{text}" if name in _ADDRESSES and text and "://" not in text else text

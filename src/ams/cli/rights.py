@@ -4,13 +4,12 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, NamedTuple
 
-from ams.cli.arguments import MemberNames, Resource, argument, option
+from ams.cli.arguments import MemberNames, Resource, argument, member_names, option
 from ams.cli.command import Group, Session
-from ams.cli.completing import member_names
 from ams.cli.exits import Usage
 from ams.cli.output import columns
 from ams.client import wire
@@ -88,14 +87,8 @@ def shown(rights: Sequence[wire.Right] | None) -> str:
     actions: dict[str, list[str]] = {}
     for each in rights:
         actions.setdefault(each.resource, []).append(each.action)
-    return "; ".join(f"{', '.join(_short(found))} on {on}" for on, found in actions.items())
-
-
-def _short(actions: Sequence[str]) -> Sequence[str]:
-    """Name the shorthands where they are meant."""
-    names: Mapping[frozenset[str], str] = {frozenset(PUBLISH): "publish", frozenset(CONSUME): "consume"}
-    name = names.get(frozenset(actions))
-    return (name,) if name else actions
+    shorthand = {frozenset(PUBLISH): "publish", frozenset(CONSUME): "consume"}
+    return "; ".join(f"{shorthand.get(frozenset(each)) or ', '.join(each)} on {on}" for on, each in actions.items())
 
 
 Users = Annotated[list[str] | None, argument("[USER]...", "Names of members.", member_names)]

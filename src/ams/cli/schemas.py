@@ -126,7 +126,13 @@ def validate(
     attributes = pairs(attr, "--attr", "NAME=VALUE")
     payload = content_of(file or "-") if data is None else data.encode("utf-8", "surrogateescape")
     asked = session.call(wire.get_schema(session.project, schema))
-    session.call(_question(session.project, schema, asked, payload, attributes))
+    if asked.attributes:
+        call = wire.validate_message(session.project, schema, wire.message(payload, attributes))
+    elif asked.type == Kind.AVRO:
+        call = wire.validate_datum(session.project, schema, payload)
+    else:
+        call = wire.validate_document(session.project, schema, payload)
+    session.call(call)
     session.done(f"schema {schema} allows it")
 
 
@@ -145,17 +151,6 @@ def dry_run(
 ) -> Call[wire.DryRun]:
     """Show which messages of a topic a schema would have refused."""
     return wire.dry_run(session.project, schema, topic, messages)
-
-
-def _question(
-    project: str, schema: str, asked: wire.Schema, payload: bytes, attributes: dict[str, str]
-) -> wire.Call[wire.Validated]:
-    """Ask in the form that a schema of this kind understands."""
-    if asked.attributes:
-        return wire.validate_message(project, schema, wire.message(payload, attributes))
-    if asked.type == Kind.AVRO:
-        return wire.validate_datum(project, schema, payload)
-    return wire.validate_document(project, schema, payload)
 
 
 def _parts(file: str | None, attributes: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:

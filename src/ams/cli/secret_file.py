@@ -43,7 +43,11 @@ def secret_file(path: str) -> Iterator[Keep]:
 
     Raises `Usage` at once when no file can be there. When nothing is kept, what was there stays.
     """
-    draft = _draft(path)
+    if os.path.isdir(path):
+        raise Usage(f"{path}: is a folder")
+    with file_named(path):
+        handle, draft = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
+    os.close(handle)
     try:
 
         def keep(secret: str) -> None:
@@ -61,15 +65,6 @@ def check_place(path: str) -> None:
     """Raise `Usage` when no file for a secret can be there."""
     with secret_file(path):
         pass
-
-
-def _draft(path: str) -> str:
-    if os.path.isdir(path):
-        raise Usage(f"{path}: is a folder")
-    with file_named(path):
-        handle, draft = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
-    os.close(handle)
-    return draft
 
 
 def _write(draft: str, secret: str) -> None:

@@ -23,7 +23,13 @@ _OR_JSON = "TOML file with settings, or the JSON of the reference (*.json)."
 
 def serve_command() -> click.Command:
     """Return the command that runs the service."""
-    return _command("serve", Settings, _serve, f"Run the service. {_READY}", "TOML file with settings (or AMS_CONFIG).")
+
+    def serve(settings: Settings) -> None:
+        from ams.app.serving import serve
+
+        _run(settings, serve)
+
+    return _command("serve", Settings, serve, f"Run the service. {_READY}", "TOML file with settings (or AMS_CONFIG).")
 
 
 def push_command() -> click.Command:
@@ -47,12 +53,6 @@ def authn_serve_command() -> click.Command:
         _run(settings, serve)
 
     return _command("serve", AuthnSettings, serve, f"Run the certificate service. {_READY}", _OR_JSON)
-
-
-def _serve(settings: Settings) -> None:
-    from ams.app.serving import serve
-
-    _run(settings, serve)
 
 
 def push(settings: "PushSettings") -> None:

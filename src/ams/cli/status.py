@@ -1,4 +1,4 @@
-"""`ams status`, `ams version` and `ams doctor`: how the service is, and why nothing arrives."""
+"""`ams status`, `version`, `doctor` and `metrics`: how the service is, why nothing arrives, counters and usage."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -6,22 +6,28 @@ from typing import Annotated, Any
 import typer
 
 from ams import __version__
-from ams.cli.arguments import argument, option
-from ams.cli.command import Session, with_options
-from ams.cli.completing import subscription_names
-from ams.cli.output import fields, json_line, printable, short_name
+from ams.cli.arguments import SubscriptionName, TopicName, argument, option, project_names, subscription_names
+from ams.cli.command import Group, Session, with_options
+from ams.cli.output import columns, fields, json_line, printable, short_name
 from ams.client import wire
 from ams.client.errors import NotAllowed, NotAuthenticated, NotFound
+from ams.client.wire import Call
 from ams.core.clock import Milliseconds, span_text
 from ams.core.settings import duration_text
 
+metrics = Group()
+
+Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
+End = Annotated[str, option("Last day, YYYY-MM-DD, included; default today.", "--to", metavar="DAY")]
+Only = Annotated[
+    list[str] | None, option("Only this project; repeatable.", "--only", metavar="PROJECT", complete=project_names)
+]
 Subscription = Annotated[str | None, argument("[SUB]", "Name of the subscription.", subscription_names)]
 
 
 @with_options
 def status(
-    session: Session,
-    details: Annotated[bool, option("Everything; for admins and viewers.", "--details")] = False,
+    session: Session, details: Annotated[bool, option("Everything; for admins and viewers.", "--details")] = False
 ) -> None:
     """Show how the service is."""
     found = session.call(wire.get_status(details=details))
@@ -49,7 +55,13 @@ def doctor(session: Session, subscription: Subscription = None) -> None:
     with 1 when something is wrong.
     """
     if subscription is None:
-        _check(session)
+        works, service = _connection(session), _service(session)
+        if service is None:
+            session.show(works, works)
+            return
+        session.show(works | {"service": service}, f"{fields(works)}\n\n{_findings(service.findings)}")
+        if not service.healthy:
+            raise typer.Exit(1)
         return
     found = session.call(wire.diagnose(session.project, subscription))
     session.show(found, _text(found))
@@ -60,8 +72,21 @@ def doctor(session: Session, subscription: Subscription = None) -> None:
 def _text(found: wire.Diagnosis) -> str:
     facts = {"subscription": short_name(found.subscription), "topic": short_name(found.topic)}
     facts["deadline"] = f"{found.ack_deadline_seconds}s"
-    if found.standing is not None:
-        facts |= _standing(found.standing)
+    standing = found.standing
+    if standing is not None:
+        facts |= {
+            "oldest": str(standing.min),
+            "next": str(standing.current),
+            "end": str(standing.max),
+            "backlog": str(standing.backlog),
+            "handed out": str(standing.handed_out),
+            "lost": str(standing.lost),
+            "retention": duration_text(standing.retention_seconds),
+            "last pull": _ago(standing.last_pull_seconds_ago),
+            "last ack": _ago(standing.last_acknowledgement_seconds_ago),
+            "last publish": _ago(standing.last_publish_seconds_ago),
+            "oldest waiting": _ago(standing.oldest_waiting_seconds),
+        }
     return f"{fields(facts)}\n\n{_findings(found.findings)}"
 
 
@@ -70,35 +95,8 @@ def _findings(findings: Sequence[wire.Finding]) -> str:
     return "\n".join(lines or ["All is well."])
 
 
-def _standing(standing: wire.Standing) -> dict[str, str]:
-    return {
-        "oldest": str(standing.min),
-        "next": str(standing.current),
-        "end": str(standing.max),
-        "backlog": str(standing.backlog),
-        "handed out": str(standing.handed_out),
-        "lost": str(standing.lost),
-        "retention": duration_text(standing.retention_seconds),
-        "last pull": _ago(standing.last_pull_seconds_ago),
-        "last ack": _ago(standing.last_acknowledgement_seconds_ago),
-        "last publish": _ago(standing.last_publish_seconds_ago),
-        "oldest waiting": _ago(standing.oldest_waiting_seconds),
-    }
-
-
 def _ago(seconds: float | None) -> str:
     return "-" if seconds is None else f"{span_text(Milliseconds(round(seconds * 1000)))} ago"
-
-
-def _check(session: Session) -> None:
-    """Say what works, and what the service says of itself if the user may know."""
-    works, service = _connection(session), _service(session)
-    if service is None:
-        session.show(works, works)
-        return
-    session.show(works | {"service": service}, f"{fields(works)}\n\n{_findings(service.findings)}")
-    if not service.healthy:
-        raise typer.Exit(1)
 
 
 def _service(session: Session) -> wire.ServiceDiagnosis | None:
@@ -112,26 +110,87 @@ def _service(session: Session) -> wire.ServiceDiagnosis | None:
 def _connection(session: Session) -> dict[str, str]:
     """Return what works; the first thing that does not ends the command with its error."""
     session.call(wire.get_status())
-    works = {"endpoint": session.client.endpoint, "user": _user(session)}
+    try:
+        user = session.call(wire.get_profile()).name
+    except NotAuthenticated:  # the token of the service belongs to no user, but is accepted
+        if _service(session) is None:
+            raise
+        user = "(service token)"
+    works = {"endpoint": session.client.endpoint, "user": user}
     if session.chosen_project:
-        _enter(session)
         works["project"] = session.project
+        try:  # has the user a role in the project, as a publisher or as a consumer?
+            session.call(wire.list_topics(session.project, page_size=1))
+        except NotAllowed:
+            session.call(wire.list_subscriptions(session.project, page_size=1))
     return works
 
 
-def _user(session: Session) -> str:
-    """Return the user of the token; that of the service belongs to no user, but is accepted."""
-    try:
-        return session.call(wire.get_profile()).name
-    except NotAuthenticated:
-        if _service(session) is None:
-            raise
-        return "(service token)"
+def _metrics(found: wire.Metrics) -> str:
+    rows = [
+        (each.metric, each.resource_name, point.timestamp, _number(point.value))
+        for each in found.metrics
+        for point in each.timeseries
+    ]
+    return columns(("METRIC", "OF", "TIME", "VALUE"), rows)
 
 
-def _enter(session: Session) -> None:
-    """Find out whether the user has a role in the project: what publishers may, or what consumers may."""
-    try:
-        session.call(wire.list_topics(session.project, page_size=1))
-    except NotAllowed:
-        session.call(wire.list_subscriptions(session.project, page_size=1))
+def _report(found: wire.UsageReport) -> str:
+    return _usage(found.va_metrics)
+
+
+def _usage(found: wire.VaMetrics) -> str:
+    of_projects = found.projects_metrics
+    rows: list[tuple[str, int, float, int, int, int]] = [
+        (
+            each.project, each.message_count, each.average_daily_messages, each.topics_count,
+            each.subscriptions_count, each.users_count,
+        )
+        for each in of_projects.projects
+    ]  # fmt: skip
+    rows.append((
+        "(all)", of_projects.total_message_count, of_projects.average_daily_messages, found.total_topics_count,
+        found.total_subscriptions_count, found.total_users_count,
+    ))  # fmt: skip
+    headers = ("PROJECT", "MESSAGES", "PER DAY", "TOPICS", "SUBSCRIPTIONS", "USERS")
+    return columns(headers, [(name, *map(_number, counts)) for name, *counts in rows])
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
+@metrics.shows(_metrics)
+def service(session: Session) -> Call[wire.Metrics]:
+    """Show what the service takes of its machine."""
+    return wire.get_service_metrics()
+
+
+@metrics.shows(_metrics)
+def project(session: Session) -> Call[wire.Metrics]:
+    """Show the metrics of the project."""
+    return wire.get_project_metrics(session.project)
+
+
+@metrics.shows(_metrics)
+def topic(session: Session, topic: TopicName) -> Call[wire.Metrics]:
+    """Show the metrics of a topic."""
+    return wire.get_topic_metrics(session.project, topic)
+
+
+@metrics.shows(_metrics)
+def subscription(session: Session, subscription: SubscriptionName) -> Call[wire.Metrics]:
+    """Show the metrics of a subscription."""
+    return wire.get_subscription_metrics(session.project, subscription)
+
+
+@metrics.shows(_usage)
+def va(session: Session, start: Start = "", end: End = "", only: Only = None) -> Call[wire.VaMetrics]:
+    """Show what was published and created in a window of days, by project; for admins and viewers."""
+    return wire.get_va_metrics(start=start, end=end, projects=only or ())
+
+
+@metrics.shows(_report)
+def usage(session: Session, start: Start = "", end: End = "", only: Only = None) -> Call[wire.UsageReport]:
+    """Show the same of the projects you administer."""
+    return wire.get_usage_report(start=start, end=end, projects=only or ())

@@ -1,32 +1,17 @@
-"""`ams subs`: subscriptions, where they stand, who may consume, and where the service delivers their messages to."""
+"""`ams subs` and `ams snapshots`: subscriptions, where they stand, who may consume, and where they are delivered."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, argument, option, time_of, whole_seconds
-from ams.cli.command import Group, Page, Session
-from ams.cli.completing import snapshot_names, topic_names
+from ams.cli.arguments import SubscriptionName, argument, option, snapshot_names, time_of, topic_names, whole_seconds
+from ams.cli.command import Columns, Group, Page, Session, table
 from ams.cli.exits import Usage
-from ams.cli.output import columns, emit, fields, json_line, note, short_name
-from ams.cli.parallel_options import (
-    DeadLetterTopic,
-    ExactlyOnce,
-    ExpiresAfter,
-    Kind,
-    MaxAttempts,
-    RetainAcked,
-    Retention,
-    RetryMax,
-    RetryMin,
-    Unset,
-    shown,
-    spans_and_policies,
-    unset,
-)
+from ams.cli.output import emit, fields, json_line, note, short_name
+from ams.cli.parallel_options import Keeping, Kind, Redelivery, Unset, shown, unset
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users, chosen_users
-from ams.cli.views import counts
+from ams.cli.top import counts
 from ams.client import wire
 from ams.client.errors import ClientError
 from ams.client.wire import Call
@@ -37,6 +22,8 @@ app = Group(
     "ams subs seek watering --to oldest",
 )
 
+snapshots = Group("ams snapshots create before-upgrade workers", "ams snapshots list")
+
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Before and after every message."""
 MAX_KEEP_SECONDS = 30 * 86_400
@@ -46,31 +33,22 @@ SHOWN_ATTEMPTS = 10
 
 
 def _fields(subscription: wire.Subscription) -> dict[str, str]:
+    push = subscription.push_config
+    topic = short_name(str(push.get("deadLetterTopic", "")))
+    waits = bool(push.get("pushEndpoint")) and not push.get("verified")
     return {
         "subscription": short_name(subscription.name),
         "topic": short_name(subscription.topic),
         "deadline": f"{subscription.ack_deadline_seconds}s",
         "created": subscription.created_on,
-        **_push(subscription.push_config),
+        # The header value of push is for programs (-o json).
+        "push": str(push.get("pushEndpoint") or push.get("mattermostUrl") or ""),
+        "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
+        "hash": str(push.get("verificationHash", "")) if waits else "",
+        "dead letters": f"to {topic} after {push.get('maxDeliveryAttempts')} attempts" if topic else "",
         "push status": subscription.push_status,
         **shown(subscription),
     }
-
-
-def _push(config: dict[str, Any]) -> dict[str, str]:
-    """Return what people want to know of a push configuration; the header value is for programs (-o json)."""
-    waits = bool(config.get("pushEndpoint")) and not config.get("verified")
-    return {
-        "push": str(config.get("pushEndpoint") or config.get("mattermostUrl") or ""),
-        "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
-        "hash": str(config.get("verificationHash", "")) if waits else "",
-        "dead letters": _dead_letters(config),
-    }
-
-
-def _dead_letters(config: dict[str, Any]) -> str:
-    topic = short_name(str(config.get("deadLetterTopic", "")))
-    return f"to {topic} after {config.get('maxDeliveryAttempts')} attempts" if topic else ""
 
 
 @app.does()
@@ -83,26 +61,17 @@ def create(
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
     kind: Annotated[Kind, option("The options below are for parallel ones alone.", "--type")] = Kind.ORDERED,
-    retry_min: RetryMin = "",
-    retry_max: RetryMax = "",
-    dead_letter_topic: DeadLetterTopic = "",
-    max_attempts: MaxAttempts = 0,
+    *,
+    redelivery: Redelivery,
     filter_: Annotated[str, option("Deliver only what it matches, such as attributes:lang.", "--filter")] = "",
     ordering: Annotated[bool, option("Messages of an ordering key one after the other.", "--ordering")] = False,
-    exactly_once: ExactlyOnce = None,
-    retain_acked: RetainAcked = None,
-    expires_after: ExpiresAfter = "",
-    retention: Retention = "",
+    keeping: Keeping,
 ) -> None:
     """Subscribe to a topic, from its end on."""
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
     options = wire.ParallelOptions(
-        filter=filter_ or None,
-        enable_message_ordering=ordering or None,
-        enable_exactly_once_delivery=exactly_once,
-        retain_acked_messages=retain_acked,
-        **spans_and_policies(retry_min, retry_max, dead_letter_topic, max_attempts, expires_after, retention),
+        filter=filter_ or None, enable_message_ordering=ordering or None, **redelivery.said, **keeping.said
     )
     if kind is Kind.ORDERED and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
@@ -114,22 +83,10 @@ def create(
 
 @app.shows(_fields)
 def update(
-    session: Session,
-    subscription: SubscriptionName,
-    retry_min: RetryMin = "",
-    retry_max: RetryMax = "",
-    dead_letter_topic: DeadLetterTopic = "",
-    max_attempts: MaxAttempts = 0,
-    exactly_once: ExactlyOnce = None,
-    retain_acked: RetainAcked = None,
-    expires_after: ExpiresAfter = "",
-    retention: Retention = "",
-    taken_back: Unset = None,
+    session: Session, subscription: SubscriptionName, redelivery: Redelivery, keeping: Keeping, taken_back: Unset = None
 ) -> Call[wire.Subscription]:
     """Change options of a parallel subscription; the others stay."""
-    said = spans_and_policies(retry_min, retry_max, dead_letter_topic, max_attempts, expires_after, retention)
-    switches = {"enable_exactly_once_delivery": exactly_once, "retain_acked_messages": retain_acked}
-    said |= {name: value for name, value in switches.items() if value is not None}
+    said = redelivery.said | keeping.said
     none = unset(taken_back)
     if said.keys() & none.keys():
         raise Usage("what is set cannot be --unset too")
@@ -219,10 +176,14 @@ def seek(
     """Move a subscription: back to get messages again, forward to skip them."""
     if bool(to) + oldest + end + bool(snapshot) != 1:
         raise Usage("give one of --to, --oldest, --end and --snapshot")
+    place = to or ("end" if end else "oldest")
     if snapshot:
         call = wire.seek(session.project, subscription, snapshot=snapshot)
+    elif place.isascii() and place.isdigit():
+        call = wire.seek(session.project, subscription, offset=int(place))
     else:
-        call = _seek(session.project, subscription, to or ("end" if end else "oldest"))
+        ends = {"oldest": EARLIEST, "end": LATEST}
+        call = wire.seek(session.project, subscription, time=ends.get(place) or moment(place))
     found = session.call(call)
     session.show(found, f"subscription {subscription} moved to {found.current}")
 
@@ -317,6 +278,11 @@ def push_secret(
 
 def push_status_text(found: wire.PushStatus) -> str:
     """Write how the delivery of a subscription goes."""
+    error = found.last_error
+    said: list[str] = []
+    if error:
+        status = f"status {error.status}" if error.status else ""
+        said = [error.time, "could not", error.what, status, error.detail]
     facts = {
         "state": found.state,
         "push status": found.push_status,
@@ -326,7 +292,7 @@ def push_status_text(found: wire.PushStatus) -> str:
         "outstanding": _number(found.outstanding),
         "next attempt": found.next_attempt,
         "last success": found.last_success,
-        "last error": _error(found.last_error),
+        "last error": " ".join(filter(None, said)),
         "delivered": _number(found.delivered),
         "deliveries": _number(found.deliveries),
         "failed": _number(found.failed),
@@ -334,31 +300,17 @@ def push_status_text(found: wire.PushStatus) -> str:
         "undecodable": _number(found.undecodable or None),
         "late": _number(found.late or None),
     }
-    attempts = _attempts(found) if found.attempts else ""
-    return f"{fields(facts)}\n\n{attempts}" if attempts else fields(facts)
-
-
-def _attempts(found: wire.PushStatus) -> str:
-    """Write the last attempts, the newest last."""
-    rows = [
-        (
-            each.time,
-            _number(each.status or None) or "-",
-            f"{each.milliseconds}",
-            f"{each.messages}",
-            f"{each.bytes}",
-            each.error,
-        )
-        for each in found.attempts[-SHOWN_ATTEMPTS:]
-    ]
-    return columns(("ATTEMPT", "STATUS", "MS", "MESSAGES", "BYTES", "ERROR"), rows)
-
-
-def _error(error: wire.PushError | None) -> str:
-    if error is None:
-        return ""
-    said = f"status {error.status}" if error.status else ""
-    return " ".join(each for each in (error.time, "could not", error.what, said, error.detail) if each)
+    if not found.attempts:
+        return fields(facts)
+    shown: Columns = {
+        "ATTEMPT": "time",
+        "STATUS": lambda each: str(each.status or "-"),
+        "MS": lambda each: str(each.milliseconds),
+        "MESSAGES": lambda each: str(each.messages),
+        "BYTES": lambda each: str(each.bytes),
+        "ERROR": "error",
+    }
+    return f"{fields(facts)}\n\n{table(shown, found.attempts[-SHOWN_ATTEMPTS:])}"
 
 
 def _number(number: int | None) -> str:
@@ -379,9 +331,45 @@ def moment(text: str) -> datetime:
         raise Usage(f"{text!r} is not oldest, end, an offset, or a time such as 2024-03-05T10:20:30Z") from None
 
 
-def _seek(project: str, subscription: str, to: str) -> wire.Call[wire.Offsets]:
-    """Return the one call that moves there: all places but an offset are times, before the first or after the last."""
-    if to.isascii() and to.isdigit():
-        return wire.seek(project, subscription, offset=int(to))
-    ends = {"oldest": EARLIEST, "end": LATEST}
-    return wire.seek(project, subscription, time=ends.get(to) or moment(to))
+SnapshotName = Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]
+
+
+def _snapshot(snapshot: wire.Snapshot) -> dict[str, str]:
+    return {
+        "snapshot": short_name(snapshot.name),
+        "topic": short_name(snapshot.topic),
+        "created": snapshot.created_on,
+        "expires": snapshot.expire_time,
+    }
+
+
+@snapshots.shows(_snapshot, name="create")
+def create_snapshot(session: Session, snapshot: SnapshotName, subscription: SubscriptionName) -> Call[wire.Snapshot]:
+    """Remember where a parallel subscription stands."""
+    return wire.create_snapshot(session.project, snapshot, subscription)
+
+
+@snapshots.lists(
+    "snapshots",
+    {
+        "SNAPSHOT": lambda each: short_name(each.name),
+        "TOPIC": lambda each: short_name(each.topic),
+        "CREATED": "created_on",
+        "EXPIRES": "expire_time",
+    },
+)
+def list_snapshots(session: Session, page: Page) -> Call[wire.Snapshots]:
+    """List the snapshots of the project, newest first."""
+    return wire.list_snapshots(session.project, **page.query)
+
+
+@snapshots.shows(_snapshot, name="show")
+def show_snapshot(session: Session, snapshot: SnapshotName) -> Call[wire.Snapshot]:
+    """Show one snapshot."""
+    return wire.get_snapshot(session.project, snapshot)
+
+
+@snapshots.confirms("snapshot {snapshot} deleted", name="delete")
+def delete_snapshot(session: Session, snapshot: SnapshotName) -> Call[None]:
+    """Remove a snapshot."""
+    return wire.delete_snapshot(session.project, snapshot)

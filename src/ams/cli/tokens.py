@@ -1,20 +1,34 @@
-"""`ams token`: tokens of a user besides its own, each with a name, perhaps an end and rights of its own."""
+"""`ams token` and `ams open`: tokens of a user besides its own, each with a name, perhaps an end and rights of its own.
 
+A key in place of a token's text is made here, for Google's libraries, and its private half stays in its file.
+"""
+
+import secrets
+import webbrowser
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated
+from urllib.parse import urlencode
 
 import msgspec
 
 from ams.cli import rights
-from ams.cli.arguments import argument, option, time_text, whole_seconds
-from ams.cli.command import Group, Session
-from ams.cli.completing import subscription_names, token_names, topic_names, user_names
+from ams.cli.arguments import (
+    argument,
+    option,
+    subscription_names,
+    time_text,
+    token_names,
+    topic_names,
+    user_names,
+    whole_seconds,
+)
+from ams.cli.command import Group, Session, with_options
 from ams.cli.exits import Usage
-from ams.cli.google_file import new_key, service_account
-from ams.cli.output import note
+from ams.cli.output import emit, note
 from ams.cli.secret_file import new_file, secret_file
 from ams.client import wire
+from ams.client.errors import NotFound
 from ams.client.wire import Call
 
 app = Group(
@@ -24,29 +38,16 @@ app = Group(
     "ams token revoke sensor-7",
 )
 
+NOBODY = "https://ams.invalid/"
+"""Where the libraries would log in, which they do not do for Pub/Sub: they sign what they show. No host is called so
+(RFC 6761, 6.4), so nothing that is signed with a key gets to somebody else.
+"""
+KEY_BITS = 2048
 KEY_SHOWN = 12
 """Digits of a key's id in a list, enough to tell keys apart."""
 
 TokenName = Annotated[str, argument("NAME", "Name of the token.", token_names)]
 User = Annotated[str | None, option("Whose; default: you.", metavar="USER", complete=user_names)]
-ExpiresIn = Annotated[str | None, option("Such as 90d or 12h from now.", metavar="DURATION")]
-ExpiresOn = Annotated[str | None, option("2030-05-01 or 2030-05-01T12:00:00Z.", metavar="TIME")]
-Publish = Annotated[
-    list[str] | None, option("Good for publishing to it; may be repeated.", metavar="TOPIC", complete=topic_names)
-]
-Consume = Annotated[
-    list[str] | None, option("Good for consuming from it; may be repeated.", metavar="SUB", complete=subscription_names)
-]
-Rights = Annotated[
-    list[str] | None, option("Good for this action there; may be repeated.", "--right", metavar="ACTION=RESOURCE")
-]
-ToFile = Annotated[
-    str | None, option("Write the token there, for you alone, and not out.", "--to-file", metavar="FILE")
-]
-GoogleFile = Annotated[
-    str | None,
-    option("Make a key in its place, for programs of Google's libraries.", "--google-file", metavar="FILE"),
-]
 
 
 def _fields(token: wire.NamedToken) -> dict[str, str]:
@@ -66,13 +67,25 @@ def create(
     session: Session,
     name: TokenName,
     user: User = None,
-    expires_in: ExpiresIn = None,
-    expires_on: ExpiresOn = None,
-    publish: Publish = None,
-    consume: Consume = None,
-    right: Rights = None,
-    to_file: ToFile = None,
-    google_file: GoogleFile = None,
+    expires_in: Annotated[str | None, option("Such as 90d or 12h from now.", metavar="DURATION")] = None,
+    expires_on: Annotated[str | None, option("2030-05-01 or 2030-05-01T12:00:00Z.", metavar="TIME")] = None,
+    publish: Annotated[
+        list[str] | None, option("Good for publishing to it; may be repeated.", metavar="TOPIC", complete=topic_names)
+    ] = None,
+    consume: Annotated[
+        list[str] | None,
+        option("Good for consuming from it; may be repeated.", metavar="SUB", complete=subscription_names),
+    ] = None,
+    right: Annotated[
+        list[str] | None, option("Good for this action there; may be repeated.", "--right", metavar="ACTION=RESOURCE")
+    ] = None,
+    to_file: Annotated[
+        str | None, option("Write the token there, for you alone, and not out.", "--to-file", metavar="FILE")
+    ] = None,
+    google_file: Annotated[
+        str | None,
+        option("Make a key in its place, for programs of Google's libraries.", "--google-file", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Make a token and print it, alone and this once; without rights it is good for all that its user may do."""
     given = rights.shorthands(publish or [], consume or [], session.chosen_project)
@@ -81,12 +94,15 @@ def create(
         raise Usage("give --expires-in or --expires-on, not both")
     if to_file is not None and google_file is not None:
         raise Usage("give --to-file or --google-file, not both")
+    seconds = whole_seconds(expires_in) if expires_in is not None else None
+    if expires_in is not None and not seconds:
+        raise Usage(f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s")
     wanted = partial(
         wire.create_token,
         _of(session, user),
         name,
         expires_on=time_text(expires_on) if expires_on is not None else "",
-        expires_in=_seconds(expires_in) if expires_in is not None else None,
+        expires_in=seconds,
         rights=given or None,
     )
     if google_file is not None:
@@ -94,7 +110,12 @@ def create(
         return
     call = wanted()
     if to_file is None:
-        _print(session, session.call(call))
+        made = session.call(call)
+        session.show(made, made.token)  # alone, so that a shell can take it
+        if not session.for_programs:
+            until = f"until {made.expires_on}" if made.expires_on else "with no end"
+            good_for = rights.shown(made.rights)
+            note(f"token {made.name} of {made.user}, {until}, good for {good_for}; it is not shown again")
         return
     with secret_file(to_file) as keep:
         made = session.call(call)
@@ -137,27 +158,73 @@ def _create_key(session: Session, wanted: Callable[..., Call[wire.NamedToken]], 
     """Make a key pair, a token with its public half, and a file with its private half, which goes nowhere else."""
     project = session.project
     with new_file(path) as keep:
-        pair = new_key()
-        made = session.call(wanted(public_key=pair.public))
-        keep(service_account(project, made, pair.private))
+        public, private = new_key()
+        made = session.call(wanted(public_key=public))
+        keep(service_account(project, made, private))
     session.show(made, _fields(made))
     note(f"the key is in {path}, for GOOGLE_APPLICATION_CREDENTIALS of programs")
+
+
+def new_key() -> tuple[str, str]:
+    """Make an RSA key; return its public half (SubjectPublicKeyInfo) and its private one (PKCS #8), both in PEM."""
+    # Not at the top: it takes long to load, and few commands need it.
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(65537, KEY_BITS)
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return public.decode(), private.decode()
+
+
+def service_account(project: str, token: wire.NamedToken, private: str) -> str:
+    """Return a service account file, as Google's libraries read it, of a token that was made with a public key."""
+    said = {
+        "type": "service_account",
+        "project_id": project,
+        "private_key_id": token.key_id,
+        "private_key": private,
+        "client_email": token.client_email,
+        "client_id": token.key_id,
+        "auth_uri": f"{NOBODY}auth",
+        "token_uri": f"{NOBODY}token",
+        "universe_domain": "googleapis.com",
+    }
+    return msgspec.json.format(msgspec.json.encode(said), indent=2).decode()
 
 
 def _of(session: Session, user: str | None) -> str:
     return user or session.call(wire.get_profile()).name
 
 
-def _seconds(text: str) -> int:
-    read = whole_seconds(text)
-    if not read:
-        raise Usage(f"{text!r} is no duration of whole seconds such as 90d, 12h or 90s")
-    return read
+@with_options
+def open_(
+    session: Session,
+    only_print: Annotated[bool, option("Print the address instead of opening a browser.", "--print")] = False,
+    expires_in: Annotated[str, option("How long the browser stays logged in.", metavar="DURATION")] = "8h",
+) -> None:
+    """Open the console in a browser, logged in.
 
-
-def _print(session: Session, made: wire.NamedToken) -> None:
-    """Write the token alone, so that a shell can take it, and say on stderr what it is."""
-    session.show(made, made.token)
-    if not session.for_programs:
-        until = f"until {made.expires_on}" if made.expires_on else "with no end"
-        note(f"token {made.name} of {made.user}, {until}, good for {rights.shown(made.rights)}; it is not shown again")
+    Its token is a short-lived named one of yours, in the fragment of the address: a browser sends that to nobody, and
+    the page erases it at once. "Log out" revokes it, as `ams token revoke` does.
+    """
+    seconds = whole_seconds(expires_in)
+    if not seconds:
+        raise Usage(f"--expires-in {expires_in!r} is no duration such as 8h or 30m")
+    try:
+        session.call(wire.get_console())
+    except NotFound as error:
+        raise NotFound(f"{session.client.endpoint} serves no console", error.code, error.status) from error
+    user = session.call(wire.get_profile()).name
+    made = session.call(wire.create_token(user, f"console-{secrets.token_hex(4)}", expires_in=seconds))
+    login = {"token": made.token, "name": made.name} | (
+        {"project": session.chosen_project} if session.chosen_project else {}
+    )
+    page = f"{session.client.endpoint}/console/"
+    address = f"{page}#{urlencode(login)}"
+    if only_print or not webbrowser.open(address):
+        emit(address)
+    else:
+        note(f"opened {page} in the browser")
+    note(f"the token {made.name} of {user} ends in {expires_in}: ams token revoke {made.name}")

@@ -17,17 +17,24 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
+import httpx
 import msgspec
 
 from ams.cli.arguments import option
 from ams.cli.command import Page, Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line, note, printable, short_name
-from ams.cli.views import MOST_NAMES, counts
 from ams.client import wire
-from ams.client.errors import ClientError
-from ams.wire.service import Counts
+from ams.client.errors import ClientError, NotAms, Unreachable, refusal
+from ams.client.transport import failure, httpx_arguments, trust
+from ams.client.wire.call import given
+from ams.wire.service import Counts, ViewEnd
 
+SILENCE = 45.0
+"""Seconds without a sign after which a view is opened again; the service gives one each 15 s."""
+PAUSE, LONGEST_PAUSE = 1.0, 15.0
+MAX_NAMES = 100
+"""Topics and subscriptions of one view."""
 FRESH = 2.5
 """Seconds after which a rate counts as nothing: changes are told each second."""
 _ALTERNATE, _BACK, _HOME, _REST = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H", "\x1b[J"
@@ -69,21 +76,16 @@ class Picture(msgspec.Struct, frozen=True):
     rows: Sequence[Row]
 
 
-class Moment(NamedTuple):
-    """Counts, and when they came, by the monotonic clock."""
-
-    counts: Counts
-    at: float
-
-
-Sort = Annotated[Order, option("What comes first; while it is shown the keys l, a, i, o and n choose it.")]
-Match = Annotated[str, option("Only topics and subscriptions whose names are like this.", metavar="GLOB")]
-Every = Annotated[float, option("Seconds between two pictures.", min=0.2)]
-Once = Annotated[bool, option("One picture, of rates over a second or two, then end.", "--once")]
-
-
 @with_options
-def top(session: Session, sort: Sort = Order.LAG, match: Match = "*", every: Every = 1.0, once: Once = False) -> None:
+def top(
+    session: Session,
+    sort: Annotated[
+        Order, option("What comes first; while it is shown the keys l, a, i, o and n choose it.")
+    ] = Order.LAG,
+    match: Annotated[str, option("Only topics and subscriptions whose names are like this.", metavar="GLOB")] = "*",
+    every: Annotated[float, option("Seconds between two pictures.", min=0.2)] = 1.0,
+    once: Annotated[bool, option("One picture, of rates over a second or two, then end.", "--once")] = False,
+) -> None:
     """Show topics and subscriptions while they work.
 
     Of each: what waits, since when, and how much comes and goes, as it changes.
@@ -92,15 +94,14 @@ def top(session: Session, sort: Sort = Order.LAG, match: Match = "*", every: Eve
     topics, of_topic = _names(session, match)
     if not topics and not of_topic:
         raise Usage(f"no topic or subscription of {session.project} has a name like {match!r}")
-    views = _followed(session, topics, list(of_topic))
-    watch = Watch(of_topic)
+    watch = Watch(session, topics, of_topic)
     drawn = sys.stdout.isatty() and sys.stdin.isatty() and not session.for_programs and not once
     if not drawn:
-        _write(session, watch, views, sort, every, once=once)
+        _write(session, watch, sort, every, once=once)
         return
     with _screen() as key:
         while True:
-            watch.take(views, every if watch.now else None)
+            watch.take(every if watch.now else None)
             pressed = key()
             if pressed == "q":
                 return
@@ -117,26 +118,11 @@ def _names(session: Session, match: str) -> tuple[list[str], dict[str, str]]:
     of_topic = {short_name(each.name): short_name(each.topic) for each in listed.subscriptions}
     topics = [each for each in topics if fnmatch.fnmatchcase(each, match)]
     of_topic = {name: topic for name, topic in of_topic.items() if fnmatch.fnmatchcase(name, match)}
-    if len(topics) + len(of_topic) > MOST_NAMES:
-        note(f"{len(topics) + len(of_topic)} names, {MOST_NAMES} are shown: choose others by --match")
-        of_topic = dict(list(of_topic.items())[: MOST_NAMES // 2])
-        topics = topics[: MOST_NAMES - len(of_topic)]
+    if len(topics) + len(of_topic) > MAX_NAMES:
+        note(f"{len(topics) + len(of_topic)} names, {MAX_NAMES} are shown: choose others by --match")
+        of_topic = dict(list(of_topic.items())[: MAX_NAMES // 2])
+        topics = topics[: MAX_NAMES - len(of_topic)]
     return topics, of_topic
-
-
-def _followed(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> "queue.SimpleQueue[object]":
-    """Follow a view in a thread; what comes of it, and at last an error that ended it, is in the queue."""
-    found: queue.SimpleQueue[object] = queue.SimpleQueue()
-
-    def follow() -> None:
-        try:
-            for each in counts(session, topics, subscriptions):
-                found.put(each)
-        except Exception as error:
-            found.put(_Ended(error))
-
-    threading.Thread(target=follow, daemon=True).start()
-    return found
 
 
 class _Ended(NamedTuple):
@@ -144,30 +130,42 @@ class _Ended(NamedTuple):
 
 
 class Watch:
-    """What came of a view so far."""
+    """Counts of a view, which a thread follows."""
 
-    def __init__(self, of_topic: Mapping[str, str]) -> None:
+    def __init__(self, session: Session, topics: Sequence[str], of_topic: Mapping[str, str]) -> None:
         """`of_topic` is the topic of each subscription."""
         self._of_topic = of_topic
-        self._before: Moment | None = None
-        self.now: Moment | None = None
+        self._queue: queue.SimpleQueue[Counts | ClientError | _Ended] = queue.SimpleQueue()
+        self._before: Counts | None = None
+        self.now: Counts | None = None
+        self._came = 0.0
+        """When the last counts came, by the monotonic clock."""
         self.trouble = ""
-        """Why nothing comes."""
+        """Why no counts come."""
 
-    def take(self, views: "queue.SimpleQueue[object]", seconds: float | None) -> None:
+        def follow() -> None:
+            try:
+                for each in counts(session, topics, list(of_topic)):
+                    self._queue.put(each)
+            except Exception as error:
+                self._queue.put(_Ended(error))
+
+        threading.Thread(target=follow, daemon=True).start()
+
+    def take(self, seconds: float | None) -> None:
         """Take in what comes for some seconds, None: until there are first counts. Raises what ended the view."""
         until = None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
             try:
-                found = views.get(timeout=None if until is None else max(until - time.monotonic(), 0))
+                found = self._queue.get(timeout=None if until is None else max(until - time.monotonic(), 0))
             except queue.Empty:
                 return
             if isinstance(found, _Ended):
                 raise found.error
             if isinstance(found, ClientError):
                 self.trouble = found.message
-            elif isinstance(found, Counts):
-                self._before, self.now, self.trouble = self.now, Moment(found, time.monotonic()), ""
+            else:
+                self._before, self.now, self._came, self.trouble = self.now, found, time.monotonic(), ""
             if until is None:
                 return
 
@@ -175,7 +173,7 @@ class Watch:
         """Return all rows, sorted."""
         if self.now is None:
             return Picture("", [])
-        found = self.now.counts
+        found = self.now
         topics = [
             Row(name, messages=each.messages, published=self._rate(lambda c: c.topics[name].messages))  # noqa: B023
             for name, each in found.topics.items()
@@ -190,29 +188,25 @@ class Watch:
             )
             for name, each in found.subscriptions.items()
         ]  # fmt: skip
-        return Picture(found.time, sorted([*subscriptions, *topics], key=_first(order)))
+        values: dict[Order, Callable[[Row], float]] = {
+            Order.LAG: lambda row: row.lag or 0,
+            Order.AGE: lambda row: row.oldest_unacked_seconds or 0,
+            Order.IN: lambda row: row.published,
+            Order.OUT: lambda row: row.acknowledged or 0,
+            Order.NAME: lambda _: 0,
+        }
+        rows = sorted([*subscriptions, *topics], key=lambda row: (-values[order](row), row.topic, row.subscription))
+        return Picture(found.time, rows)
 
     def _rate(self, value: Callable[[Counts], int]) -> float:
-        if self._before is None or self.now is None or time.monotonic() - self.now.at > FRESH:
+        if self._before is None or self.now is None or time.monotonic() - self._came > FRESH:
             return 0.0
         try:
-            grown = value(self.now.counts) - value(self._before.counts)
+            grown = value(self.now) - value(self._before)
         except KeyError:
             return 0.0
-        spans = [datetime.fromisoformat(each.counts.time).timestamp() for each in (self._before, self.now)]
-        return round(max(grown, 0) / max(spans[1] - spans[0], 0.001), 1)
-
-
-def _first(order: Order) -> Callable[[Row], tuple[float, str, str]]:
-    """Return what rows are sorted by: the largest first, then by name."""
-    values: dict[Order, Callable[[Row], float]] = {
-        Order.LAG: lambda row: row.lag or 0,
-        Order.AGE: lambda row: row.oldest_unacked_seconds or 0,
-        Order.IN: lambda row: row.published,
-        Order.OUT: lambda row: row.acknowledged or 0,
-        Order.NAME: lambda _: 0,
-    }
-    return lambda row: (-values[order](row), row.topic, row.subscription)
+        seconds = (datetime.fromisoformat(self.now.time) - datetime.fromisoformat(self._before.time)).total_seconds()
+        return round(max(grown, 0) / max(seconds, 0.001), 1)
 
 
 def text(picture: Picture) -> str:
@@ -241,14 +235,12 @@ def _age(seconds: int | None) -> str:
     return f"{seconds}s"
 
 
-def _write(
-    session: Session, watch: Watch, views: "queue.SimpleQueue[object]", sort: Order, every: float, *, once: bool
-) -> None:
-    watch.take(views, None)
+def _write(session: Session, watch: Watch, sort: Order, every: float, *, once: bool) -> None:
+    watch.take(None)
     while True:
         if watch.trouble:
             note(watch.trouble)
-        watch.take(views, FRESH if once else every)
+        watch.take(FRESH if once else every)
         picture = watch.picture(sort)
         emit(json_line(picture) if session.for_programs else text(picture))
         if once:
@@ -290,3 +282,53 @@ def _screen() -> Iterator[Callable[[], str]]:
         sys.stdout.flush()
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
         signal.signal(signal.SIGTERM, handler)
+
+
+def counts(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts | ClientError]:
+    """Yield counts as they change, and why there are none while the service is away: the view is opened again.
+
+    Raises a `ClientError` for a view that the service refuses, or ends for good.
+    """
+    pause = PAUSE
+    while True:
+        try:
+            for each in _view(session, topics, subscriptions):
+                pause = PAUSE
+                yield each
+        except Unreachable as error:
+            if isinstance(error, NotAms):
+                raise
+            yield error
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _view(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts]:
+    endpoint = session.client.endpoint
+    arguments = httpx_arguments(
+        endpoint, session.token, trust(endpoint, session.ca, None, None), SILENCE, session.bearer
+    )
+    path = f"/v1/projects/{session.project}:watch"
+    query = given(topics=",".join(topics), subscriptions=",".join(subscriptions))
+    try:
+        with httpx.Client(**arguments) as client, client.stream("GET", path, params=query) as answer:
+            if answer.status_code != httpx.codes.OK:
+                raise refusal(answer.status_code, answer.read(), answer.headers.get("retry-after", ""))
+            yield from _read(answer.iter_lines())
+    except httpx.HTTPError as error:
+        raise failure(error, endpoint) from error
+
+
+def _read(lines: Iterator[str]) -> Iterator[Counts]:
+    name = ""
+    for line in lines:
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data" and name == "counts":
+            yield msgspec.json.decode(value, type=Counts)
+        elif field == "data" and name == "end":
+            end = msgspec.json.decode(value, type=ViewEnd)
+            if end.code < httpx.codes.INTERNAL_SERVER_ERROR:
+                raise ClientError(end.reason)
+            return  # a stop: another node, or the same one again, goes on

@@ -1,16 +1,23 @@
 """`ams topics`: topics and who may publish to them."""
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
-from ams.cli.arguments import Duration, SchemaName, TopicName, option, retention_seconds, retention_text, time_of
+from ams.cli.arguments import (
+    Duration,
+    SchemaName,
+    TopicName,
+    option,
+    retention_seconds,
+    retention_text,
+    schema_names,
+    subscription_names,
+    time_of,
+)
 from ams.cli.command import Group, Page, Session
-from ams.cli.completing import schema_names, subscription_names
 from ams.cli.exits import Usage
-from ams.cli.filters import MessageFilter, Test
-from ams.cli.messages import show_lines
+from ams.cli.messages import MessageFilter, show_lines
 from ams.cli.output import short_name
 from ams.cli.rights import TOPIC, NoUsers, Users, chosen_users
 from ams.client import wire
@@ -121,40 +128,33 @@ def browse(
     if start is not None and since:
         raise Usage("give --from or --since, not both")
     is_shown = shown.test()
-    moment = _moment(since) if since else None
+    try:
+        moment = time_of(since) if since else None
+    except ValueError as error:
+        raise Usage(f"--since: {error}") from None
     bounds = session.call(wire.get_topic_offsets(session.project, topic, subscription=subscription))
     if moment is not None:
         asked = wire.topic_time_to_offset(session.project, topic, moment, subscription=subscription)
         start = session.call(asked).offset
-    pieces = _backwards(bounds.min, bounds.max) if start is None else _forward(max(start, bounds.min), bounds.max)
-    show_lines(session, islice(_matching(session, topic, subscription, pieces, is_shown, back=start is None), most))
+    back = start is None
+    pieces = _pieces(bounds.min if start is None else max(start, bounds.min), bounds.max, back=back)
+
+    def matching() -> Iterator[wire.ReadMessage]:
+        for first, stop in pieces:
+            asked = wire.read_topic(
+                session.project, topic, start=first, stop=stop, most=stop - first, subscription=subscription
+            )
+            found = session.call(asked)
+            yield from filter(is_shown, reversed(found) if back else found)
+
+    show_lines(session, islice(matching(), most))
 
 
-def _moment(text: str) -> datetime:
-    try:
-        return time_of(text)
-    except ValueError as error:
-        raise Usage(f"--since: {error}") from None
-
-
-def _backwards(oldest: int, end: int) -> Iterator[tuple[int, int]]:
-    return ((max(oldest, stop - PIECE), stop) for stop in range(end, oldest, -PIECE))
-
-
-def _forward(start: int, end: int) -> Iterator[tuple[int, int]]:
+def _pieces(start: int, end: int, *, back: bool) -> Iterator[tuple[int, int]]:
+    """Yield the ranges to read between two ids, the last first if it goes back."""
+    if back:
+        return ((max(start, stop - PIECE), stop) for stop in range(end, start, -PIECE))
     return ((first, min(first + PIECE, end)) for first in range(start, end, PIECE))
-
-
-def _matching(
-    session: Session, topic: str, subscription: str, pieces: Iterable[tuple[int, int]], is_shown: Test, *, back: bool
-) -> Iterator[wire.ReadMessage]:
-    """Yield the messages of ranges that are to be shown, of each range the newest first if it goes back."""
-    for first, stop in pieces:
-        asked = wire.read_topic(
-            session.project, topic, start=first, stop=stop, most=stop - first, subscription=subscription
-        )
-        found = session.call(asked)
-        yield from filter(is_shown, reversed(found) if back else found)
 
 
 @app.does()

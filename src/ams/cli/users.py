@@ -6,9 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from ams.cli.arguments import MemberName, UserName, argument, option
+from ams.cli.arguments import MemberName, UserName, argument, option, project_names
 from ams.cli.command import Columns, Group, OptionSet, Page, Session
-from ams.cli.completing import project_names
 from ams.cli.exits import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note
@@ -116,11 +115,7 @@ def show(session: Session, user: UserName) -> Call[wire.User]:
 
 @app.shows(_fields)
 def create(
-    session: Session,
-    user: UserName,
-    person: Person,
-    service_role: ServiceRoles = None,
-    role: ProjectRoles = None,
+    session: Session, user: UserName, person: Person, service_role: ServiceRoles = None, role: ProjectRoles = None
 ) -> Call[wire.User]:
     """Make a user and show the token."""
     return wire.create_user(user, _details(person, service_role, role))

@@ -18,13 +18,12 @@ import typer
 from ams.cli.arguments import SubscriptionName, option, seconds_said
 from ams.cli.command import PATIENCE, Session, with_options
 from ams.cli.exits import Usage
-from ams.cli.messages import saying_of_push
+from ams.cli.messages import publish_time_of, saying_of_push
 from ams.cli.output import emit, json_line, note, printable, short_name
 from ams.cli.parallel_options import Kind
-from ams.client import ReceivedMessage, RetryLater, Worked, wire
+from ams.client import ReceivedMessage, RetryLater, wire
 from ams.client.errors import ClientError, Conflict
 from ams.client.work import MAX_DELAY
-from ams.core.clock import Milliseconds, publish_time
 
 AGAIN_LATER = 75
 """EX_TEMPFAIL: the exit code of a program that cannot do with its message now."""
@@ -51,12 +50,24 @@ def work(
 
     It gets the data on standard input and the rest in its environment. At exit code 0 the message is acknowledged.
     """
-    programs = _Programs(command, _limit(time_limit), _delay(retry_after), for_programs=session.for_programs)
+    limit = _seconds(time_limit, "--time-limit") if time_limit else None
+    if limit is not None and not 0 < limit <= threading.TIMEOUT_MAX:
+        raise Usage(f"--time-limit {time_limit!r} is not more than 0s")
+    delay = _seconds(retry_after, "--retry-after")
+    if delay > MAX_DELAY:
+        raise Usage(f"--retry-after {retry_after!r} is more than {MAX_DELAY}s")
+    programs = _Programs(command, limit, delay, for_programs=session.for_programs)
     lease, seconds = _seconds(max_lease, "--max-lease"), _seconds(grace, "--grace")
     if shutil.which(command[0]) is None:
         raise Usage(f"there is no program {command[0]!r}")
     with saying_of_push(session, subscription):
-        _require_parallel(session, subscription)
+        found = session.patient.call(wire.get_subscription(session.project, subscription))
+        if found.type != Kind.PARALLEL:
+            raise Conflict(
+                f"{subscription} is an ordered subscription, whose messages are for one consumer, one after the other;"
+                f" make a parallel one beside it: ams subs create {subscription}-work {short_name(found.topic)}"
+                " --type parallel"
+            )
         note(f"working on {subscription}, {concurrency} at a time; Ctrl-C ends")
         try:
             done = session.client.with_retry(PATIENCE, _note_retry).work(
@@ -75,12 +86,7 @@ def work(
     if session.for_programs:
         emit(json_line(done))
     else:
-        note(said(done))
-
-
-def said(done: Worked) -> str:
-    """Say what was done."""
-    return f"worked {done.worked}, failed {done.failed}, late {done.late}, given back {done.given_back}"
+        note(f"worked {done.worked}, failed {done.failed}, late {done.late}, given back {done.given_back}")
 
 
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
@@ -88,37 +94,10 @@ def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
         note(f"{error.message}; trying again until it is there")
 
 
-def _require_parallel(session: Session, subscription: str) -> None:
-    """Raise `Conflict` for an ordered subscription."""
-    found = session.patient.call(wire.get_subscription(session.project, subscription))
-    if found.type != Kind.PARALLEL:
-        topic = short_name(found.topic)
-        raise Conflict(
-            f"{subscription} is an ordered subscription, whose messages are for one consumer, one after the other; make"
-            f" a parallel one beside it: ams subs create {subscription}-work {topic} --type parallel"
-        )
-
-
 def _seconds(text: str, name: str) -> float:
     seconds = seconds_said(text)
     if seconds is None:
         raise Usage(f"{name} {text!r} is no duration such as 30s, 10m or 1h")
-    return seconds
-
-
-def _limit(text: str) -> float | None:
-    if not text:
-        return None
-    seconds = _seconds(text, "--time-limit")
-    if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise Usage(f"--time-limit {text!r} is not more than 0s")
-    return seconds
-
-
-def _delay(text: str) -> float:
-    seconds = _seconds(text, "--retry-after")
-    if seconds > MAX_DELAY:
-        raise Usage(f"--retry-after {text!r} is more than {MAX_DELAY}s")
     return seconds
 
 
@@ -176,7 +155,13 @@ class _Programs:
             data.write(message.data)
             data.seek(0)
             running = self._start(message, data)
-        timer = threading.Timer(self._limit or 0, self._end_late, [running, message])
+
+        def end_late() -> None:
+            if running.process.poll() is None:
+                note(f"message {message.id}: killed after {self._limit:g} seconds")
+                running.kill()
+
+        timer = threading.Timer(self._limit or 0, end_late)
         if self._limit is not None:
             timer.start()
         try:
@@ -202,11 +187,6 @@ class _Programs:
             self._running.add(running)
         return running
 
-    def _end_late(self, running: _Running, message: ReceivedMessage) -> None:
-        if running.process.poll() is None:
-            note(f"message {message.id}: killed after {self._limit:g} seconds")
-            running.kill()
-
 
 def environment_of(message: ReceivedMessage, inherited: Mapping[str, str]) -> dict[bytes, bytes]:
     """Return the environment of the program for a message: ours, and what is known of the message."""
@@ -214,17 +194,13 @@ def environment_of(message: ReceivedMessage, inherited: Mapping[str, str]) -> di
     for name in sorted(message.attributes, reverse=True):  # of two that come to the same, the first by name is taken
         own[variable(name)] = message.attributes[name]
     own["AMS_MESSAGE_ID"] = message.id
-    own["AMS_PUBLISH_TIME"] = publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
+    own["AMS_PUBLISH_TIME"] = publish_time_of(message)
     own["AMS_ORDERING_KEY"] = message.ordering_key
     own["AMS_DELIVERY_ATTEMPT"] = str(message.delivery_attempt or 1)
-    return {os.fsencode(name): _value(value) for name, value in own.items()}
+    # A value cannot hold a NUL.
+    return {os.fsencode(name): text.replace("\0", "").encode("utf-8", "surrogateescape") for name, text in own.items()}
 
 
 def variable(attribute: str) -> str:
     """Return the variable that holds an attribute: in capitals, with an underscore for what no name may have."""
     return _ATTRIBUTE + re.sub("[^A-Za-z0-9_]", "_", attribute).upper()
-
-
-def _value(text: str) -> bytes:
-    """Return a text as the value of a variable, which cannot hold a NUL."""
-    return text.replace("\0", "").encode("utf-8", "surrogateescape")

@@ -23,9 +23,9 @@ T = TypeVar("T")
 class AsyncClient:
     """A caller with a token; keeps connections open between calls and may be used in one event loop.
 
-    `token` is one of AMS, sent as `x-api-key`; `bearer` instead of it one of an issuer or of AMS, sent as
-    `Authorization: Bearer`, or what returns the one of now and is called for each request (`ams.client.bearer` has it
-    for a file that is renewed).
+    `token` is a token of AMS, sent as `x-api-key`. `bearer` instead of it is one of an issuer or of AMS, sent as
+    `Authorization: Bearer`, or a function that returns the current one for each request (`ams.client.bearer.BearerFile`
+    reads a file that is renewed).
     That may be a coroutine function, too.
 
     `endpoint` is `https://HOST[:PORT]`; `ca` a file of trusted certificates (PEM) or its text, absent = the system's;

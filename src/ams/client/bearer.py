@@ -29,7 +29,7 @@ class BearerFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._read: tuple[tuple[int, int, int], str] | None = None
-        """What the file was like when it was read, and the token."""
+        """State of the file when it was read, and its token."""
 
     def __call__(self) -> str:
         """Return the token; raise `BadConnection` for a file that holds none."""
@@ -39,27 +39,18 @@ class BearerFile:
             state = (found.st_mtime_ns, found.st_size, found.st_ino)
             if read is None or read[0] != state:
                 # Looked at before it is read: what is written meanwhile is read the next time.
-                read = self._read = (state, self._token() or (read[1] if read else ""))
-        except FileNotFoundError as error:
-            if read is None:
-                raise BadConnection(f"bearer token file {self.path}: {error.strerror}") from error
+                with open(self.path, "rb") as file:
+                    text = file.read(MAX_BYTES + 1)
+                token = text.decode("ascii", errors="replace").strip()
+                if len(text) > MAX_BYTES or not (is_token(token) or not token):
+                    raise BadConnection(f"bearer token file {self.path} does not hold a token")
+                read = self._read = (state, token or (read[1] if read else ""))
         except OSError as error:
-            raise BadConnection(f"bearer token file {self.path}: {error.strerror}") from error
+            if read is None or not isinstance(error, FileNotFoundError):
+                raise BadConnection(f"bearer token file {self.path}: {error.strerror}") from error
         if not read[1]:
-            raise self._without_token()
+            raise BadConnection(f"bearer token file {self.path} does not hold a token")
         return read[1]
-
-    def _token(self) -> str:
-        """Return what is in the file; empty when nothing is, yet."""
-        with open(self.path, "rb") as file:
-            text = file.read(MAX_BYTES + 1)
-        token = text.decode("ascii", errors="replace").strip()
-        if len(text) > MAX_BYTES or not (is_token(token) or not token):
-            raise self._without_token()
-        return token
-
-    def _without_token(self) -> BadConnection:
-        return BadConnection(f"bearer token file {self.path} does not hold a token")
 
 
 class BearerAuth(httpx.Auth):
@@ -71,26 +62,19 @@ class BearerAuth(httpx.Auth):
         self._bearer = bearer
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send the request once, with the token of now; raise `InvalidInput` for what is none."""
-        said = self._said()
-        if inspect.iscoroutine(said):
-            said.close()
+        """Send the request once, with the current token; raise `InvalidInput` for what is none."""
+        token: object = self._bearer() if callable(self._bearer) else self._bearer
+        if inspect.iscoroutine(token):
+            token.close()
             raise InvalidInput("the function for the bearer token is a coroutine function, which AsyncClient awaits")
-        _show(request, said)
+        request.headers["authorization"] = f"Bearer {_checked(token)}"
         yield request
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """Do the same on asyncio, awaiting what is to be awaited."""
-        said = self._said()
-        _show(request, await said if inspect.isawaitable(said) else said)
+        """Do the same on asyncio; the function may be a coroutine function."""
+        token: object = self._bearer() if callable(self._bearer) else self._bearer
+        request.headers["authorization"] = f"Bearer {_checked(await token if inspect.isawaitable(token) else token)}"
         yield request
-
-    def _said(self) -> object:
-        return self._bearer() if callable(self._bearer) else self._bearer
-
-
-def _show(request: httpx.Request, token: object) -> None:
-    request.headers["authorization"] = f"Bearer {_checked(token)}"
 
 
 def is_token(text: str) -> bool:

@@ -18,19 +18,15 @@ from typing import Any
 
 from ams.client.bearer import Bearer, BearerFile
 from ams.client.errors import BadConnection, InvalidInput, NoService
-from ams.client.proxies import LOOPBACK
-from ams.client.transport import host
+from ams.client.transport import LOOPBACK, host
 
 TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE")
 """Variables that hold or name a token."""
-LOCAL_ENDPOINT = "https://localhost:8080"
 LOCAL_FOLDER = "ams-data"
-LOCAL_AUTHN = "https://localhost:8443"
-LOCAL_AUTHN_FOLDERS = ("ams-authn", LOCAL_FOLDER)
-"""The certificate service has a folder of its own, or shares that of AMS."""
-AUTHN_KEYS = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
-"""What a profile says of the certificate service."""
-KEYS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca", *AUTHN_KEYS)
+_OF_AMS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
+_OF_AUTHN = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
+KEYS = (*_OF_AMS, *_OF_AUTHN)
+"""What a profile may say of AMS, and of the certificate service."""
 _FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
 OPTION, VARIABLE = "an option", "a variable"
@@ -83,20 +79,26 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
     """Put a connection together; raise `BadConnection` when no place names an endpoint or a place cannot be read."""
     sources = [options, _from_environment(environment)]
     path = profiles_path(environment)
-    name = profile or environment.get("AMS_PROFILE") or _profile_in_use(path, sources)
+    name = profile or environment.get("AMS_PROFILE")
+    if not name and not _first(sources, "endpoint"):  # a service that is named must not get the token of a profile
+        name = read_profiles(path).current
     if name:
         sources.append(read_profile(path, name))
     local = _local_folder()
-    endpoint = endpoint_of(_first(sources, "endpoint") or (LOCAL_ENDPOINT if local else None))
+    endpoint = endpoint_of(_first(sources, "endpoint") or ("https://localhost:8080" if local else None))
     if local and _is_local(endpoint):
         sources.append(local)
     login = _login(sources)
+    bearer: Bearer | None = login.bearer_token
+    if login.bearer_token_file:
+        bearer = BearerFile(os.path.abspath(login.bearer_token_file))
+        bearer()  # raises before anything is asked
     return Connection(
         endpoint=endpoint,
         token=_secret([login], "token"),
         project=_first(sources, "project"),
         ca=_first(sources, "ca"),
-        bearer=_bearer(login),
+        bearer=bearer,
         login_from=_place_of(login),
     )
 
@@ -115,7 +117,7 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
     if name:
         sources.append(read_profile(path, name))
     local = _local_authn()
-    named = _first(sources, "authn_endpoint") or (LOCAL_AUTHN if local else None)
+    named = _first(sources, "authn_endpoint") or ("https://localhost:8443" if local else None)
     if named is None:
         raise NoService("no certificate service to talk to: set AMS_AUTHN_ENDPOINT, or name it in a profile")
     endpoint = endpoint_of(named)
@@ -129,37 +131,19 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
     )
 
 
-def _profile_in_use(path: str, sources: list[Source]) -> str | None:
-    """Return the profile to use when none is named: none if a service was named, which must not get its token."""
-    return None if _first(sources, "endpoint") else read_profiles(path).current
-
-
 def _from_environment(environment: Mapping[str, str]) -> Source:
-    return Source(
-        place=VARIABLE,
-        endpoint=environment.get("AMS_ENDPOINT") or None,
-        token=environment.get("AMS_TOKEN") or None,
-        token_file=environment.get("AMS_TOKEN_FILE") or None,
-        bearer_token=environment.get("AMS_BEARER_TOKEN") or None,
-        bearer_token_file=environment.get("AMS_BEARER_TOKEN_FILE") or None,
-        project=environment.get("AMS_PROJECT") or None,
-        ca=environment.get("AMS_CA") or None,
-        authn_endpoint=environment.get("AMS_AUTHN_ENDPOINT") or None,
-        authn_key=environment.get("AMS_AUTHN_KEY") or None,
-        authn_key_file=environment.get("AMS_AUTHN_KEY_FILE") or None,
-        authn_ca=environment.get("AMS_AUTHN_CA") or None,
-    )
+    """Read `AMS_ENDPOINT`, `AMS_TOKEN` and so on: a variable for each field."""
+    said = {name: environment.get(f"AMS_{name.upper()}") or None for name in (*KEYS, "bearer_token")}
+    return Source(place=VARIABLE, **said)
 
 
 def _local_folder() -> Source | None:
     token_file, ca = os.path.join(LOCAL_FOLDER, "admin.token"), os.path.join(LOCAL_FOLDER, "ca.pem")
-    if not os.path.exists(token_file) or not os.path.exists(ca):
-        return None
-    return Source(token_file=token_file, ca=ca)
+    return Source(token_file=token_file, ca=ca) if os.path.exists(token_file) and os.path.exists(ca) else None
 
 
 def _local_authn() -> Source | None:
-    for folder in LOCAL_AUTHN_FOLDERS:
+    for folder in ("ams-authn", LOCAL_FOLDER):  # a folder of its own, or that of AMS
         key, ca = os.path.join(folder, "authn.key"), os.path.join(folder, "authn-tls", "ca.pem")
         if os.path.exists(key):
             return Source(authn_key_file=key, authn_ca=ca if os.path.exists(ca) else None)
@@ -212,14 +196,6 @@ def _place_of(source: Source) -> str:
     return ""
 
 
-def _bearer(source: Source) -> Bearer | None:
-    if source.bearer_token_file:
-        file = BearerFile(os.path.abspath(source.bearer_token_file))
-        file()  # What is wrong with it is said before anything is asked.
-        return file
-    return source.bearer_token
-
-
 def _secret(sources: list[Source], field: str) -> str:
     """Return a token or a key, said or in a file; empty when no place has one."""
     what = "token" if field == "token" else "key"
@@ -264,10 +240,7 @@ def read_profiles(path: str) -> Profiles:
     if not os.path.exists(path):
         return Profiles({})
     content = _toml(path)
-    current = content.get(CURRENT)
-    if not isinstance(current, str):
-        return Profiles({name: _checked(path, name, table) for name, table in content.items()})
-    del content[CURRENT]
+    current = content.pop(CURRENT) if isinstance(content.get(CURRENT), str) else None
     return Profiles({name: _checked(path, name, table) for name, table in content.items()}, current)
 
 

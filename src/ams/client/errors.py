@@ -1,25 +1,4 @@
-"""What may come back instead of an answer, as one tree with the class names of `ams.core.errors`.
-
-    ClientError
-    ├── Closed                this client was closed
-    ├── BadConnection         an option, a variable or a profile says something that cannot be
-    │   └── NoService         nothing says which service to talk to
-    ├── Unreachable           no answer: connection, TLS, timeout
-    │   ├── Untrusted         no TLS, or a certificate that no trusted CA signed
-    │   ├── NotAms            something answered that does not speak AMS
-    │   └── Unusable          a certificate file that cannot be read; nothing was sent
-    └── Refused               the service said no, in its error envelope (contract 1.1)
-        ├── InvalidInput      400
-        │   └── TooLarge      413
-        ├── NotAuthenticated  401
-        ├── NotAllowed        403
-        ├── NotFound          404
-        ├── AckTimeout        408
-        ├── Conflict          409
-        │   ├── AlreadyExists     409 with the status word ALREADY_EXISTS
-        │   └── ChangedMeanwhile  412
-        └── Unavailable       500 and above
-            └── Overloaded    429 and 503
+"""Errors of the client, with the class names of `ams.core.errors`; `Refused` is what the service says (contract 1.1).
 
 No text of these holds a token: neither requests nor their addresses are quoted, but for the endpoint.
 """
@@ -184,13 +163,7 @@ def refusal(http_status: int, body: bytes, retry_after: str = "") -> Refused | N
         if http_status < 500 and http_status != 429:
             return NotAms(f"{text}: no AMS is there, or one that does not know this call")
         detail = _Detail(http_status, text)
-    kind = _kind(http_status, detail.status)
+    kind = _BY_CODE.get(http_status, Unavailable if http_status >= 500 else Refused)
+    if kind is Conflict and detail.status == "ALREADY_EXISTS":
+        kind = AlreadyExists
     return kind(detail.message, detail.code, detail.status, retry_after)
-
-
-def _kind(http_status: int, word: str) -> type[Refused]:
-    if http_status == 409 and word == "ALREADY_EXISTS":
-        return AlreadyExists
-    if http_status in _BY_CODE:
-        return _BY_CODE[http_status]
-    return Unavailable if http_status >= 500 else Refused

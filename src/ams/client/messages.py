@@ -5,10 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from ams.client.wire import Message as WireMessage
-from ams.client.wire import PulledMessage
-from ams.client.wire import ReceivedMessage as WireReceived
-from ams.client.wire import message as wire_message
+from ams.client import wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +42,12 @@ def ack_ids_of(messages: Acknowledged) -> list[str]:
     return [each if isinstance(each, str) else each.ack_id for each in every]
 
 
-def outgoing(message: Message) -> WireMessage:
+def outgoing(message: Message) -> wire.Message:
     """Return a message as it is published; an id and a time are the service's to give."""
-    return wire_message(message.data, message.attributes, message.ordering_key)
+    return wire.message(message.data, message.attributes, message.ordering_key)
 
 
-def incoming(received: WireReceived) -> ReceivedMessage:
+def incoming(received: wire.ReceivedMessage) -> ReceivedMessage:
     """Read a message as it came from a pull; raise `ValueError` for a time that is none."""
     message = received.message
     return ReceivedMessage(
@@ -64,7 +61,7 @@ def incoming(received: WireReceived) -> ReceivedMessage:
     )
 
 
-def data_of(message: PulledMessage) -> bytes:
+def data_of(message: wire.PulledMessage) -> bytes:
     """Return the data of a message as bytes."""
     try:
         return message.payload()

@@ -1,8 +1,7 @@
 """What a client does, apart from how it waits: plans that both clients carry out, and when a call is sent again.
 
-A plan is a generator. It yields steps, one at a time: a call to `Send`, a `Pause` to make, a message to `Deliver` to
-the loop; it is sent what came of the step, and returns what the whole is worth. The clients, one for threads
-and one for asyncio, only know how to do a step (`ams.client.transport`).
+A plan is a generator of steps: a call to `Send`, a `Pause`, a message to `Deliver` to the loop. It is sent the outcome
+of each step, and returns the result. `ams.client.transport` does the steps, for threads and for asyncio.
 
 Waiting times between tries grow exponentially and are drawn at random between nothing and their bound ("full jitter"),
 so that the many clients of a service that went away do not come back all at once.
@@ -73,13 +72,8 @@ DEFAULT = Retry()
 
 
 def may_send_again(error: ClientError, *, repeatable: bool) -> bool:
-    """Whether a call that failed like this may be sent again.
-
-    What was never sent can do no harm twice; anything else must be repeatable.
-    """
-    if not error.retriable:
-        return False
-    return repeatable or (isinstance(error, Unreachable) and not error.sent)
+    """Whether a call that failed like this may be sent again: it is repeatable, or was never sent."""
+    return error.retriable and (repeatable or (isinstance(error, Unreachable) and not error.sent))
 
 
 def seconds_asked(error: ClientError) -> float:
@@ -159,7 +153,10 @@ class Planner:
             outcome = yield Send(call)
             sent += 1
             try:
-                return self._read(call, outcome)
+                if isinstance(outcome, Unreachable):
+                    raise outcome
+                assert outcome is not None, "a Send brings something"
+                return read(call, outcome, self.endpoint)
             except ClientError as error:
                 pause = self._pause(call, error, sent, began)
                 if pause is None:
@@ -220,7 +217,9 @@ class Planner:
                 yield from self.ask(call(part))
             except AckTimeout as error:
                 refused = refused or error
-                refused.late = (*refused.late, *_late(error, part))
+                # An id is named by the part behind its colon.
+                named = set(error.message.partition(": ")[2].split(", "))
+                refused.late = (*refused.late, *(each for each in part if each.rpartition(":")[2] in named))
         if refused is not None:
             raise refused
 
@@ -236,8 +235,10 @@ class Planner:
             asked = self.now()
             received = yield from self.pull(project, subscription, batch, follow)
             if received:
-                for message in _not_taken(received, refused):
-                    yield Deliver(message)
+                comes_again = refused is not None and refused.late and received[0].id == refused.first
+                for message in received:
+                    if refused is None or not comes_again or int(message.id) > refused.last:
+                        yield Deliver(message)
                 refused = yield from self._acknowledge_batch(project, subscription, received, refused)
             elif not follow:
                 return
@@ -248,20 +249,17 @@ class Planner:
         self, project: str, subscription: str, batch: Sequence[ReceivedMessage], before: _Refused | None
     ) -> Plan[_Refused | None]:
         times = before.times + 1 if before else 1
+        last = batch[-1]
+        # The last id is enough of an ordered subscription, whose ids name a place alone.
+        ids = [last.ack_id] if last.ack_id.endswith(f":{last.id}") else ack_ids_of(batch)
         try:
-            yield from self.acknowledge(project, subscription, _ids_of_batch(batch))
+            yield from self.acknowledge(project, subscription, ids)
         except (AckTimeout, InvalidInput) as error:
             if times == REFUSED_ACKS:
                 raise
             all_come_again = isinstance(error, AckTimeout) and not error.late
-            return _Refused(batch[0].id, int(batch[-1].id), all_come_again, times)
+            return _Refused(batch[0].id, int(last.id), all_come_again, times)
         return None
-
-    def _read(self, call: Call[T], outcome: Outcome) -> T:
-        assert outcome is not None, "a Send brings something"
-        if isinstance(outcome, Unreachable):
-            raise outcome
-        return read(call, outcome, self.endpoint)
 
     def _pause(self, call: Call[T], error: ClientError, sent: int, began: float) -> float | None:
         if self.retry is None or not may_send_again(error, repeatable=call.may_repeat):
@@ -283,21 +281,3 @@ def read(call: Call[T], answer: Response, endpoint: str) -> T:
     except msgspec.DecodeError:
         pass
     raise NotAms(f"{endpoint} does not answer as AMS (status {answer.status})")
-
-
-def _ids_of_batch(batch: Sequence[ReceivedMessage]) -> list[str]:
-    """Return the ids that acknowledge a batch: the last of an ordered subscription does, which names a place alone."""
-    last = batch[-1]
-    return [last.ack_id] if last.ack_id.endswith(f":{last.id}") else ack_ids_of(batch)
-
-
-def _late(error: AckTimeout, ids: Sequence[str]) -> list[str]:
-    """Return which of these ids an error names; it names them by what stands behind their colon."""
-    named = set(error.message.partition(": ")[2].split(", "))
-    return [each for each in ids if each.rpartition(":")[2] in named]
-
-
-def _not_taken(received: Sequence[ReceivedMessage], refused: _Refused | None) -> Sequence[ReceivedMessage]:
-    if refused is None or not refused.late or received[0].id != refused.first:
-        return received
-    return [message for message in received if int(message.id) > refused.last]

@@ -1,12 +1,16 @@
-"""How requests travel: where a service is, what connections to it are made of, and how steps of a plan are done.
+"""How requests travel: where a service is, the proxy to it, connections, and how steps of a plan are done.
 
 `Connections` does steps for threads and `AsyncConnections` for asyncio. Here alone the two clients differ: one is
 written from the other.
 """
 
+import importlib.util
+import ipaddress
 import ssl
 import threading
-from typing import Any, TypedDict, TypeVar
+import urllib.request
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -14,7 +18,6 @@ from ams import __version__
 from ams.client.bearer import AsyncBearer, Bearer, BearerAuth
 from ams.client.errors import Closed, InvalidInput, NotAms, Unreachable, Untrusted, Unusable
 from ams.client.plans import Outcome, Pause, Plan, Response, Send
-from ams.client.proxies import proxy_to
 from ams.client.wire import Call
 
 T = TypeVar("T")
@@ -28,27 +31,17 @@ AUTHN_PORT = 8443
 AMS = "ams"
 """The usual service type of AMS; the official library uses no other name."""
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Hosts that are this machine: never reached through a proxy."""
+_PORTS = {"http": 80, "https": 443}
 _PEM = "-----BEGIN"
 _NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 
 
-class HttpxArguments(TypedDict):
-    """What an httpx client is made of."""
-
-    base_url: str
-    headers: dict[str, str]
-    verify: ssl.SSLContext
-    timeout: httpx.Timeout
-    limits: httpx.Limits
-    trust_env: bool
-    proxy: str | None
-    auth: httpx.Auth | None
-
-
 def httpx_arguments(
     endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: AsyncBearer | None = None
-) -> HttpxArguments:
-    """Return how to speak to `endpoint`, with a token of either kind or none.
+) -> dict[str, Any]:
+    """Return the arguments of an httpx client of `endpoint`, with a token of either kind or none.
 
     Raises `InvalidInput` for an endpoint or a token that cannot be one, and for two tokens; `Unusable` for a proxy of
     the environment that cannot be one.
@@ -56,17 +49,21 @@ def httpx_arguments(
     if token and bearer:
         raise InvalidInput("give a token or a bearer token, not both")
     host(endpoint)
-    return HttpxArguments(
-        base_url=endpoint,
-        headers=_headers(token),
+    if not fits_header(token):  # checked here because an error from deeper down would quote the token
+        raise InvalidInput("the token holds characters that no token has")
+    # The type also without a body: push servers always sent it, and what stands before a service may look at it.
+    headers = {"user-agent": f"ams-client/{__version__}", "content-type": "application/json"}
+    return {
+        "base_url": endpoint,
+        "headers": headers | ({"x-api-key": token} if token else {}),
         # Reading the CAs of the system takes longer than most calls, and without TLS none is needed.
-        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if trust is None else trust,
-        timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
-        limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
-        trust_env=False,
-        proxy=proxy_to(endpoint),
-        auth=None if bearer is None else BearerAuth(bearer),
-    )
+        "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if trust is None else trust,
+        "timeout": httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
+        "limits": httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
+        "trust_env": False,
+        "proxy": proxy_to(endpoint),
+        "auth": None if bearer is None else BearerAuth(bearer),
+    }
 
 
 def base(endpoint: str) -> str:
@@ -104,7 +101,11 @@ def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> s
         named = "CA certificates" if text else f"CA file {ca}"
         raise Unusable(f"{named}: {error.strerror or 'not a certificate in PEM form'}") from error
     if cert is not None:
-        _show(context, cert, key)
+        try:
+            context.load_cert_chain(cert, key)
+        except OSError as error:
+            reason = error.strerror if error.filename else None
+            raise Unusable(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error
     return context
 
 
@@ -133,21 +134,54 @@ def fits_header(token: str) -> bool:
     return token.isascii() and token.isprintable() and token == token.strip()
 
 
-def _headers(token: str) -> dict[str, str]:
-    # Checked here because an error from deeper down would quote the token.
-    if not fits_header(token):
-        raise InvalidInput("the token holds characters that no token has")
-    # The type also without a body: push servers always sent it, and what stands before a service may look at it.
-    agent = {"user-agent": f"ams-client/{__version__}", "content-type": "application/json"}
-    return agent | {"x-api-key": token} if token else agent
+def proxy_to(url: str) -> str | None:
+    """Return the URL of the proxy of the environment that leads to a URL; None if there is none.
 
-
-def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    That is `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, unless `NO_PROXY` excludes the host. Raises `Unusable` for one
+    that cannot be a proxy's.
+    """
+    found = httpx.URL(url)
+    host, port = found.host, found.port or _PORTS.get(found.scheme, 0)
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(found.scheme) or proxies.get("all")
+    if not proxy or host in LOOPBACK or any(_is_meant(each, host, port) for each in proxies.get("no", "").split(",")):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    schemes = {*_PORTS, *(("socks5", "socks5h") if importlib.util.find_spec("socksio") else ())}
     try:
-        context.load_cert_chain(cert, key)
-    except OSError as error:
-        reason = error.strerror if error.filename else None
-        raise Unusable(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error
+        parts = urlsplit(proxy)
+        is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, half an IPv6 address
+        is_good = False
+    if not is_good:
+        raise Unusable(f"the proxy for {found.scheme} in the environment is no URL http://HOST:PORT")
+    return proxy
+
+
+def _is_meant(entry: str, host: str, port: int) -> bool:
+    """Whether an entry of NO_PROXY is about a host: `*`, a domain, an address, or a network, each perhaps with a port.
+
+    httpx reads neither networks nor all ways to write an address of IPv6.
+    """
+    name, wanted = _split(entry.strip().lower())
+    if not name or (wanted and wanted != str(port)):
+        return False
+    if name == "*":
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
+    except ValueError:  # one of them is a name
+        domain = name.lstrip("*").lstrip(".")
+        return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
+def _split(entry: str) -> tuple[str, str]:
+    """Return an entry without its port, and that; an address of IPv6 with a port stands in brackets."""
+    if entry.startswith("["):
+        name, _, rest = entry[1:].partition("]")
+        return name + (rest if rest.startswith("/") else ""), rest.lstrip(":") if rest.startswith(":") else ""
+    name, _, port = entry.rpartition(":")
+    return (name, port) if name and ":" not in name and port.isdigit() else (entry, "")
 
 
 class Connections:

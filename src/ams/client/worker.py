@@ -140,7 +140,10 @@ class AsyncWorker:
         try:
             await _first({finished, stopping}, {keeping, saying, looking, pulling})
             if not finished.done():
-                await self._end_pull(pulling)
+                await asyncio.wait({pulling}, timeout=LAST_PULL)
+                pulling.cancel()
+                await asyncio.wait({pulling})
+                self._give_back()
                 await _first({finished, hurrying}, {keeping, saying, looking}, self._limits.grace)
         finally:
             self._stop.set()
@@ -152,17 +155,10 @@ class AsyncWorker:
             await asyncio.gather(*every, finished, return_exceptions=True)
 
     async def _nothing_held_after(self, pulling: "asyncio.Task[Any]") -> None:
-        """Return when nothing is pulled any more, and of everything it was said what became of it."""
+        """Return when nothing more is pulled, and every message is settled."""
         await asyncio.wait({pulling})
         while self._held:
             await self._some_freed()
-
-    async def _end_pull(self, pulling: "asyncio.Task[Any]") -> None:
-        """Pull no more, and give back what was not begun."""
-        await asyncio.wait({pulling}, timeout=LAST_PULL)
-        pulling.cancel()
-        await asyncio.wait({pulling})
-        self._give_back()
 
     async def _end_handlers(self) -> None:
         """Give back what was not begun, and what is still handled when the time is over."""
@@ -193,18 +189,15 @@ class AsyncWorker:
                 room = min(room, self._limits.max_messages - self._taken)
             asked, was_idle = time.monotonic(), not self._held
             received = await self._connections.carry_out(self._plans.pull(*self._place, room, True))
-            self._take(received, asked)
+            self._taken += len(received)
+            for message in received:
+                held = self._held[message.ack_id] = _Held(message, asked, asked + self._lease)
+                self._waiting.append(held)
+            self._begin()
             if not received and was_idle and self._limits.until_empty:
                 return
             if not received and time.monotonic() - asked < BREATH:
                 await asyncio.sleep(BREATH)
-
-    def _take(self, received: Sequence[ReceivedMessage], asked: float) -> None:
-        self._taken += len(received)
-        for message in received:
-            held = self._held[message.ack_id] = _Held(message, asked, asked + self._lease)
-            self._waiting.append(held)
-        self._begin()
 
     # Handling
 
@@ -383,7 +376,13 @@ class Worker:
         connections = self._connections.for_asyncio()
         threads = _Threads(self._limits.concurrency, self._handler)
         worker = AsyncWorker(connections, self._plans, *self._place, threads.handle, self._limits)
-        closing = asyncio.create_task(self._close_with(connections))
+
+        async def close_when_closed() -> None:
+            while not self._connections.closed:  # noqa: ASYNC110  # by any thread
+                await asyncio.sleep(STOP_LOOKS)
+            await connections.close()
+
+        closing = asyncio.create_task(close_when_closed())
         try:
             return await worker.run()
         finally:
@@ -391,18 +390,14 @@ class Worker:
             threads.end()
             await connections.close()
 
-    async def _close_with(self, connections: AsyncConnections) -> None:
-        while not self._connections.closed:  # noqa: ASYNC110  # by any thread
-            await asyncio.sleep(STOP_LOOKS)
-        await connections.close()
-
 
 class _Threads:
     """Runs a handler in threads. They do not keep a program from ending, as a handler may take for ever."""
 
     def __init__(self, most: int, handler: Handler) -> None:
         self._handler = handler
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[ReceivedMessage, Callable[[Exception | None], object]] | None]
+        self._jobs = queue.SimpleQueue()  # messages, each with what is called with the error of its handler
         self._threads = [
             threading.Thread(target=self._run, name=f"handler-{number}", daemon=True) for number in range(most)
         ]
@@ -413,7 +408,12 @@ class _Threads:
         """Handle a message in a thread; raise what the handler raises."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Exception | None] = loop.create_future()
-        self._jobs.put(_Job(message, lambda error: loop.call_soon_threadsafe(_end, ended, error)))
+
+        def end(error: Exception | None) -> None:
+            if not ended.done():
+                ended.set_result(error)
+
+        self._jobs.put((message, lambda error: loop.call_soon_threadsafe(end, error)))
         error = await ended
         if error is not None:
             raise error
@@ -425,23 +425,13 @@ class _Threads:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            message, ended = job
             error: Exception | None = None
             try:
-                self._handler(job.message)
+                self._handler(message)
             except Exception as raised:
                 error = raised
             except BaseException as raised:
                 error = RuntimeError(f"the handler raised {type(raised).__name__}")
             with contextlib.suppress(RuntimeError):  # nobody waits for it any more
-                job.ended(error)
-
-
-class _Job(NamedTuple):
-    message: ReceivedMessage
-    ended: Callable[[Exception | None], object]
-    """Called when it is handled, with what was raised."""
-
-
-def _end(ended: "asyncio.Future[Exception | None]", error: Exception | None) -> None:
-    if not ended.done():
-        ended.set_result(error)
+                ended(error)

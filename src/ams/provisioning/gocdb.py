@@ -19,7 +19,7 @@ import httpx
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ams.client.proxies import LOOPBACK, proxy_to
+from ams.client.transport import LOOPBACK, proxy_to
 from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
 from ams.core.urls import without_credentials
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ams.client.wire.issuers import OF_SETTINGS
+from ams.client.wire.users import OF_SETTINGS
 from ams.core.yaml_tree import bad
 from ams.provisioning import parallel
 from ams.provisioning.declared import SECRETS, Change, Declared, Existing, Fields, Key, Kind, Step

@@ -6,7 +6,7 @@ bulk             many bindings at once, from CSV
 importing        `ams authn import`: a database of the reference
 session          options of the connection that all these commands share
 
-What is left is here: the groups, keys, the audit log and `login`.
+Here are the groups, keys, the audit log and `login`.
 """
 
 from enum import StrEnum

@@ -4,11 +4,10 @@ from typing import Annotated
 
 from cryptography import x509
 
-from ams.cli.arguments import argument, option
+from ams.cli.arguments import argument, option, user_names
 from ams.cli.authn import bulk
 from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
 from ams.cli.command import Columns, Group, table
-from ams.cli.completing import user_names
 from ams.cli.exits import Usage, file_named
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalised, of_certificate
@@ -119,18 +118,12 @@ def create(
         raise Usage("a binding needs a subject (--dn or --cert) and a user (--user or --unique-key)")
     if with_issuer and (cert is None or issuer is not None):
         raise Usage("--with-issuer takes the issuer from --cert, and no --issuer")
-    accepted = _names_in(cert)[1] if with_issuer and cert else _issuer(issuer) or ""
+    accepted = _names_in(cert)[1] if with_issuer and cert else _subject_of(issuer) if issuer else ""
     found = session.call(authn.get_service_type(service_type or "ams"))
     if host is None and len(found.hosts) != 1:
         raise Usage(f"{found.name} runs on {', '.join(found.hosts)}: give --host")
     return authn.create_binding(
-        binding,
-        found.uuid,
-        host or found.hosts[0],
-        subject,
-        key,
-        auth_type=auth_type or authn.X509,
-        issuer=accepted,
+        binding, found.uuid, host or found.hosts[0], subject, key, auth_type=auth_type or authn.X509, issuer=accepted
     )
 
 
@@ -156,7 +149,7 @@ def update(
         "service_uuid": session.call(authn.get_service_type(service_type)).uuid if service_type else None,
         "host": host,
         "auth_type": auth_type,
-        "issuer": _issuer(issuer),
+        "issuer": _subject_of(issuer) if issuer else issuer,
     }
     said = {name: value for name, value in changes.items() if value is not None}
     if not said:
@@ -208,10 +201,6 @@ def _subject(dn: str | None, cert: str | None) -> str | None:
     if cert is not None:
         return _names_in(cert)[0]
     return None if dn is None else _subject_of(dn)
-
-
-def _issuer(issuer: str | None) -> str | None:
-    return _subject_of(issuer) if issuer else issuer
 
 
 def _user(session: AuthnSession, user: str | None, unique_key: str | None) -> str | None:

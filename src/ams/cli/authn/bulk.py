@@ -101,7 +101,19 @@ def plan(
     """
     types = {each.name: each for each in service_types}
     names_of_types = {each.uuid: each.name for each in types.values()}
-    there = {each.name: _as_wanted(each, names_of_types) for each in bindings}
+    there = {
+        each.name: DeclaredBinding(
+            place="",
+            name=each.name,
+            service_type=names_of_types.get(each.service_uuid, each.service_uuid),
+            host=each.host,
+            auth_identifier=each.auth_identifier,
+            unique_key=each.unique_key,
+            auth_type=each.auth_type,
+            issuer=each.issuer,
+        )
+        for each in bindings
+    }
     bound = {each.subject: each.name for each in there.values()}
     names, subjects = Counter(each.name for each in wanted), Counter(each.subject for each in wanted)
     planned = []
@@ -132,19 +144,6 @@ def show(session: Session, reports: Sequence[Report], *, applied: bool) -> None:
     summary = ", ".join(f"{counts[each]} {each}" for each in Outcome if counts[each]) or "nothing to do"
     lines = table({"PLACE": "place", "NAME": "name", "OUTCOME": "outcome", "WHY": "text"}, reports)
     session.show({"lines": reports, "applied": applied}, f"{lines}\n{summary}")
-
-
-def _as_wanted(binding: authn.Binding, names: Mapping[str, str]) -> DeclaredBinding:
-    return DeclaredBinding(
-        place="",
-        name=binding.name,
-        service_type=names.get(binding.service_uuid, binding.service_uuid),
-        host=binding.host,
-        auth_identifier=binding.auth_identifier,
-        unique_key=binding.unique_key,
-        auth_type=binding.auth_type,
-        issuer=binding.issuer,
-    )
 
 
 def _wrong(
@@ -208,22 +207,19 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Repo
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True, skipinitialspace=True)
-            _check_columns(path, reader.fieldnames or ())
+            names = reader.fieldnames or ()
+            for name in names:
+                if name not in COLUMNS:
+                    raise BadDocument(f"{path}:1: unknown column {name!r}; there are {', '.join(COLUMNS)}")
+            for name in NEEDED:
+                if name not in names:
+                    raise BadDocument(f"{path}:1: the column {name} is missing")
             for row in reader:
                 yield _read(f"{path}:{reader.line_num}", row, known)
     except OSError as error:
         raise BadDocument(f"{path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadDocument(f"{path} is not CSV in UTF-8: {getattr(error, 'reason', None) or error}") from None
-
-
-def _check_columns(path: str, names: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in COLUMNS]
-    if unknown:
-        raise BadDocument(f"{path}:1: unknown column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise BadDocument(f"{path}:1: the column {missing[0]} is missing")
 
 
 def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> DeclaredBinding | Report:

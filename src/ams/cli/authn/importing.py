@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
@@ -94,7 +94,16 @@ def read_reference(paths: Iterable[str]) -> OldDatabase:
     found = OldDatabase()
     for path in paths:
         for place, document in _documents(path):
-            _add(found, place, document)
+            if "binding_uuid" in document:
+                found.passed_over += 1
+            elif "auth_identifier" in document or OLD_IDENTIFIER in document:
+                found.bindings.append(_binding(place, document))
+            elif "hosts" in document:
+                found.service_types.append(_service_type(place, document))
+            elif "port" in document:
+                found.auth_methods.append(_auth_method(place, document))
+            else:
+                raise BadDocument(f"{place} is of none of the collections service_types, auth_methods and bindings")
     return found
 
 
@@ -130,37 +139,21 @@ def _documents(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except UnicodeDecodeError:
         raise BadDocument(f"{path} is not text in UTF-8") from None
     decoder, index, number = json.JSONDecoder(), 0, 0
-    while (index := _next(text, index)) < len(text):
+    while True:
+        while index < len(text) and text[index] in " \t\r\n,":
+            index += 1
+        if index == len(text):
+            return
         try:
             value, index = decoder.raw_decode(text, index)
         except (ValueError, RecursionError):
-            raise BadDocument(
-                f"{path}:{text.count(chr(10), 0, index) + 1}: not JSON as mongoexport writes it"
-            ) from None
+            line = text.count("\n", 0, index) + 1
+            raise BadDocument(f"{path}:{line}: not JSON as mongoexport writes it") from None
         for document in value if isinstance(value, list) else [value]:
             number += 1
             if not isinstance(document, dict):
                 raise BadDocument(f"{path}#{number} is no document")
             yield f"{path}#{number}", document
-
-
-def _next(text: str, index: int) -> int:
-    while index < len(text) and text[index] in " \t\r\n,":
-        index += 1
-    return index
-
-
-def _add(found: OldDatabase, place: str, document: Mapping[str, Any]) -> None:
-    if "binding_uuid" in document:
-        found.passed_over += 1
-    elif "auth_identifier" in document or OLD_IDENTIFIER in document:
-        found.bindings.append(_binding(place, document))
-    elif "hosts" in document:
-        found.service_types.append(_service_type(place, document))
-    elif "port" in document:
-        found.auth_methods.append(_auth_method(place, document))
-    else:
-        raise BadDocument(f"{place} is of none of the collections service_types, auth_methods and bindings")
 
 
 def _service_type(place: str, document: Mapping[str, Any]) -> OldServiceType:
@@ -260,7 +253,10 @@ def bring_in(
     `mend_names` writes - for what a name may not hold. Raises a `ClientError` where all would be refused.
     """
     importing = _Import(old, ask, dry_run=dry_run, mend_names=mend_names)
-    return importing.reports(), importing.notes
+    reports = [*importing.service_types(), *importing.auth_methods(), *importing.bindings()]
+    if old.passed_over:
+        importing.notes.append(f"{old.passed_over} notes on missing IP names are not needed here")
+    return reports, importing.notes
 
 
 class _Import:
@@ -276,14 +272,8 @@ class _Import:
         """Names here of service types by their uuids there."""
         self.notes: list[str] = []
 
-    def reports(self) -> list[Report]:
-        """Bring everything in and say what became of it."""
-        made = [*self._service_types(), *self._auth_methods(), *self._bindings()]
-        if self._old.passed_over:
-            self.notes.append(f"{self._old.passed_over} notes on missing IP names are not needed here")
-        return made
-
-    def _service_types(self) -> list[Report]:
+    def service_types(self) -> list[Report]:
+        """Bring in the service types."""
         names = Counter(self._name(each.name) for each in self._old.service_types)
         return [self._service_type(each, names) for each in self._old.service_types]
 
@@ -293,7 +283,18 @@ class _Import:
             return refused(old.place, name, f"{names[name]} service types have this name")
         self._names[old.uuid] = name
         there = self._types.get(name)
-        report = self._compared(old, there) if there else self._made(old, name)
+        if there:
+            pairs = {
+                "hosts": (set(old.hosts), set(there.hosts)),
+                "auth_types": (set(old.auth_types) - {OIDC}, set(there.auth_types)),
+                "auth_method": (old.auth_method, there.auth_method),
+                "type": (old.type, there.type),
+            }
+            differing = [field for field, (one, other) in pairs.items() if one != other]
+            text = f"is there with other {', '.join(differing)}" if differing else ""
+            report = Report(old.place, name, Outcome.SAME, text)
+        else:
+            report = self._made(old, name)
         found = self._types.get(name)
         if found and found.uuid and found.uuid != old.uuid:
             self.notes.append(f"service type {name} was {old.uuid} and is {found.uuid}: scripts may name it by that")
@@ -312,12 +313,7 @@ class _Import:
         )
         # As the service would answer: what follows is checked against it, also in a dry run.
         made = authn.ServiceType(
-            name=name,
-            hosts=list(old.hosts),
-            auth_types=auth_types,
-            auth_method=old.auth_method,
-            type=old.type,
-            uuid="",
+            name=name, hosts=list(old.hosts), auth_types=auth_types, auth_method=old.auth_method, type=old.type, uuid=""
         )
         try:
             self._types[name] = made if self._dry_run else self._ask(call)
@@ -325,21 +321,8 @@ class _Import:
             return refused_by_service(old.place, name, error)
         return Report(old.place, name, Outcome.MADE)
 
-    def _compared(self, old: OldServiceType, there: authn.ServiceType) -> Report:
-        differing = [
-            field
-            for field, one, other in (
-                ("hosts", set(old.hosts), set(there.hosts)),
-                ("auth_types", set(old.auth_types) - {OIDC}, set(there.auth_types)),
-                ("auth_method", old.auth_method, there.auth_method),
-                ("type", old.type, there.type),
-            )
-            if one != other
-        ]
-        text = f"is there with other {', '.join(differing)}" if differing else ""
-        return Report(old.place, there.name, Outcome.SAME, text)
-
-    def _auth_methods(self) -> list[Report]:
+    def auth_methods(self) -> list[Report]:
+        """Bring in the auth methods."""
         there = {(each.service_uuid, each.host) for each in self._ask(authn.list_auth_methods()).auth_methods}
         places = Counter((each.service_uuid, each.host) for each in self._old.auth_methods)
         return [self._auth_method(each, there, places[each.service_uuid, each.host]) for each in self._old.auth_methods]
@@ -367,50 +350,45 @@ class _Import:
             return refused_by_service(old.place, name, error)
         return Report(old.place, name, Outcome.MADE)
 
-    def _bindings(self) -> list[Report]:
-        there = self._ask(authn.list_bindings()).bindings
+    def bindings(self) -> list[Report]:
+        """Bring in the bindings."""
         old = {each.place: each for each in self._old.bindings}
+        wanted = [
+            bulk.DeclaredBinding(
+                place=each.place,
+                name=self._name(each.name),
+                service_type=self._names.get(each.service_uuid, each.service_uuid),
+                host=each.host,
+                auth_identifier=each.auth_identifier,
+                unique_key=each.unique_key,
+                auth_type=each.auth_type,
+            )
+            for each in old.values()
+        ]
+        planned = bulk.plan(wanted, self._types.values(), self._ask(authn.list_bindings()).bindings)
+        # No change: what an administrator has done here since is not undone by old data.
         planned = [
-            self._left_alone(each)
-            for each in bulk.plan([self._wanted(each) for each in old.values()], self._types.values(), there)
+            bulk.Planned(each.wanted, Outcome.REFUSED, f"is there with other {each.text}")
+            if each.outcome is Outcome.CHANGED
+            else each
+            for each in planned
         ]
         uuids = {each.name: each.uuid for each in self._types.values()}
         sent = [each.report for each in planned] if self._dry_run else bulk.carry_out(planned, uuids, self._ask)
-        return [self._with_remarks(each, old[each.place]) for each in sent]
-
-    def _left_alone(self, planned: bulk.Planned) -> bulk.Planned:
-        """Refuse a change: what an administrator has done here since is not undone by old data."""
-        if planned.outcome is not Outcome.CHANGED:
-            return planned
-        return bulk.Planned(planned.wanted, Outcome.REFUSED, f"is there with other {planned.text}")
-
-    def _wanted(self, old: OldBinding) -> bulk.DeclaredBinding:
-        return bulk.DeclaredBinding(
-            place=old.place,
-            name=self._name(old.name),
-            service_type=self._names.get(old.service_uuid, old.service_uuid),
-            host=old.host,
-            auth_identifier=old.auth_identifier,
-            unique_key=old.unique_key,
-            auth_type=old.auth_type,
-        )
-
-    def _with_remarks(self, report: Report, old: OldBinding) -> Report:
-        remarks = [report.text] if report.text else []
-        if old.asked_for:
-            remarks.append(f"user {old.asked_for} was asked for and never took effect; {old.unique_key} is kept")
-        if not _is_normal(old.auth_identifier):
-            remarks.append("its subject is not in normal form: no certificate matches it")
-        return Report(report.place, report.name, report.outcome, "; ".join(remarks))
+        return [_with_remarks(each, old[each.place]) for each in sent]
 
     def _name(self, name: str) -> str:
-        if not self._mend_names or authn.is_name(name):
-            return name
-        return mended(name)
+        return mended(name) if self._mend_names and not authn.is_name(name) else name
 
 
-def _is_normal(subject: str) -> bool:
+def _with_remarks(report: Report, old: OldBinding) -> Report:
+    remarks = [report.text] if report.text else []
+    if old.asked_for:
+        remarks.append(f"user {old.asked_for} was asked for and never took effect; {old.unique_key} is kept")
     try:
-        return normalised(subject) == subject
+        is_normal = normalised(old.auth_identifier) == old.auth_identifier
     except ValueError:
-        return False
+        is_normal = False
+    if not is_normal:
+        remarks.append("its subject is not in normal form: no certificate matches it")
+    return replace(report, text="; ".join(remarks))

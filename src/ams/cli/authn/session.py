@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from ams.cli.arguments import Output, argument, option
-from ams.cli.command import Session
-from ams.cli.completing import names_of
+from ams.cli.arguments import Output, argument, names_of, option
+from ams.cli.command import USUAL_SIZE, Session
 from ams.cli.output import Format
 from ams.client import Client, wire
 from ams.client.connection import Source, authn_connection, connection
@@ -14,8 +13,6 @@ from ams.client.wire import authn
 from ams.core.settings import environment
 
 ANONYMOUS = "Wrong Credentials (no key was given: --key-file, AMS_AUTHN_KEY, AMS_AUTHN_KEY_FILE or a profile names one)"
-PAGE = 1000
-"""Users asked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +31,13 @@ class AuthnSession(Session):
 
     def users(self) -> Mapping[str, str]:
         """Ask AMS for all users; return their uuids by name. Raises a `ClientError`."""
-        found: dict[str, str] = {}
-        token = ""
         with self._ams() as ams:
-            while True:
-                page = ams.call(wire.list_users(page_size=PAGE, page_token=token))
+            page = ams.call(wire.list_users(page_size=USUAL_SIZE))
+            found = {each.name: each.uuid for each in page.users}
+            while token := page.next_page_token:
+                page = ams.call(wire.list_users(page_size=USUAL_SIZE, page_token=token))
                 found |= {each.name: each.uuid for each in page.users}
-                token = page.next_page_token
-                if not token:
-                    return found
+        return found
 
     def _ams(self) -> Client:
         found = connection(Source(), self.profile, environment())

@@ -11,6 +11,8 @@ import msgspec
 from ams.client.errors import InvalidInput
 
 T = TypeVar("T")
+Json = dict[str, Any]
+"""An object passed on as it came."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 """What a name may be (contract 2); here too, because this package depends on the wire only."""
@@ -60,15 +62,10 @@ class Call(Generic[T]):
         return self.repeatable or self.method == "GET"
 
 
+@functools.cache
 def reader(kind: type[T]) -> Callable[[bytes], T]:
     """Return what reads a JSON body into `kind`, a struct of the wire."""
-    wanted: Any = kind
-    return _decoder(wanted).decode
-
-
-@functools.cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(kind).decode
 
 
 def nothing(_body: bytes) -> None:
@@ -82,8 +79,12 @@ def json_body(content: object) -> bytes:
 
 def page(size: int, token: str) -> dict[str, str]:
     """Return the query of a list (contract 4); size 0 means all."""
-    asked = {"pageSize": str(size) if size else "", "pageToken": token}
-    return {name: value for name, value in asked.items() if value}
+    return given(pageSize=str(size) if size else "", pageToken=token)
+
+
+def given(**values: str) -> dict[str, str]:
+    """Return a query of those values that are not empty."""
+    return {name: value for name, value in values.items() if value}
 
 
 def projects_path(project: str | None = None, verb: str = "") -> str:
@@ -140,7 +141,3 @@ def _resource(collection: str, kind: str, name: str | None, verb: str) -> str:
     if name is None:
         return collection
     return f"{collection}/{segment(kind, name)}" + (f":{verb}" if verb else "")
-
-
-Json = dict[str, Any]
-"""An object passed on as it came."""

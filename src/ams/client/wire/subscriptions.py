@@ -1,4 +1,4 @@
-"""Calls about subscriptions: pulling, acknowledging, seeking (contract 9 to 11), push delivery, and leases of it."""
+"""Calls about subscriptions: pull, acknowledge, seek (contract 9 to 11), push, leases of push, snapshots (19.3)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
+from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, snapshots_path, subscriptions_path
 from ams.wire.messages import AckBody, PullBody, Received
-from ams.wire.parallel import ParallelOptions
+from ams.wire.parallel import NewSnapshot, ParallelOptions, Snapshot, Snapshots
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
     MAX_STATES,
@@ -277,3 +277,24 @@ def lease_push(
     first = dict(islice((states or {}).items(), MAX_STATES))
     body = BeatBody(holder, list(held), first, leaving, version)
     return Call("POST", "/v1/push:lease", reader(PushLease), json_body(body))
+
+
+def list_snapshots(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Snapshots]:
+    """Ask for the snapshots of a project."""
+    return Call("GET", snapshots_path(project), reader(Snapshots), query=page(page_size, page_token))
+
+
+def get_snapshot(project: str, snapshot: str) -> Call[Snapshot]:
+    """Ask for one snapshot; `NotFound` when it has expired."""
+    return Call("GET", snapshots_path(project, snapshot), reader(Snapshot))
+
+
+def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snapshot]:
+    """Remember where a parallel subscription of the project stands."""
+    body = json_body(NewSnapshot(segment("subscription", subscription)))
+    return Call("PUT", snapshots_path(project, snapshot), reader(Snapshot), body)
+
+
+def delete_snapshot(project: str, snapshot: str) -> Call[None]:
+    """Remove a snapshot."""
+    return Call("DELETE", snapshots_path(project, snapshot), nothing)

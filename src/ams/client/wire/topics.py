@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, json_body, nothing, page, reader, schemas_path, segment, topics_path
+from ams.client.wire.call import Call, given, json_body, nothing, page, reader, schemas_path, segment, topics_path
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
@@ -88,9 +88,8 @@ def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[Topic
 
 def get_topic_offsets(project: str, topic: str, *, subscription: str = "") -> Call[TopicOffsets]:
     """Ask for the bounds of a topic; a consumer names a subscription to it."""
-    return Call(
-        "GET", topics_path(project, topic, "offsets"), reader(TopicOffsets), query=_named(subscription=subscription)
-    )
+    query = given(subscription=subscription)
+    return Call("GET", topics_path(project, topic, "offsets"), reader(TopicOffsets), query=query)
 
 
 def topic_time_to_offset(project: str, topic: str, moment: datetime, *, subscription: str = "") -> Call[OffsetAt]:
@@ -98,7 +97,7 @@ def topic_time_to_offset(project: str, topic: str, moment: datetime, *, subscrip
 
     A consumer names a subscription to the topic.
     """
-    query = {"time": zulu(moment)} | _named(subscription=subscription)
+    query = {"time": zulu(moment)} | given(subscription=subscription)
     return Call("GET", topics_path(project, topic, "timeToOffset"), reader(OffsetAt), query=query)
 
 
@@ -117,11 +116,7 @@ def read_topic(
     """
     numbers = {"from": start, "to": stop, "max": most}
     query = {name: str(number) for name, number in numbers.items() if number is not None}
-    return Call("GET", topics_path(project, topic, "read"), _read, query=query | _named(subscription=subscription))
-
-
-def _named(**values: str) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value}
+    return Call("GET", topics_path(project, topic, "read"), _read, query=query | given(subscription=subscription))
 
 
 def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:

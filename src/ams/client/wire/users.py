@@ -1,19 +1,34 @@
-"""Calls about users and their named tokens (contract 5), and registrations (contract 6)."""
+"""Calls about users, their named tokens (contract 5), registrations (6), and OpenID Connect: issuers and bindings."""
 
 from collections.abc import Sequence
 
-from ams.client.wire.call import Call, json_body, nothing, page, reader, registrations_path, segment, users_path
-from ams.wire.identities import NamedTokens, NewToken, Right, RightBody, Token
+import msgspec
+
+from ams.client.wire.call import Call, given, json_body, nothing, page, reader, registrations_path, segment, users_path
+from ams.wire.identities import (
+    Binding,
+    BindingBody,
+    Bindings,
+    Issuer,
+    IssuerBody,
+    Issuers,
+    NamedTokens,
+    NewToken,
+    Right,
+    RightBody,
+    Token,
+)
 from ams.wire.users import ApplicantBody, DeclineBody, Registration, Registrations, User, UserBody, Users
+
+OF_SETTINGS = "settings"
+"""Source of issuers that the settings of the service name; they cannot be changed over the API."""
+KEPT = "***"
+"""What is shown instead of a secret; sent back, it keeps the secret."""
 
 
 def list_users(*, project: str = "", details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:
     """Ask for users, all or those of a project; `details` adds what they may do where."""
-    query = page(page_size, page_token)
-    if project:
-        query["project"] = project
-    if details:
-        query["details"] = "true"
+    query = page(page_size, page_token) | given(project=project, details="true" if details else "")
     return Call("GET", users_path(), reader(Users), query=query)
 
 
@@ -114,14 +129,7 @@ def list_registrations(
     *, status: str = "", name: str = "", email: str = "", organization: str = "", activation_token: str = ""
 ) -> Call[Registrations]:
     """Ask for registrations, oldest first: those that have all the values given."""
-    asked = {
-        "status": status,
-        "name": name,
-        "email": email,
-        "organization": organization,
-        "activation_token": activation_token,
-    }
-    query = {field: value for field, value in asked.items() if value}
+    query = given(status=status, name=name, email=email, organization=organization, activation_token=activation_token)
     return Call("GET", registrations_path(), reader(Registrations), query=query)
 
 
@@ -143,3 +151,56 @@ def decline_registration(uuid: str, comment: str = "") -> Call[None]:
 def delete_registration(uuid: str) -> Call[None]:
     """Forget a registration, decided or not."""
     return Call("DELETE", registrations_path(uuid), nothing)
+
+
+def list_issuers() -> Call[Issuers]:
+    """Ask for all issuers."""
+    return Call("GET", _issuers_path(), reader(Issuers))
+
+
+def get_issuer(name: str) -> Call[Issuer]:
+    """Ask for one issuer."""
+    return Call("GET", _issuers_path(name), reader(Issuer))
+
+
+def create_issuer(issuer: Issuer) -> Call[Issuer]:
+    """Believe the tokens of another issuer; `AlreadyExists` when its name or its URL is taken."""
+    return Call("POST", _issuers_path(issuer.name), reader(Issuer), _body(issuer))
+
+
+def update_issuer(issuer: Issuer) -> Call[Issuer]:
+    """Replace all that is set of an issuer; `Conflict` for one of the settings."""
+    return Call("PUT", _issuers_path(issuer.name), reader(Issuer), _body(issuer))
+
+
+def delete_issuer(name: str) -> Call[None]:
+    """Believe the tokens of an issuer no more; `Conflict` for one of the settings."""
+    return Call("DELETE", _issuers_path(name), nothing)
+
+
+def _body(issuer: Issuer) -> bytes:
+    return json_body(msgspec.convert(issuer, IssuerBody, from_attributes=True))
+
+
+def _issuers_path(name: str | None = None) -> str:
+    return "/v1/issuers" if name is None else f"/v1/issuers/{segment('issuer', name)}"
+
+
+def list_bindings(user: str) -> Call[Bindings]:
+    """Ask for the bindings of a user."""
+    return Call("GET", _bindings_path(user), reader(Bindings))
+
+
+def create_binding(user: str, name: str, issuer: str, subject: str) -> Call[Binding]:
+    """Let an identity log in as a user; `AlreadyExists` when the name is taken, or the identity is bound already."""
+    return Call("POST", _bindings_path(user, name), reader(Binding), json_body(BindingBody(issuer, subject)))
+
+
+def delete_binding(user: str, name: str) -> Call[None]:
+    """Let an identity log in as this user no more."""
+    return Call("DELETE", _bindings_path(user, name), nothing)
+
+
+def _bindings_path(user: str, name: str | None = None) -> str:
+    collection = f"{users_path(user)}/bindings"
+    return collection if name is None else f"{collection}/{segment('binding', name)}"

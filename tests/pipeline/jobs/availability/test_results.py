@@ -19,7 +19,7 @@ from ams.pipeline.jobs.availability.inputs import Options
 from ams.pipeline.jobs.availability.job import JOB, Outbox, run
 from ams.pipeline.running import Run, quarantine_of
 from ams.pipeline.tables import Table, rows_of
-from bench.oracles import availability as oracle
+from bench import availability as oracle
 from demo.pipeline.samples import Mishaps, monitoring
 from tests.pipeline.garden import Garden, make_garden
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows

@@ -12,7 +12,6 @@ PULL = 100
 
 
 def parallel(bench: Bench) -> Iterator[Result]:
-    """Yield the result: both pull and acknowledge."""
     with bench.service() as service:
         [topic] = preparing.topics(service, preparing.project(service, "BENCH"), "parallel", 1)
         ordered = preparing.subscriptions(service, [topic], CONNECTIONS, "ordered")

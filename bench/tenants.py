@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from bench import preparing
 from bench.callers import Consume, Publish, Read, Work
-from bench.disk import forget
+from bench.kernel import forget
+from bench.load import Outcome
 from bench.processes import Service
 from bench.report import Result, at_most
 from bench.run import Bench, middle, p99
-from bench.tally import Outcome
 
 GREEDY_CONNECTIONS = 16
 THOUSAND = 1000
@@ -34,17 +34,13 @@ ALLOWED_FOR_BIG_BODIES = 0.060
 """Seconds beyond three times: decoding and checking a body of 10 MB cannot be shared."""
 
 
-def _nothing() -> None:
-    return None
-
-
 class Greed(NamedTuple):
     """A load that takes what it can get."""
 
     name: str
     work: Work
     connections: int = GREEDY_CONNECTIONS
-    before: Callable[[], None] = _nothing
+    before: Callable[[], None] | None = None
     """To be done before each measurement."""
     allowed: float | None = None
     """Seconds beyond three times of the others' p99 alone; None when that is not judged."""
@@ -61,7 +57,6 @@ class Turn(NamedTuple):
 
 
 def tenants(bench: Bench) -> Iterator[Result]:
-    """Yield the results of each kind of greed."""
     with bench.service() as shared, bench.service() as apart:
         modest = preparing.topics(shared, preparing.project(shared, "MODEST"), "topic", 8)
         for here, there in zip(_greeds(bench, shared), _greeds(bench, apart), strict=True):
@@ -94,7 +89,8 @@ def _turns(bench: Bench, modest: Work, here: tuple[Service, Greed], there: tuple
         return bench.load(here[0], modest, MODEST_CONNECTIONS, MODEST_RATE)
 
     def beside(where: Service, greed: Greed) -> tuple[Outcome, Outcome]:
-        greed.before()
+        if greed.before:
+            greed.before()
         found = bench.beside(where, greed.work, greed.connections, alone)
         time.sleep(SETTLE_SECONDS)
         return found

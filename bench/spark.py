@@ -1,9 +1,14 @@
 """Spark: a topic read through `format("ams")` and from Kafka; topics archived to a Delta table, which is read too."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -15,8 +20,7 @@ from ams.pipeline.jobs.archive import archived
 from ams.pipeline.session import local_session
 from bench import preparing
 from bench.cluster import broker
-from bench.pipeline_run import RunCost, pipeline
-from bench.processes import Failed, Service
+from bench.processes import ROOT, Failed, Service, last_line
 from bench.report import Result, at_least, progress
 from bench.run import Bench
 from cluster.jars import CannotFetch, connector_jars
@@ -28,6 +32,34 @@ TOPICS = 4
 """Topics that are archived."""
 MICRO = 1e6
 MIB = 2**20
+LOOK_SECONDS = 0.1
+
+
+@dataclass
+class RunCost:
+    """Cost of a run. A driver starts Java and workers, so all processes of its session count."""
+
+    seconds: float = 0.0
+    memory: int = 0
+    """The largest resident set of all its processes together, in bytes."""
+    said: str = ""
+    _cpu: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(self._cpu.values())
+
+    def look(self, session: int) -> None:
+        resident = 0
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:  # the fields behind the name: state, parent, group, session ...
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(stat[3]) == session:
+                self._cpu[int(entry.name)] = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+                resident += int(stat[21]) * os.sysconf("SC_PAGE_SIZE")
+        self.memory = max(self.memory, resident)
 
 
 def spark(bench: Bench) -> Iterator[Result]:
@@ -137,3 +169,30 @@ def _compared(
     ratio = median(theirs / ours for ours, theirs in pairs)
     params: dict[str, int | str] = {"messages": messages, "cores": CORES}
     return Result(case, params, values | more, ratio, f"messages/s of {than}", at_least(goal))
+
+
+def pipeline(service: Service, project: str, work: Path, name: str, *options: str) -> RunCost:
+    """Run a job of `ams pipeline` to its end; raises `Failed` when it fails."""
+    settings = [word for option in options for word in ("--set", option)]
+    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", name, "--work", str(work), *settings]
+    where = {"AMS_ENDPOINT": service.url, "AMS_TOKEN": service.token, "AMS_PROJECT": project}
+    taken, ended = RunCost(), threading.Event()
+    started = time.perf_counter()
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **where}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+
+        def look() -> None:
+            while not ended.wait(LOOK_SECONDS):
+                taken.look(process.pid)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        taken.said, _ = process.communicate()
+        ended.set()
+        looking.join()
+    taken.seconds = time.perf_counter() - started
+    if process.returncode:
+        raise Failed(f"ams pipeline run {name} ended with {process.returncode}: {last_line(taken.said)}")
+    return taken

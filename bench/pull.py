@@ -46,10 +46,7 @@ def _taken(bench: Bench, service: Service, bare: Server, case: str, work: Pull |
         case,
         {"messages": work.messages, "connections": CONNECTIONS},
         figures([each for each, _ in pairs])
-        | {
-            "bare_requests_s": middle(bares, requests_per_second),
-            "against_us": middle(bares, server_microseconds),
-        },
+        | {"bare_requests_s": middle(bares, requests_per_second), "against_us": middle(bares, server_microseconds)},
         median(messages_per_second(ours) / requests_per_second(theirs) for ours, theirs in pairs),
         "messages for each publish 1 of the bare handler",
         goal,

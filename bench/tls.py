@@ -1,6 +1,6 @@
-"""Comparator of `tls`: a TLS server that only does handshakes, and callers that connect for every call.
+"""A new TLS connection for every call, as the official library makes them, against bare handshakes.
 
-`python -m bench.handshake CHAIN KEY` serves on a free port of loopback and prints `ready URL`. It gives every request
+`python -m bench.tls CHAIN KEY` serves those on a free port of loopback and prints `ready URL`. It gives every request
 the same answer without parsing it.
 """
 
@@ -8,18 +8,66 @@ import asyncio
 import ssl
 import sys
 import time
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from statistics import median
+from typing import NamedTuple, cast
 
 import uvloop
 
-from bench.connection import LOOPBACK, Address, Pieces
-from bench.processes import Failed, Server
-from cluster.certificates import Certificate
+from bench import preparing
+from bench.callers import publish_body
+from bench.connection import LOOPBACK, Address, Pieces, request
+from bench.processes import Failed, Server, Service
+from bench.report import Result, at_least
+from bench.run import Bench
+from cluster.certificates import Authority, Certificate
 
 CALLERS = 8
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+
+class Calls(NamedTuple):
+    """One measurement: calls a second, and the server's processor time for each."""
+
+    per_second: float
+    processor_ms: float
+
+
+def tls(bench: Bench) -> Iterator[Result]:
+    """Yield the result; the server's key is an ECDSA key."""
+    with bench.data_folder() as folder, bench.data_folder() as data:
+        authority = Authority(folder)
+        files = authority.sign("localhost")
+        with Service(data) as plain:
+            [topic] = preparing.topics(plain, preparing.project(plain, "BENCH"), "tls", 1)
+        flags = ("--cert", str(files.certificate), "--key", str(files.key))
+        with handshake_server(files) as bare, Service(data, *flags) as service:
+            publish = request("POST", f"/v1/{topic}:publish", service.token, publish_body(1, 1024, seed=0))
+            pairs = bench.in_turn(
+                "publish 1 over a new TLS connection each",
+                lambda: _measured(service, authority.ca, bench.plan.seconds, publish),
+                lambda: _measured(bare, authority.ca, bench.plan.seconds),
+            )
+    yield Result(
+        "tls",
+        {"callers": CALLERS},
+        {
+            "calls_s": median(ours.per_second for ours, _ in pairs),
+            "service_ms": median(ours.processor_ms for ours, _ in pairs),
+            "handshakes_s": median(theirs.per_second for _, theirs in pairs),
+            "handshake_ms": median(theirs.processor_ms for _, theirs in pairs),
+        },
+        median(ours.per_second / theirs.per_second for ours, theirs in pairs),
+        "bare handshakes/s with the same certificate",
+        at_least(0.9),
+    )
+
+
+def _measured(server: Server, ca: Path, seconds: float, asked: Pieces | None = None) -> Calls:
+    before = server.processor_seconds()
+    per_second = calls_per_second(server.url, ca, seconds, asked)
+    return Calls(per_second, 1000 * (server.processor_seconds() - before) / (per_second * seconds))
 
 
 class _Answering(asyncio.Protocol):
@@ -43,9 +91,9 @@ async def serve(chain: str, key: str) -> None:
     await server.serve_forever()
 
 
-def server(files: Certificate) -> Server:
+def handshake_server(files: Certificate) -> Server:
     """Start the server with a certificate."""
-    command = ["bench.handshake", str(files.certificate), str(files.key)]
+    command = ["bench.tls", str(files.certificate), str(files.key)]
     return Server(command, files.key.parent.with_name("handshake.stderr"))
 
 
@@ -54,14 +102,14 @@ def calls_per_second(url: str, ca: Path, seconds: float, request: Pieces | None 
 
     Without a request, a call is the handshake alone.
     """
-    return uvloop.run(_calls_per_second(url, ca, seconds, request))
 
+    async def call() -> float:
+        context, address = ssl.create_default_context(cafile=str(ca)), Address.of(url)
+        began = time.perf_counter()
+        made = await asyncio.gather(*(_call_until(began + seconds, address, context, request) for _ in range(CALLERS)))
+        return sum(made) / (time.perf_counter() - began)
 
-async def _calls_per_second(url: str, ca: Path, seconds: float, request: Pieces | None) -> float:
-    context, address = ssl.create_default_context(cafile=str(ca)), Address.of(url)
-    began = time.perf_counter()
-    made = await asyncio.gather(*(_call_until(began + seconds, address, context, request) for _ in range(CALLERS)))
-    return sum(made) / (time.perf_counter() - began)
+    return uvloop.run(call())
 
 
 async def _call_until(end: float, address: Address, context: ssl.SSLContext, request: Pieces | None) -> int:
@@ -69,17 +117,13 @@ async def _call_until(end: float, address: Address, context: ssl.SSLContext, req
     while time.perf_counter() < end:
         call = _Call(request, open_still, loop.create_future())
         await loop.create_connection(
-            partial(_itself, call), LOOPBACK, address.port, ssl=context, server_hostname=address.host
+            lambda call=call: call, LOOPBACK, address.port, ssl=context, server_hostname=address.host
         )
         await call.ended
         made += 1
     while open_still:  # a loop that ends before would complain
         await asyncio.sleep(0.001)
     return made
-
-
-def _itself(call: "_Call") -> "_Call":
-    return call
 
 
 class _Call(asyncio.Protocol):

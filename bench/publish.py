@@ -2,20 +2,59 @@
 
 Against the bare handler, which answers without storing, and raw appends, which store without answering: nobody can be
 faster than the slower of the two.
+
+Raw appends are a process of their own, `python -m bench.publish`: as many writers hand over a record each and wait; one
+thread writes the records behind one another and syncs once. There is no HTTP, no JSON, no check and no checksum.
 """
 
+import asyncio
+import os
+import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import preparing, raw
+import msgspec
+import uvloop
+
+from bench import preparing
 from bench.callers import Publish
-from bench.disk import Syncs, appends
-from bench.processes import Server, Service
+from bench.kernel import Syncs, appends
+from bench.load import Outcome
+from bench.processes import Server, Service, answered
 from bench.report import Goal, Result, at_least, at_most
 from bench.run import Bench, figures, middle, p99, requests_per_second, server_microseconds
-from bench.tally import Outcome
+
+SEGMENT_BYTES = 256 * 2**20
+"""The file begins anew here, as the service begins a new segment."""
+PATIENCE_SECONDS = 60.0
+WARM_UP_SECONDS = 0.3
+MESSAGE_BYTES = 1383
+"""Of a message of 1 KiB in the log: its base64 with the name of the field, its length, its share of a record."""
+REQUEST_BYTES = 12
+
+
+class RawJob(msgspec.Struct):
+    folder: str
+    writers: int
+    size: int
+    """Bytes of a record."""
+    seconds: float
+
+
+def stored_bytes(messages: int) -> int:
+    """Return what the service stores for a request of so many messages of 1 KiB, about."""
+    return messages * MESSAGE_BYTES + REQUEST_BYTES
+
+
+def raw_appends_per_second(folder: Path, writers: int, messages: int, seconds: float) -> float:
+    """Return how many requests of so many messages of 1 KiB could be stored, at the most; raises `Failed`."""
+    job = RawJob(str(folder), writers, stored_bytes(messages), seconds)
+    return answered("bench.publish", job, float, PATIENCE_SECONDS + seconds)
 
 
 class Shape(NamedTuple):
@@ -26,6 +65,10 @@ class Shape(NamedTuple):
     goal: Goal | None = None
     of_bare: float = 1.0
     """Share of the bare handler's rate that counts: with many messages it has less to do, as it stores nothing."""
+
+    @property
+    def params(self) -> dict[str, int | str]:
+        return {"messages": self.messages, "connections": self.connections}
 
 
 ONE_AT_64 = Shape(1, 64, at_least(0.9))
@@ -41,7 +84,6 @@ class Measured(NamedTuple):
     """Requests a second."""
 
     def of_slower(self, of_bare: float) -> float:
-        """Return our requests a second to those of the slower comparator."""
         return requests_per_second(self.ours) / min(of_bare * requests_per_second(self.bare), self.raw)
 
 
@@ -55,7 +97,6 @@ class Sides:
     bare: Server
 
     def load(self, server: Server, messages: int, connections: int) -> Outcome:
-        """Publish to one of them."""
         return self.bench.load(server, Publish([self.topic], messages), connections)
 
 
@@ -80,20 +121,17 @@ def _turns(sides: Sides, shape: Shape) -> list[Measured]:
         lambda: sides.load(sides.service, messages, connections),
         lambda: (
             sides.load(sides.bare, messages, connections),
-            raw.requests_per_second(bench.folder, connections, messages, bench.plan.seconds / 2),
+            raw_appends_per_second(bench.folder, connections, messages, bench.plan.seconds / 2),
         ),
     )
     return [Measured(ours, *theirs) for ours, theirs in found]
 
 
-def _params(shape: Shape) -> dict[str, int | str]:
-    return {"messages": shape.messages, "connections": shape.connections}
-
-
 def _result(shape: Shape, turns: list[Measured]) -> Result:
+    part = "" if shape.of_bare == 1 else f"{shape.of_bare:g} "
     return Result(
         "publish",
-        _params(shape),
+        shape.params,
         figures([each.ours for each in turns])
         | {
             "bare_requests_s": middle([each.bare for each in turns], requests_per_second),
@@ -102,20 +140,16 @@ def _result(shape: Shape, turns: list[Measured]) -> Result:
             "of_raw": median(requests_per_second(each.ours) / each.raw for each in turns),
         },
         median(each.of_slower(shape.of_bare) for each in turns),
-        f"requests/s of the slower of {_part(shape)}the bare handler and raw appends",
+        f"requests/s of the slower of {part}the bare handler and raw appends",
         shape.goal,
     )
-
-
-def _part(shape: Shape) -> str:
-    return "" if shape.of_bare == 1 else f"{shape.of_bare:g} "
 
 
 def _processor(shape: Shape, turns: list[Measured]) -> Result:
     ours, theirs = [each.ours for each in turns], [each.bare for each in turns]
     return Result(
         "publish-processor",
-        _params(shape),
+        shape.params,
         {"server_us": middle(ours, server_microseconds), "bare_us": middle(theirs, server_microseconds)},
         median(each.ours.server_microseconds / each.bare.server_microseconds for each in turns),
         "processor time of the bare handler for a request",
@@ -128,7 +162,7 @@ def _latency(bench: Bench, shape: Shape, turns: list[Measured]) -> Result:
     fdatasync = median(_syncs(bench).p99 for _ in turns)
     return Result(
         "publish-p99",
-        _params(shape),
+        shape.params,
         {
             "p99_ms": 1000 * middle(ours, p99),
             "bare_p99_ms": 1000 * middle(theirs, p99),
@@ -141,7 +175,7 @@ def _latency(bench: Bench, shape: Shape, turns: list[Measured]) -> Result:
 
 
 def _syncs(bench: Bench) -> Syncs:
-    return appends(bench.folder, raw.stored_bytes(1), bench.plan.seconds / 2)
+    return appends(bench.folder, stored_bytes(1), bench.plan.seconds / 2)
 
 
 def _lone(sides: Sides) -> Result:
@@ -163,3 +197,38 @@ def _lone(sides: Sides) -> Result:
         "p50 of the bare handler + p50 of an fdatasync",
         at_most(1.3),
     )
+
+
+async def _append(job: RawJob) -> float:
+    """Return how many records a second are stored, in groups of one of each writer."""
+    file = Path(job.folder) / "raw-groups"
+    handle = os.open(file, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC)
+    records = [os.urandom(job.size) for _ in range(job.writers)]
+    length = 0
+
+    def store() -> None:
+        nonlocal length
+        if length >= SEGMENT_BYTES:
+            os.ftruncate(handle, 0)
+            length = 0
+        if os.pwritev(handle, records, length) != job.size * job.writers:
+            raise OSError("the disk is full")
+        os.fdatasync(handle)
+        length += job.size * job.writers
+
+    loop, stored = asyncio.get_running_loop(), 0
+    began = time.perf_counter() + WARM_UP_SECONDS
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            while (now := time.perf_counter()) < began + job.seconds:
+                await loop.run_in_executor(thread, store)
+                stored += job.writers if now >= began else 0
+        return stored / (time.perf_counter() - began)
+    finally:
+        os.close(handle)
+        file.unlink()
+
+
+if __name__ == "__main__":
+    found = uvloop.run(_append(msgspec.json.decode(sys.stdin.buffer.read(), type=RawJob)))
+    sys.stdout.buffer.write(msgspec.json.encode(found))

@@ -10,8 +10,7 @@ big_bodies   how big ones are split and counted before that
 errors       from errors to status codes, and the envelope of an error
 limits       what a client may cost: size and time of bodies, memory for bodies and answers
 auditing     what of requests is logged, and what goes into the audit log
-arrow        messages as Arrow (extra `arrow`)
-arrow_stream ranges as Arrow IPC streams, piece by piece
+arrow        messages as Arrow IPC streams (extra `arrow`)
 openapi      the description of the API, made of the route table and the structs
 asgi         types of ASGI, where a request comes from, values of a query, and an answer sent as a whole
 lane         the fast lane: hot requests whose head is known, answered without ASGI

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,7 +27,7 @@ from ams.access.admission import Caller
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.held import SMALL
 from ams.core.observing import REQUEST, SCOPE
-from ams.core.versions import read_if_match, written
+from ams.core.versions import read_if_match, version_of, written
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.auditing import Auditor, log_change, shown_path
 from ams.http.errors import refusal
@@ -54,7 +55,6 @@ _EXPOSED = b"x-request-id, date, retry-after, etag"
 
 REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
-"""A client's own request id that may go into a header and a log line."""
 
 
 def good_id(value: bytes) -> bytes:
@@ -211,7 +211,8 @@ class App:
                 action = None
 
             try:
-                caller = await self._admitted(row, request)
+                if row.action:
+                    caller = await self._gate.admit_from(request.scope, row.action, request.path_params)
                 made = await answered(request, caller, leave_unrecorded)
             except asyncio.CancelledError:
                 await self._auditor.cut_short(row.method, action, caller, request.scope)
@@ -228,17 +229,14 @@ class App:
             project = project_of(request.scope)
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
-            headers: dict[str, str] = {}
-            if isinstance(made, Versioned):
-                headers["ETag"] = written(made.version)
-                made = made.body
+            body, headers = made
             if row.method == "GET":  # what was changed is answered in any case
-                self._unread.check(project, len(made))
-            return Response(made, media_type=JSON_TYPE, headers=headers)
+                self._unread.check(project, len(body))
+            return Response(body, media_type=JSON_TYPE, headers=headers)
 
         async def answered(
             request: Request, caller: Caller | None, leave_unrecorded: Callable[[], None]
-        ) -> bytes | Streamed | Versioned | Answer:
+        ) -> tuple[bytes, dict[str, str]] | Streamed | Answer:
             headers, query = request.scope["headers"], request.scope["query_string"]
             names = request.path_params
             token = self._gate.token(headers, query)
@@ -265,21 +263,25 @@ class App:
                 call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
             with holding:
                 if self._forwarder is None:
-                    return await row.handler(call)
+                    return _body_of(await row.handler(call))
                 made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
             if isinstance(made, Answer) and made.status != 200:
                 raise Relayed(made)
-            return made
+            return made if isinstance(made, Answer) else _body_of(made)
 
         route = Route(row.operation.whole_path, endpoint, methods=[row.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route
 
-    async def _admitted(self, row: Row, request: Request) -> Caller | None:
-        if not row.action:
-            return None
-        return await self._gate.admit_from(request.scope, row.action, request.path_params)
+
+def _body_of(made: object) -> tuple[bytes, dict[str, str]] | Streamed:
+    """Return body and header fields of a 200 that is sent as a whole, from what a handler returned."""
+    if isinstance(made, Streamed):
+        return made
+    if isinstance(made, Versioned):
+        return msgspec.json.encode(made.shown), {"ETag": written(version_of(made.state))}
+    return b"" if made is None else msgspec.json.encode(made), {}
 
 
 def _clean(path: str) -> str:

@@ -16,32 +16,21 @@ from starlette.types import Scope
 
 from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput
-from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
+from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
 from ams.http.limits import SMALL_BODY, ClientLeft, gone
 from ams.service.delivering import UnreadAnswers
-from ams.storage.registry.records import PageRequest
-from ams.wire.base import Request
+from ams.storage.registry.records import Page, PageRequest
+from ams.wire.base import ListPage, Request
 
 logger = structlog.get_logger("ams.http")
 
 T = TypeVar("T")
+U = TypeVar("U")
+P = TypeVar("P", bound=ListPage)
 
 STREAMED_BYTES = 2 * 2**20
 """What an answer in pieces is counted as from its beginning to its end: one piece on its way, and the next one."""
-
-
-async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
-    """Yield what is made of each piece.
-
-    All answers share one turn, and the one that has it lets other requests go first: however many ranges are read at
-    once, no request waits for more than one piece to be made.
-    """
-    async for piece in pieces:
-        async with turn:
-            await asyncio.sleep(0)
-            encoded = made(piece)
-        yield encoded
 
 
 class Streamed(NamedTuple):
@@ -57,10 +46,10 @@ class Streamed(NamedTuple):
 
 
 class Versioned(NamedTuple):
-    """The body of a 200 that shows a resource, and the version that a change may be meant for."""
+    """The answer that shows a resource, and the state whose version a change may be meant for."""
 
-    body: bytes
-    version: str
+    shown: object
+    state: object
 
 
 class StreamedResponse(Response):
@@ -77,17 +66,14 @@ class StreamedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises `Overloaded` when too many answers are not read."""
+        pieces = self._streamed.pieces
         self._unread.check(self._project, self._streamed.held)
         with self._unread.held(self._project, self._streamed.held):
-            await self._send(scope, receive, send)
-
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pieces = self._streamed.pieces
-        try:
-            await self._send_pieces(pieces, scope, receive, send)
-        finally:
-            if isinstance(pieces, AsyncGenerator):  # what it holds is let go at once, however this ended
-                await pieces.aclose()
+            try:
+                await self._send_pieces(pieces, scope, receive, send)
+            finally:
+                if isinstance(pieces, AsyncGenerator):  # what it holds is let go at once, however this ended
+                    await pieces.aclose()
 
     async def _send_pieces(self, pieces: AsyncIterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:
         piece = await anext(pieces, b"")
@@ -122,8 +108,8 @@ async def _unless(left: asyncio.Future[None], coming: Awaitable[bytes]) -> bytes
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_ALL = 10**18
-"""More than any list holds."""
+_MAX_DIGITS = 18
+_ITEMS_PER_TURN = 500
 
 
 class Call(NamedTuple):
@@ -146,6 +132,11 @@ class Call(NamedTuple):
         """The user of the request, on a route that is not open."""
         assert self.admitted is not None
         return self.admitted
+
+    @property
+    def project(self) -> ProjectName:
+        """The project of the request, as it is named now."""
+        return self.caller.here.name
 
     @property
     def topic(self) -> TopicName:
@@ -195,7 +186,8 @@ class Call(NamedTuple):
         return ",".join(value.decode("latin-1") for given, value in self.headers if given == name)
 
 
-Handler = Callable[[Call], Awaitable[bytes | Streamed | Versioned]]
+Handler = Callable[[Call], Awaitable[object]]
+"""Returns what the body of a 200 shows, written as JSON, None for an empty body; a `Streamed`, or a `Versioned`."""
 
 
 class Operation(NamedTuple):
@@ -226,10 +218,7 @@ class Operation(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A method and path, the action whose roles may use it (None: open), and who answers.
-
-    The handler returns the body of a 200, whole or piece by piece; anything else is raised.
-    """
+    """A method and path, the action whose roles may use it (None: open), and the handler that answers."""
 
     method: str
     path: str
@@ -270,12 +259,21 @@ def page_request(call: Call) -> PageRequest:
     size = call.parameter("pageSize") or "0"
     if not _INTEGER.fullmatch(size):
         raise InvalidInput("Invalid page size")
-    return PageRequest(_page_size(size), call.parameter("pageToken") or "")
+    digits = "0" if size.startswith("-") else size.lstrip("+0") or "0"
+    most = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS  # more than any list holds
+    return PageRequest(most, call.parameter("pageToken") or "")
 
 
-def _page_size(integer: str) -> int:
-    """Read an integer of any number of digits; what is more than everything is everything."""
-    if integer.startswith("-"):
-        return 0
-    digits = integer.lstrip("+0") or "0"
-    return int(digits) if len(digits) <= 18 else _ALL
+async def shown_list(items: Sequence[T], show: Callable[[T], U]) -> list[U]:
+    """Show the items of a list, which may be as long as it likes; other requests have their turn in between."""
+    shown = [show(item) for item in items[:_ITEMS_PER_TURN]]
+    for start in range(_ITEMS_PER_TURN, len(items), _ITEMS_PER_TURN):
+        await asyncio.sleep(0)
+        shown += [show(item) for item in items[start : start + _ITEMS_PER_TURN]]
+    return shown
+
+
+async def shown_page(kind: Callable[..., P], name: str, page: Page[T], show: Callable[[T], object]) -> P:
+    """Show a page of a list (contract 4) as its kind; `name` is the member that holds the items."""
+    items = {name: await shown_list(page.items, show)}
+    return kind(**items, next_page_token=page.next_token, total_size=page.total)

@@ -30,12 +30,7 @@ class SubscriberRpcs:
     """Methods of the service Subscriber that administer."""
 
     def __init__(
-        self,
-        registry: Registry,
-        subscriptions: Subscriptions,
-        snapshots: Snapshots,
-        seeker: Seeker,
-        pushing: Pushing,
+        self, registry: Registry, subscriptions: Subscriptions, snapshots: Snapshots, seeker: Seeker, pushing: Pushing
     ) -> None:
         self._registry = registry
         self._subscriptions = subscriptions

@@ -1,11 +1,11 @@
-"""Options of parallel subscriptions over HTTP (contract 19): how bodies say them, and how answers show them."""
+"""Options of parallel subscriptions in bodies and answers (contract 19), and snapshots (contract 19.3)."""
 
 from msgspec import UNSET
 
 from ams.core import parallel_options
-from ams.core.clock import Milliseconds, seconds_span, seconds_text
+from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
-from ams.core.names import topic_path
+from ams.core.names import snapshot_path, topic_path
 from ams.core.parallel_options import (
     BAD_TYPE,
     DEFAULT_ATTEMPTS,
@@ -17,17 +17,25 @@ from ams.core.parallel_options import (
     ParallelOptions,
     RetryPolicy,
 )
+from ams.http.bodies import Reader
 from ams.http.routes.push import is_empty
+from ams.http.routing import PAGE, Call, Row, page_request, shown_page
+from ams.service import snapshots
+from ams.storage.registry import records
 from ams.wire.parallel import (
     DeadLetterPolicy,
     DeadLetterPolicyBody,
     ExpirationPolicy,
     ExpirationPolicyBody,
+    NewSnapshot,
     RetryBackoff,
     RetryBackoffBody,
+    Snapshot,
+    Snapshots,
 )
 from ams.wire.subscriptions import NewSubscription, SubscriptionChanges
 
+_create = Reader(NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
 _OPTIONS = {
     "retryPolicy": "retry_policy",
     "deadLetterPolicy": "dead_letter_policy",
@@ -127,27 +135,67 @@ def _span(field: str, text: str | None) -> Milliseconds | None:
         raise InvalidInput(f"Field {field} should be seconds such as 10s or 0.5s") from None
 
 
-def shown_retry(options: ParallelOptions) -> RetryBackoff | None:
-    """Show a retry policy."""
-    policy = options.retry_policy
-    if policy is None:
-        return None
-    return RetryBackoff(seconds_text(policy.minimum_backoff), seconds_text(policy.maximum_backoff))
+def shown_options(project: str, options: ParallelOptions) -> dict[str, object]:
+    """Return the members by which the answer about a parallel subscription shows its options."""
+    retry, letters = options.retry_policy, options.dead_letter_policy
+    ttl, kept = options.expiration_ttl, options.message_retention
+    shown_retry = retry and RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
+    return {
+        "type": PARALLEL,
+        "retry_policy": shown_retry,
+        "dead_letter_policy": letters and DeadLetterPolicy(topic_path(project, letters.topic), letters.max_attempts),
+        "filter": options.filter,
+        "enable_message_ordering": options.enable_message_ordering,
+        "enable_exactly_once_delivery": options.enable_exactly_once_delivery,
+        "retain_acked_messages": options.retain_acked_messages,
+        "expiration_policy": None if ttl is None else ExpirationPolicy(seconds_text(ttl)),
+        "message_retention_duration": "" if kept is None else seconds_text(kept),
+        "detached": options.detached,
+    }
 
 
-def shown_dead_letters(project: str, options: ParallelOptions) -> DeadLetterPolicy | None:
-    """Show a dead letter policy of a project."""
-    policy = options.dead_letter_policy
-    if policy is None:
-        return None
-    return DeadLetterPolicy(topic_path(project, policy.topic), policy.max_attempts)
+class SnapshotRoutes:
+    """The routes of snapshots."""
+
+    def __init__(self, snapshots: snapshots.Snapshots) -> None:
+        self._snapshots = snapshots
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        every, one = "/projects/{project}/snapshots", "/projects/{project}/snapshots/{snapshot}"
+        return [
+            Row("GET", every, "snapshots:list", self.list, answers=Snapshots, parameters=PAGE),
+            Row("GET", one, "snapshots:show", self.show, answers=Snapshot),
+            Row("PUT", one, "snapshots:create", self.create, NewSnapshot, Snapshot),
+            Row("DELETE", one, "snapshots:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> Snapshots:
+        """Answer a page of snapshots."""
+        page = await self._snapshots.list(call.caller, page_request(call))
+        return await shown_page(Snapshots, "snapshots", page, lambda each: _shown(call.project, each))
+
+    async def show(self, call: Call) -> Snapshot:
+        """Answer a snapshot; here alone with what retention has taken of it."""
+        found, lost = await self._snapshots.show(call.caller, call.snapshot)
+        return _shown(call.project, found, lost)
+
+    async def create(self, call: Call) -> Snapshot:
+        """Remember where a parallel subscription stands."""
+        wanted = _create.read(await call.body())
+        made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
+        return _shown(call.project, made)
+
+    async def delete(self, call: Call) -> None:
+        """Delete a snapshot."""
+        await self._snapshots.delete(call.caller, call.snapshot)
 
 
-def shown_expiration(options: ParallelOptions) -> ExpirationPolicy | None:
-    """Show an expiration policy."""
-    return None if options.expiration_ttl is None else ExpirationPolicy(seconds_text(options.expiration_ttl))
-
-
-def shown_retention(options: ParallelOptions) -> str:
-    """Show how long messages are kept; empty where the topic says that."""
-    return "" if options.message_retention is None else seconds_text(options.message_retention)
+def _shown(project: str, snapshot: records.Snapshot, lost: int | None = None) -> Snapshot:
+    return Snapshot(
+        name=snapshot_path(project, snapshot.name),
+        topic=topic_path(project, snapshot.topic),
+        created_on=resource_date(snapshot.created_on),
+        expire_time=resource_date(snapshot.expires_on),
+        lost=lost,
+    )

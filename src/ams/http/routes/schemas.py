@@ -1,16 +1,16 @@
-"""Schemas over HTTP (contract 15), with what is ours: attributes, and dry runs."""
+"""Schemas (contract 15), with what is ours: attributes, and dry runs."""
 
+import contextlib
 from typing import Any
 
 import msgspec
 
 from ams.core.clock import resource_date
 from ams.core.errors import BadRequest, InvalidInput
-from ams.core.messages import Message, message
+from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
 from ams.http.bodies import Reader, bad_request, first_value, strings
-from ams.http.routes import answers
-from ams.http.routing import Call, Row, Versioned
+from ams.http.routing import Call, Row, Versioned, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
@@ -50,75 +50,65 @@ class SchemaRoutes:
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
-        all_ = "/projects/{project}/schemas"
-        one = all_ + "/{schema}"
+        every, one = "/projects/{project}/schemas", "/projects/{project}/schemas/{schema}"
+        validate = "schemas:validateMessage"
         return [
-            Row(
-                "POST",
-                one + ":validate",
-                "schemas:validateMessage",
-                self.validate,
-                reads=CandidateBody,
-                answers=Validated,
-                most=None,
-            ),
-            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRun),
+            Row("POST", one + ":validate", validate, self.validate, CandidateBody, Validated, most=None),
+            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, DryRunBody, DryRun),
             Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=Revisions),
-            Row("POST", one, "schemas:create", self.create, reads=SchemaBody, answers=Schema),
+            Row("POST", one, "schemas:create", self.create, SchemaBody, Schema),
             Row("GET", one, "schemas:show", self.show, answers=Schema, versioned=True),
-            Row("GET", all_, "schemas:list", self.list, answers=Schemas),
-            Row("PUT", one, "schemas:update", self.update, reads=SchemaBody, answers=Schema, versioned=True),
+            Row("GET", every, "schemas:list", self.list, answers=Schemas),
+            Row("PUT", one, "schemas:update", self.update, SchemaBody, Schema, versioned=True),
             Row("DELETE", one, "schemas:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> Schemas:
         """Answer all schemas, oldest first."""
         found = await self._schemas.list(call.caller)
-        return answers.encode(Schemas(await answers.each(found, lambda each: _shown(call, each))))
+        return Schemas(await shown_list(found, lambda each: _shown(call, each)))
 
     async def show(self, call: Call) -> Versioned:
         """Answer a schema."""
         schema = await self._schemas.show(call.caller, call.schema)
-        return answers.versioned(_shown(call, schema), schema)
+        return Versioned(_shown(call, schema), schema)
 
-    async def revisions(self, call: Call) -> bytes:
+    async def revisions(self, call: Call) -> Revisions:
         """Answer all that a schema has said, the newest first."""
         found = await self._schemas.revisions(call.caller, call.schema)
-        return answers.encode(Revisions(await answers.each(found, _revision)))
+        return Revisions(await shown_list(found, _revision))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> Schema:
         """Make a schema."""
         details = _said(await call.body())
-        return answers.encode(_shown(call, await self._schemas.create(call.caller, call.schema, details)))
+        return _shown(call, await self._schemas.create(call.caller, call.schema, details))
 
-    async def update(self, call: Call) -> bytes:
+    async def update(self, call: Call) -> Schema:
         """Rename or change a schema."""
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         updated = await self._schemas.update(call.caller, schema, _said(body))
-        return answers.encode(_shown(call, updated))
+        return _shown(call, updated)
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Delete a schema and detach it from its topics."""
         await self._schemas.delete(call.caller, call.schema)
-        return answers.EMPTY
 
-    async def validate(self, call: Call) -> bytes:
+    async def validate(self, call: Call) -> Validated:
         """Ask whether one message would be allowed."""
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         await self._schemas.validate(schema, _candidate(schema, body))
-        return answers.encode(Validated("Message validated successfully"))
+        return Validated("Message validated successfully")
 
-    async def dry_run(self, call: Call) -> bytes:
+    async def dry_run(self, call: Call) -> DryRun:
         """Ask which messages of a topic would not have been allowed."""
         wanted = _dry_run.read(await call.body())
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
         if count < 1:
             raise InvalidInput("Invalid Dry Run Arguments")
         with call.watched() as gone:
-            done = await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
-        return answers.encode(done)
+            return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
 
 
 def _said(body: bytes) -> SchemaBody:
@@ -134,20 +124,13 @@ def _candidate(schema: records.Schema, body: bytes) -> Candidate:
 
     Raises `BadRequest`, or `InvalidInput` when the payload is missing.
     """
-    whole = _whole_message(body) if schema.content.attributes is not None else None
-    if whole is not None:
-        return whole
+    if schema.content.attributes is not None:
+        with contextlib.suppress(ValueError, RecursionError):
+            whole = _message.decode(body)
+            return message(whole.data, whole.attributes)
     if schema.content.payload is None:
         raise InvalidInput("Invalid Schema Payload Arguments")
     return body if schema.content.type == "json" else _datum(body)
-
-
-def _whole_message(body: bytes) -> Message | None:
-    try:
-        whole = _message.decode(body)
-    except (ValueError, RecursionError):
-        return None
-    return message(whole.data, whole.attributes)
 
 
 def _datum(body: bytes) -> str:
@@ -163,7 +146,7 @@ def _shown(call: Call, schema: records.Schema) -> Schema:
     content = schema.content
     return Schema(
         uuid=schema.id,
-        name=schema_path(call.caller.here.name, schema.name),
+        name=schema_path(call.project, schema.name),
         type=content.type,
         schema=_as_stored(content.payload),
         attributes=_as_stored(content.attributes),

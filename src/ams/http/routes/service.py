@@ -1,4 +1,4 @@
-"""The service itself over HTTP: status and version (contract 14.5 and 14.6), metrics (contract 14.1 to 14.4), and ours:
+"""The service itself: status and version (contract 14.5 and 14.6), metrics (contract 14.1 to 14.4), and ours:
 why nothing arrives, what is wrong with the service, and the audit log.
 """
 
@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
-from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.service import doctor, metrics
 from ams.service.about import About
@@ -44,16 +43,16 @@ class ServiceRoutes:
             Row("GET", "/version", None, self.version, answers=Version),
         ]
 
-    async def status(self, call: Call) -> bytes:
+    async def status(self, call: Call) -> Status:
         """Whether all is well."""
         details = call.parameter("details") == "true"
         if details:
             await self._about.require_viewer(call.token)
-        return answers.encode(await self._about.status(details=details))
+        return await self._about.status(details=details)
 
-    async def version(self, call: Call) -> bytes:
+    async def version(self, call: Call) -> Version:
         """What runs here."""
-        return answers.encode(await self._about.version(call.token))
+        return await self._about.version(call.token)
 
 
 class MetricsRoutes:
@@ -76,29 +75,29 @@ class MetricsRoutes:
             Row("GET", project + ":metrics", "projects:metrics", self.project, answers=Metrics),
         ]
 
-    async def node(self, _call: Call) -> bytes:
+    async def node(self, _call: Call) -> Metrics:
         """Answer what the service takes of its machine."""
-        return answers.encode(Metrics(await self._metrics.node()))
+        return Metrics(await self._metrics.node())
 
-    async def project(self, call: Call) -> bytes:
+    async def project(self, call: Call) -> Metrics:
         """Answer the metrics of a project."""
-        return answers.encode(Metrics(await self._metrics.project(call.caller)))
+        return Metrics(await self._metrics.project(call.caller))
 
-    async def topic(self, call: Call) -> bytes:
+    async def topic(self, call: Call) -> Metrics:
         """Answer the metrics of a topic."""
-        return answers.encode(Metrics(await self._metrics.topic(call.caller, call.topic)))
+        return Metrics(await self._metrics.topic(call.caller, call.topic))
 
-    async def subscription(self, call: Call) -> bytes:
+    async def subscription(self, call: Call) -> Metrics:
         """Answer the metrics of a subscription."""
-        return answers.encode(Metrics(await self._metrics.subscription(call.caller, call.subscription)))
+        return Metrics(await self._metrics.subscription(call.caller, call.subscription))
 
-    async def va_metrics(self, call: Call) -> bytes:
+    async def va_metrics(self, call: Call) -> VaMetrics:
         """Answer what was published and created in a window of days, by project."""
-        return answers.encode(await self._usage.va_metrics(*_window(call)))
+        return await self._usage.va_metrics(*_window(call))
 
-    async def usage_report(self, call: Call) -> bytes:
+    async def usage_report(self, call: Call) -> UsageReport:
         """Answer the same of the projects the caller administers."""
-        return answers.encode(await self._usage.report(call.token, *_window(call)))
+        return await self._usage.report(call.token, *_window(call))
 
 
 class DoctorRoutes:
@@ -118,16 +117,16 @@ class DoctorRoutes:
             Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=ServiceDiagnosis),
         ]
 
-    async def look(self, call: Call) -> bytes:
+    async def look(self, call: Call) -> Diagnosis:
         """Answer why nothing arrives."""
         diagnosis = await self._doctor.look(call.caller, call.subscription)
-        return answers.encode(_report(call.caller.here.name, diagnosis))
+        return _report(call.project, diagnosis)
 
-    async def look_at_service(self, _call: Call) -> bytes:
+    async def look_at_service(self, _call: Call) -> ServiceDiagnosis:
         """Answer what is wrong with the service."""
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
         nodes = [ServiceNode(each.url, each.name == self._node) for each in alive]
-        return answers.encode(ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes))
+        return ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes)
 
 
 class AuditRoutes:
@@ -142,11 +141,11 @@ class AuditRoutes:
         """Return the rows of the route table."""
         return [Row("GET", "/audit", "audit:list", self.list, answers=Lines, parameters=(*FILTERS, *PAGE))]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> Lines:
         """Answer who did which change, newest first."""
         page = page_request(call)
         asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, self._actions)
-        return answers.encode(await listing(self._records, asked, page.size, page.token))
+        return await listing(self._records, asked, page.size, page.token)
 
 
 def _window(call: Call) -> tuple[str, str, str]:

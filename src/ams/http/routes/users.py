@@ -1,4 +1,4 @@
-"""Users over HTTP (contract 5), their named tokens, and registrations (contract 6)."""
+"""Users (contract 5), their named tokens, and registrations (contract 6)."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import RegistrationId, TokenName, UserId
 from ams.core.public_keys import PublicKey, client_email
 from ams.http.bodies import Reader, first_value, strings
-from ams.http.routes import answers
-from ams.http.routing import PAGE, Call, Row, Versioned, page_request
+from ams.http.routing import PAGE, Call, Row, Versioned, page_request, shown_list, shown_page
 from ams.service import users
 from ams.service.tokens import Tokens
 from ams.storage.audit.event import moment
@@ -49,67 +48,59 @@ class UserRoutes:
         return [
             Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=User),
             Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=User),
-            Row(
-                "GET",
-                "/users",
-                "users:list",
-                self.list,
-                answers=Users,
-                parameters=(*PAGE, "project", "details"),
-            ),
+            Row("GET", "/users", "users:list", self.list, answers=Users, parameters=(*PAGE, "project", "details")),
             Row("GET", "/users/profile", None, self.profile, answers=User, counted=True),
             Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=User),
             Row("GET", "/users/{user}", "users:show", self.show, answers=User, versioned=True),
-            Row("POST", "/users/{user}", "users:create", self.create, reads=UserBody, answers=User),
-            Row("PUT", "/users/{user}", "users:update", self.update, reads=UserBody, answers=User, versioned=True),
+            Row("POST", "/users/{user}", "users:create", self.create, UserBody, User),
+            Row("PUT", "/users/{user}", "users:update", self.update, UserBody, User, versioned=True),
             Row("DELETE", "/users/{user}", "users:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> Users:
         """Answer a page of users; the project filter is checked before the page parameters."""
         project = await self._users.project_filter(call.parameter("project") or "")
         page = await self._users.list(
             call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
         )
-        return await answers.encode_page(Users, "users", page, shown_user)
+        return await shown_page(Users, "users", page, shown_user)
 
     async def show(self, call: Call) -> Versioned:
         """Answer a user by name."""
         user = await self._users.show(call.caller, call.user)
-        return answers.versioned(shown_user(user), user)
+        return Versioned(shown_user(user), user)
 
-    async def by_token(self, call: Call) -> bytes:
+    async def by_token(self, call: Call) -> User:
         """Answer the owner of a token."""
-        return answers.encode(shown_user(await self._users.by_token(call.caller, call.names["token"])))
+        return shown_user(await self._users.by_token(call.caller, call.names["token"]))
 
-    async def by_uuid(self, call: Call) -> bytes:
+    async def by_uuid(self, call: Call) -> User:
         """Answer a user by identity."""
         user = await self._users.by_uuid(call.caller, UserId(call.names["uuid"]))
-        return answers.encode(shown_user(user))
+        return shown_user(user)
 
-    async def profile(self, call: Call) -> bytes:
+    async def profile(self, call: Call) -> User:
         """Answer the caller's own user."""
         caller = await self._admission.oneself(call.token)
-        return answers.encode(shown_user(await self._users.profile(caller)))
+        return shown_user(await self._users.profile(caller))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> User:
         """Make a user; a name in the body is ignored, the path decides."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(shown_user(await self._users.create(call.caller, call.user, details)))
+        return shown_user(await self._users.create(call.caller, call.user, details))
 
-    async def update(self, call: Call) -> bytes:
+    async def update(self, call: Call) -> User:
         """Change what the body says about a user."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(shown_user(await self._users.update(call.caller, call.user, details)))
+        return shown_user(await self._users.update(call.caller, call.user, details))
 
-    async def refresh_token(self, call: Call) -> bytes:
+    async def refresh_token(self, call: Call) -> User:
         """Give a user a new token; what the body says does not matter."""
-        return answers.encode(shown_user(await self._users.refresh_token(call.caller, call.user)))
+        return shown_user(await self._users.refresh_token(call.caller, call.user))
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Delete a user."""
         await self._users.delete(call.caller, call.user)
-        return answers.EMPTY
 
 
 class TokenRoutes:
@@ -124,23 +115,19 @@ class TokenRoutes:
         return [
             Row("GET", all_, "tokens:list", self.list, answers=NamedTokens),
             Row("GET", one, "tokens:show", self.show, answers=Token),
-            Row("POST", one, "tokens:create", self.create, reads=NewToken, answers=Token),
+            Row("POST", one, "tokens:create", self.create, NewToken, Token),
             Row("DELETE", one, "tokens:revoke", self.revoke),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> NamedTokens:
         """Answer the named tokens of a user, without their texts."""
-        return answers.encode(
-            NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
-        )
+        return NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Token:
         """Answer a named token, without its text."""
-        return answers.encode(
-            _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
-        )
+        return _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> Token:
         """Make a named token; its text is in this answer and nowhere else, if it has one."""
         wanted = _read_new_token(await call.body())
         given = wanted.rights
@@ -153,12 +140,11 @@ class TokenRoutes:
             wanted=None if given is None else [(each.action or "", each.resource or "") for each in given],
             key=None if wanted.public_key is None else PublicKey.read(wanted.public_key),
         )
-        return answers.encode(_shown_token(made, text))
+        return _shown_token(made, text)
 
-    async def revoke(self, call: Call) -> bytes:
+    async def revoke(self, call: Call) -> None:
         """Remove a named token: it is dead at once."""
         await self._tokens.revoke(call.caller, call.user, TokenName(call.names["token"]))
-        return answers.EMPTY
 
 
 class RegistrationRoutes:
@@ -179,36 +165,35 @@ class RegistrationRoutes:
             Row("DELETE", one, "registrations:delete", self.delete),
         ]
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> Registration:
         """Register an applicant who wants to become a user."""
         wanted = _applicant.read(await call.body())
         applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(wanted).items()})
-        return answers.encode(_shown_registration(await self._registrations.register(applicant)))
+        return _shown_registration(await self._registrations.register(applicant))
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> Registrations:
         """Answer registrations, oldest first."""
         found = await self._registrations.list({name: call.parameter(name) or "" for name in FILTERS})
-        return answers.encode(Registrations(await answers.each(found, _shown_registration)))
+        return Registrations(await shown_list(found, _shown_registration))
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> Registration:
         """Answer a registration."""
-        return answers.encode(_shown_registration(await self._registrations.show(_identity(call))))
+        return _shown_registration(await self._registrations.show(_identity(call)))
 
-    async def accept(self, call: Call) -> bytes:
+    async def accept(self, call: Call) -> User:
         """Make the user a registration asks for; what the body says does not matter."""
-        return answers.encode(shown_user(await self._registrations.accept(call.caller, _identity(call))))
+        return shown_user(await self._registrations.accept(call.caller, _identity(call)))
 
-    async def decline(self, call: Call) -> bytes:
+    async def decline(self, call: Call) -> Nothing:
         """Refuse a registration. It is looked for before the body is read, and only the first value of that counts."""
         await self._registrations.require_pending(_identity(call))
         comment = strings(first_value(await call.body())).get("comment", "")
         await self._registrations.decline(call.caller, _identity(call), comment)
-        return answers.EMPTY_OBJECT
+        return Nothing()
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Forget a registration."""
         await self._registrations.delete(_identity(call))
-        return answers.EMPTY
 
 
 def shown_user(user: records.User) -> User:

@@ -16,8 +16,8 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from ams.outgoing.guard import networks
-from ams.pubsub import names
 from ams.pubsub.calls import Calls, Rpc
+from ams.pubsub.fields import TOPICS, read_name
 from ams.service.delivering import UnreadAnswers
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import Served, served
@@ -28,7 +28,7 @@ MOST = 20
 MANY = 200
 TOPIC, SUBSCRIPTION = "projects/P/topics/T", "projects/P/subscriptions/S"
 GREEDY = "projects/P/subscriptions/greedy"
-NAME = names.read(TOPIC, names.TOPICS)
+NAME = read_name(TOPIC, TOPICS)
 PULL = "/google.pubsub.v1.Subscriber/Pull"
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE

@@ -3,33 +3,34 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 
 from ams.access.admission import Caller
-from ams.core.errors import AmsError, InvalidInput, NotAuthenticated, Overloaded, OwnedElsewhere, TooLarge
+from ams.access.permissions import SERVICE_ADMIN
+from ams.core.errors import AlreadyExists, AmsError, NotAuthenticated, NotFound, OwnedElsewhere
 from ams.core.fair_share import FairShare
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import is_within, project_of, usual_address
 from ams.http.auditing import Auditor, log_change
+from ams.http.fast import Gate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.guard import Network
-from ams.pubsub import wire
-from ams.pubsub.doors import Door
-from ams.pubsub.errors import Refusal, refusal
-from ams.pubsub.metadata import Context, Scope, scope_of
-from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.errors import Missing, current_task, end, forget, refusal
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
+from ams.pubsub.relaying import Relays
+from ams.pubsub.requests import Context, Headers, Scope, first_of, read, scope_of
 from ams.service.delivering import UnreadAnswers
+from ams.service.projects import Projects
+from ams.storage.registry.registry import Registry
 
-MOST_PAYLOAD = 10 * 2**20
-"""Bytes of a request."""
 TOO_MANY_LOGINS = "Too many calls of this address wait to be let in"
 TOO_MANY_CALLS, TOO_MANY_STREAMS = "Too many calls of this user at a time", "Too many streams of this user at a time"
 PLAIN = "Connections without TLS are only taken from the proxies that the setting trusted_proxies names"
@@ -79,26 +80,81 @@ class Rpc(NamedTuple):
         return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 
-class StreamRpc(NamedTuple):
-    """A method with a stream of requests and one of answers.
-
-    It lets callers in by itself (`Calls.admit`), and reads requests (`read`), which come as they were sent.
-    """
-
-    name: str
-    act: Callable[[Context, Scope], Awaitable[None]]
+ChangeRpc = partial(Rpc, is_change=True)
 
 
-class Relay(Protocol):
-    """Has a call answered by the node that owns what it is about."""
+class Door(Protocol):
+    """Lets callers in."""
 
-    async def unary(self, elsewhere: OwnedElsewhere, method: str, request: bytes, context: Context) -> bytes:
-        """Return the owner's answer; end the call as the owner ended it."""
-        ...
+    def known(self, headers: Headers) -> str | None:
+        """Return what `login` would return, if that takes no waiting; None says nothing. Raises `UnknownToken`."""
 
-    async def stream(self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context) -> None:
-        """Pass requests on to the owner, and its answers back, until one of both sides ends it."""
-        ...
+    async def login(self, headers: Headers) -> str:
+        """Return the id of the user who calls, whatever its rights; empty for a caller that is no user.
+
+        Raises `NotAuthenticated` for nobody, and `UnknownToken`.
+        """
+
+    async def admit(self, action: str, names: Mapping[str, str], headers: Headers, *, counted: bool) -> Caller:
+        """Return who calls; raise as `Admission.admit`, and `RateLimited`. A `counted` call does not count again."""
+
+    async def know(self, headers: Headers) -> None:
+        """Count a call of somebody, whatever their rights; raise as `login`, and `RateLimited`."""
+
+
+class TokenDoor:
+    """Lets in whose token allows it: a bearer token, or an API key, which is a token of AMS."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def known(self, headers: Headers) -> str | None:
+        """Return the user of a token that is in memory."""
+        return self._gate.known(headers, b"")
+
+    async def login(self, headers: Headers) -> str:
+        """Return the user of a token."""
+        return await self._gate.who(headers, b"")
+
+    async def admit(self, action: str, names: Mapping[str, str], headers: Headers, *, counted: bool) -> Caller:
+        """Let a caller in."""
+        try:
+            return await self._gate.admit(action, names, headers, b"", counted=counted)
+        except NotFound as error:  # nothing else is looked for yet
+            raise Missing(names["project"], error.message) from error
+
+    async def know(self, headers: Headers) -> None:
+        """Count a call of somebody."""
+        await self._gate.know(headers, b"")
+
+
+class EmulatorDoor:
+    """Lets everybody on this machine in, as an administrator, and makes projects when they are first named."""
+
+    def __init__(self, registry: Registry, projects: Projects) -> None:
+        self._registry = registry
+        self._projects = projects
+
+    def known(self, headers: Headers) -> str | None:
+        """Return that it is no user."""
+        return ""
+
+    async def login(self, headers: Headers) -> str:
+        """Return that it is no user."""
+        return ""
+
+    async def admit(self, action: str, names: Mapping[str, str], headers: Headers, *, counted: bool) -> Caller:
+        """Let a caller in."""
+        name, nobody = ProjectName(names["project"]), Caller(None, None, frozenset({SERVICE_ADMIN}), True, None)
+        found = await self._registry.projects.find(name)
+        if found is None:
+            with contextlib.suppress(AlreadyExists):  # two calls may name it first
+                await self._projects.create(nobody, name)
+            found = await self._registry.projects.find(name)
+        return replace(nobody, project=found)
+
+    async def know(self, headers: Headers) -> None:
+        """Do nothing: everybody on this machine is known."""
 
 
 class Calls:
@@ -121,7 +177,7 @@ class Calls:
         seconds: float,
         proxies: Sequence[Network] = (),
         only_proxies: bool = False,
-        relay: Relay | None = None,
+        relay: Relays | None = None,
     ) -> None:
         """`most` is how many logins, calls, and streams there may be at a time, `seconds` how long a request may take
         to come. `ended` counts calls by their codes. With `only_proxies` no others are answered.
@@ -164,11 +220,11 @@ class Calls:
         async def answer(_: Any, context: Context) -> bytes:
             scope = self._begin(context, method)
             try:
-                held = _until_sent()
+                held = contextlib.ExitStack()  # until the answer is sent: a client must read it to get more room
+                current_task().add_done_callback(lambda _: held.close())
                 held.enter_context(self._calls.taken(await self._login(scope), TOO_MANY_CALLS))
-                found = await self._answer(
-                    rpc, method, read(rpc.request, await first_of(context, self._seconds)), context, scope
-                )
+                request = read(rpc.request, await first_of(context, self._seconds))
+                found = await self._answer(rpc, method, request, context, scope)
                 held.enter_context(self._counted(rpc, project_of(scope), len(found)))
                 return found
             except Exception as error:
@@ -176,15 +232,19 @@ class Calls:
 
         return grpc.stream_unary_rpc_method_handler(answer)
 
-    def stream(self, service: str, rpc: StreamRpc) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Return the handler of a method with two streams."""
-        method = f"/{service}/{rpc.name}"
+    def stream(
+        self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
+        """Return the handler of a method with two streams.
+
+        `act` lets callers in by itself (`admit`), and reads requests (`read`), which come as they were sent.
+        """
 
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)
             try:
                 with self._streams.taken(await self._login(scope), TOO_MANY_STREAMS):
-                    await rpc.act(context, scope)
+                    await act(context, scope)
             except ClientLeft:
                 context.set_code(grpc.StatusCode.CANCELLED)
             except Exception as error:
@@ -229,7 +289,7 @@ class Calls:
     def _begin(self, context: Context, method: str) -> Scope:
         """Note what the call says of itself, for logs, rates and the audit log."""
         REQUEST.set(self._new_id())
-        _task().add_done_callback(partial(self._note_end, context))  # what gRPC itself is given is a cycle
+        current_task().add_done_callback(partial(self._note_end, context))  # what gRPC itself is given is a cycle
         scope = scope_of(context, method, self._proxies)
         SCOPE.set(scope)
         return scope
@@ -259,69 +319,5 @@ class Calls:
         await end(context, refused)
 
 
-def _until_sent() -> contextlib.ExitStack:
-    """Return what this call has until its answer is sent: a client that does not read gets no more room for that."""
-    held = contextlib.ExitStack()
-    _task().add_done_callback(lambda _: held.close())
-    return held
-
-
-def _task() -> "asyncio.Task[Any]":
-    """Return the task of this call, which is done when its answer is sent."""
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
-async def first_of(context: Context, seconds: float) -> bytes:
-    """Return the first request as it came; raise `Overloaded` when it takes longer, `InvalidInput` without one."""
-    try:
-        async with asyncio.timeout(seconds):
-            said: Any = await context.read()
-    except TimeoutError:
-        raise Overloaded("The first request did not come in time") from None
-    if said is grpc.aio.EOF:
-        raise InvalidInput("The call ended before its first request.")
-    return bytes(said)
-
-
-def read(kind: Any, said: bytes) -> Message:
-    """Read a request; raise `InvalidInput` for what is none, so that no client sends it again, `TooLarge`."""
-    if len(said) > MOST_PAYLOAD:
-        raise TooLarge(f"Request payload size exceeds the limit: {MOST_PAYLOAD} bytes.")
-    wire.check(kind.DESCRIPTOR, said)
-    try:
-        return kind.FromString(said)
-    except DecodeError:
-        raise InvalidInput(wire.NO_MESSAGE) from None
-
-
-async def end(context: Context, refused: Refusal) -> NoReturn:
-    """End a call with an error.
-
-    gRPC keeps what it raises for that with the call, and what the frames on its way hold is kept with it: the request,
-    and the call itself, a cycle. So it lets go of them when the call's task is done.
-    """
-    try:
-        await context.abort(refused.code, refused.text, refused.metadata)
-    except grpc.aio.AbortError as aborted:
-        _task().add_done_callback(partial(_forget_later, aborted))
-        raise
-    raise AssertionError("a call that was aborted is over")
-
-
-def _forget_later(error: BaseException, _: "asyncio.Task[Any]") -> None:
-    forget(error)
-
-
-def forget(error: BaseException | None) -> None:
-    """Let an error go of the frames that it came through, and of the errors before it, which nobody reads any more."""
-    while error is not None:
-        before, error.__traceback__ = error.__cause__ or error.__context__, None
-        error.__cause__ = error.__context__ = None
-        error = before
-
-
-def _serialized(answer: Message) -> bytes:
-    found: bytes = answer if isinstance(answer, bytes) else answer.SerializeToString()
-    return found
+def _serialized(answer: Message) -> Any:
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()

@@ -4,9 +4,11 @@ Clients decide by the code alone, with three exceptions: what `InvalidAckIds` sa
 never sent from here. Scripts match the texts of a resource that is missing or there already, so these are Google's.
 """
 
+import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
@@ -148,3 +150,32 @@ def _details(code: grpc.StatusCode, text: str, invalid_ids: Sequence[str]) -> by
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=metadata))
     found: bytes = status.SerializeToString()
     return found
+
+
+def current_task() -> "asyncio.Task[Any]":
+    """Return the task of the call at work, which is done when its answer is sent."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+async def end(context: "grpc.aio.ServicerContext[Any, Any]", refused: Refusal) -> NoReturn:
+    """End a call with an error.
+
+    gRPC keeps what it raises for that with the call, and what the frames on its way hold is kept with it: the request,
+    and the call itself, a cycle. So it lets go of them when the call's task is done.
+    """
+    try:
+        await context.abort(refused.code, refused.text, refused.metadata)
+    except grpc.aio.AbortError as aborted:
+        current_task().add_done_callback(partial(forget, aborted))
+        raise
+    raise AssertionError("a call that was aborted is over")
+
+
+def forget(error: BaseException | None, _task: object = None) -> None:
+    """Let an error go of the frames that it came through, and of the errors before it, which nobody reads any more."""
+    while error is not None:
+        before, error.__traceback__ = error.__cause__ or error.__context__, None
+        error.__cause__ = error.__context__ = None
+        error = before

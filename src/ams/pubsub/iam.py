@@ -21,10 +21,10 @@ from ams.core.errors import (
 )
 from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
 from ams.core.versions import ANY_VERSION, Precondition, version_of
-from ams.pubsub import names, protos
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields, protos
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import NotSupported
-from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
 from ams.service.snapshots import Snapshots
@@ -125,13 +125,8 @@ class IamRpcs:
         """Return the methods."""
         return [
             Rpc("GetIamPolicy", protos.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
-            Rpc(
-                "SetIamPolicy",
-                protos.SetIamPolicyRequest,
-                lambda each: _kind(each).changes,
-                _resource,
-                self.set,
-                is_change=True,
+            ChangeRpc(
+                "SetIamPolicy", protos.SetIamPolicyRequest, lambda each: _kind(each).changes, _resource, self.set
             ),
             Rpc("TestIamPermissions", protos.TestIamPermissionsRequest, "", _resource, self.test),
         ]
@@ -243,7 +238,7 @@ def _members(policy: Message, role: str) -> list[str]:
 
 
 def _resource(request: Message) -> Name:
-    return names.read(request.resource, *_KINDS)
+    return fields.read_name(request.resource, *_KINDS)
 
 
 def _kind(request: Message) -> _Kind:

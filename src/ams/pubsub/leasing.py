@@ -2,24 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
-from ams.pubsub import messages, names, protos
+from ams.pubsub import messages, protos
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import InvalidAckIds
-from ams.pubsub.metadata import Context
-from ams.pubsub.names import SUBSCRIPTIONS, Name
+from ams.pubsub.fields import OF_SUBSCRIPTION
 from ams.pubsub.protos import Message
+from ams.pubsub.requests import AGENT, Context
 from ams.service.delivering import Deliverer
 from ams.service.lookup import find_subscription, require_attached
 from ams.service.parallel.settling import LateIds, holder_of
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription
 
-MOST_PULLED = 1000
+_MOST_PULLED = 1000
 MOST_ID_BYTES = 524_288
 PART = 3_500_000
 """Bytes of messages in one answer: some clients take no answer of 4 MiB."""
@@ -28,8 +29,6 @@ ORDERED = (
     " Use the AMS API for it, or a subscription of type parallel."
 )
 BAD_ID = "You have passed an invalid ack ID to the service (one of the request is none)."
-AGENT = "x-ams-user-agent"
-"""Where a node that passes a call on says what its client is."""
 _AGENTS = ("user-agent", AGENT)
 _JAVA = "grpc-java"
 _NO_PULL = "This method is not supported for this subscription type."
@@ -59,44 +58,36 @@ class Leases:
         return found
 
     async def acknowledge(self, call: Call, subscription: Subscription, ids: Sequence[str]) -> None:
-        """Acknowledge messages; what came late is done all the same or comes again, with exactly-once it is named."""
-        await self._settle(
-            call, subscription, ids, lambda some: self.working.settler.acknowledge(subscription, call.project, some)
-        )
+        """Acknowledge messages; late ones are done all the same or come again, and with exactly-once are named."""
+        settle = partial(self.working.settler.acknowledge, subscription, call.project)
+        await self._settle(call, subscription, ids, settle)
 
     async def extend(self, call: Call, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives messages back as failed. Late ids as for `acknowledge`."""
         holder = holder_of(call.caller)
-        await self._settle(
-            call,
-            subscription,
-            ids,
-            lambda some: self.working.settler.extend(subscription, call.project, some, seconds, holder=holder),
-        )
+        settle = partial(self.working.settler.extend, subscription, call.project, seconds=seconds, holder=holder)
+        await self._settle(call, subscription, ids, settle)
 
     async def _settle(
         self, call: Call, subscription: Subscription, ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]
     ) -> None:
         """Settle each id for itself; raise `InvalidInput` for one that cannot be read, and then nothing is done."""
-        failed = await _failed(_read(ids), settle)
+        left = _read(ids)
+        failed: list[AckId] = []
+        while left:
+            try:
+                await settle(left)
+                break
+            except LateIds as late:  # the others are done
+                failed += late.ids
+                break
+            except NeverGiven as error:  # nothing is done
+                failed += error.ids
+                left = without(left, error.ids)
         options = subscription.parallel
         if failed and options is not None and options.enable_exactly_once_delivery:
-            raise InvalidAckIds([*map(_text, failed)], ids, names_all=takes_long_errors(call.context))
-
-
-async def _failed(ids: AckIds, settle: Callable[[AckIds], Awaitable[None]]) -> Sequence[AckId]:
-    """Settle ids; return those that count no more, or never did: the others are done."""
-    failed: list[AckId] = []
-    while ids:
-        try:
-            await settle(ids)
-            break
-        except LateIds as late:
-            return [*failed, *late.ids]
-        except NeverGiven as error:  # nothing is done
-            failed += error.ids
-            ids = without(ids, error.ids)
-    return failed
+            texts = [f"{each.offset}-{each.hand_out}" for each in failed]
+            raise InvalidAckIds(texts, ids, names_all=takes_long_errors(call.context))
 
 
 def _read(ids: Sequence[str]) -> AckIds:
@@ -109,10 +100,6 @@ def _read(ids: Sequence[str]) -> AckIds:
     except InvalidInput:
         raise InvalidInput(BAD_ID) from None
     return found
-
-
-def _text(ack_id: AckId) -> str:
-    return f"{ack_id.offset}-{ack_id.hand_out}"
 
 
 def takes_long_errors(context: Context) -> bool:
@@ -135,13 +122,15 @@ class LeasingRpcs:
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
         return [
-            Rpc("Pull", protos.PullRequest, "subscriptions:pull", _subscription, self.pull),
-            Rpc("Acknowledge", protos.AcknowledgeRequest, "subscriptions:acknowledge", _subscription, self.acknowledge),
+            Rpc("Pull", protos.PullRequest, "subscriptions:pull", OF_SUBSCRIPTION, self.pull),
+            Rpc(
+                "Acknowledge", protos.AcknowledgeRequest, "subscriptions:acknowledge", OF_SUBSCRIPTION, self.acknowledge
+            ),
             Rpc(
                 "ModifyAckDeadline",
                 protos.ModifyAckDeadlineRequest,
                 "subscriptions:acknowledge",
-                _subscription,
+                OF_SUBSCRIPTION,
                 self.modify_deadline,
             ),
         ]
@@ -152,7 +141,7 @@ class LeasingRpcs:
             raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
         subscription = await self._leases.subscription(call)
         working, deliverer = self._leases.working, self._leases.deliverer
-        most, holder = min(request.max_messages, MOST_PULLED), holder_of(call.caller)
+        most, holder = min(request.max_messages, _MOST_PULLED), holder_of(call.caller)
         until = asyncio.get_running_loop().time() + deliverer.wait_seconds
         waits = not request.return_immediately
         while True:
@@ -203,7 +192,3 @@ def check_size(request: Message) -> None:
     """Raise `InvalidInput` for a request with too many ids."""
     if request.ByteSize() > MOST_ID_BYTES:
         raise InvalidInput(f"The request is too large: at most {MOST_ID_BYTES} bytes of ack IDs are allowed.")
-
-
-def _subscription(request: Message) -> Name:
-    return names.read(request.subscription, SUBSCRIPTIONS)

@@ -49,17 +49,6 @@ def published(request: protos.Message) -> Sequence[Message]:
 
 def _stored(message: protos.Message) -> Message:
     attributes = dict(message.attributes)
-    if attributes:
-        _check_attributes(attributes)
-    if not message.data and not attributes:
-        raise InvalidInput("Some messages have neither data nor attributes: one of them must not be empty.")
-    if not is_ordering_key(message.ordering_key):
-        raise InvalidInput(f"The ordering key is too long: at most {messages.MAX_ORDERING_KEY} bytes are allowed.")
-    data = pybase64.b64encode(message.data).decode()
-    return messages.message(data, attributes, message.ordering_key, plain=True)
-
-
-def _check_attributes(attributes: dict[str, str]) -> None:
     if len(attributes) > MOST_ATTRIBUTES:
         raise InvalidInput(f"A message has too many attributes: at most {MOST_ATTRIBUTES} are allowed.")
     for key, value in attributes.items():
@@ -69,6 +58,12 @@ def _check_attributes(attributes: dict[str, str]) -> None:
             )
         if key[: len(_RESERVED)].lower() == _RESERVED and key not in _TRACING:
             raise InvalidInput(f"The attribute key {key} is reserved: keys must not begin with {_RESERVED}.")
+    if not message.data and not attributes:
+        raise InvalidInput("Some messages have neither data nor attributes: one of them must not be empty.")
+    if not is_ordering_key(message.ordering_key):
+        raise InvalidInput(f"The ordering key is too long: at most {messages.MAX_ORDERING_KEY} bytes are allowed.")
+    data = pybase64.b64encode(message.data).decode()
+    return messages.message(data, attributes, message.ordering_key, plain=True)
 
 
 def received(lots: Sequence[Lot], *, with_attempt: bool) -> list[protos.Message]:

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import SchemaName, SubscriptionName, TopicName
-from ams.pubsub import fields, messages, names, protos, resources
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields, messages, protos, resources
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing
-from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
@@ -18,6 +18,7 @@ from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 
 NAME = "google.pubsub.v1.Publisher"
+_named, _topic = fields.name_at("name", TOPICS), fields.name_at("topic", TOPICS)
 
 
 class _Use(NamedTuple):
@@ -50,41 +51,36 @@ class PublisherRpcs:
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
+        listed = "subscriptions:listByTopic"
         return [
-            Rpc("CreateTopic", protos.Topic, "topics:create", _named, self.create, is_change=True),
-            Rpc(
+            ChangeRpc("CreateTopic", protos.Topic, "topics:create", _named, self.create),
+            ChangeRpc(
                 "UpdateTopic",
                 protos.UpdateTopicRequest,
                 "topics:modifyRetention",
-                lambda request: _named(request.topic),
+                fields.name_at("topic.name", TOPICS),
                 self.update,
-                is_change=True,
             ),
             Rpc("Publish", protos.PublishRequest, "topics:publish", _topic, self.publish),
             Rpc("GetTopic", protos.GetTopicRequest, "topics:show", _topic, self.get),
-            Rpc("ListTopics", protos.ListTopicsRequest, "topics:list", _project, self.list),
+            Rpc("ListTopics", protos.ListTopicsRequest, "topics:list", OF_PROJECT, self.list),
             Rpc(
-                "ListTopicSubscriptions",
-                protos.ListTopicSubscriptionsRequest,
-                "subscriptions:listByTopic",
-                _topic,
-                self.list_subscriptions,
+                "ListTopicSubscriptions", protos.ListTopicSubscriptionsRequest, listed, _topic, self.list_subscriptions
             ),
             Rpc("ListTopicSnapshots", protos.ListTopicSnapshotsRequest, "snapshots:list", _topic, self.list_snapshots),
-            Rpc("DeleteTopic", protos.DeleteTopicRequest, "topics:delete", _topic, self.delete, is_change=True),
-            Rpc(
+            ChangeRpc("DeleteTopic", protos.DeleteTopicRequest, "topics:delete", _topic, self.delete),
+            ChangeRpc(
                 "DetachSubscription",
                 protos.DetachSubscriptionRequest,
                 "subscriptions:detach",
-                lambda request: names.read(request.subscription, SUBSCRIPTIONS),
+                OF_SUBSCRIPTION,
                 self.detach,
-                is_change=True,
             ),
         ]
 
     async def create(self, call: Call, topic: Message) -> Message:
         """Make a topic."""
-        names.check_new(call.name)
+        fields.check_new_name(call.name)
         fields.refuse(topic, resources.TOPIC_REFUSED)
         labels, retention = fields.labels(topic.labels), resources.asked_topic_retention(topic)
         name = TopicName(call.name.leaf)
@@ -130,7 +126,7 @@ class PublisherRpcs:
         settings = topic.schema_settings
         if not topic.HasField("schema_settings") or not settings.ByteSize():
             return _Use()
-        leaf = names.in_project(settings.schema, call.project, SCHEMAS)
+        leaf = fields.name_in(settings.schema, call.project, SCHEMAS)
         encoding = ENCODINGS.get(settings.encoding, "")
         if not encoding:
             raise InvalidInput("The encoding of the schema must be JSON or BINARY (argument=schema_settings.encoding).")
@@ -183,15 +179,3 @@ class PublisherRpcs:
         appended = await self._publisher.publish(topic, messages.published(request), project=call.project)
         ids = [str(each) for each in range(appended.first, appended.first + appended.count)]
         return protos.PublishResponse(message_ids=ids)
-
-
-def _topic(request: Message) -> Name:
-    return names.read(request.topic, TOPICS)
-
-
-def _named(topic: Message) -> Name:
-    return names.read(topic.name, TOPICS)
-
-
-def _project(request: Message) -> Name:
-    return names.read(request.project)

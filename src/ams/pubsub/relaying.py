@@ -12,12 +12,9 @@ import grpc
 
 from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
-from ams.pubsub.calls import end
-from ams.pubsub.errors import DETAILS, Refusal
-from ams.pubsub.leasing import AGENT
-from ams.pubsub.metadata import Context, client_of
+from ams.pubsub.errors import DETAILS, Refusal, end
 from ams.pubsub.protos import Message
-from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
+from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, client_of
 
 MARK = "x-ams-forwarded-by"
 _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})

@@ -11,12 +11,12 @@ import msgspec
 
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SchemaName, is_name, revision_id
-from ams.pubsub import fields, names, protos
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields, protos
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing, NotSupported
+from ams.pubsub.fields import SCHEMAS, Name
 from ams.pubsub.leasing import PART
 from ams.pubsub.messages import in_answers
-from ams.pubsub.names import SCHEMAS, Name
 from ams.pubsub.protos import Message
 from ams.service.fitting import MOST_REVISIONS
 from ams.service.schemas import Schemas
@@ -33,6 +33,7 @@ _MOST_FULL = 100
 """Schemas of a page that has their definitions."""
 _MOST_DIGITS = 18
 """Of the number of a revision."""
+_parent = fields.name_at("parent")
 
 
 class SchemaRpcs:
@@ -45,28 +46,21 @@ class SchemaRpcs:
         """Return the methods."""
         change, check = "schemas:update", "schemas:validateMessage"
         return [
-            Rpc("CreateSchema", protos.CreateSchemaRequest, "schemas:create", _new, self.create, is_change=True),
+            ChangeRpc("CreateSchema", protos.CreateSchemaRequest, "schemas:create", _new, self.create),
             Rpc("GetSchema", protos.GetSchemaRequest, "schemas:show", _named, self.get),
             Rpc("ListSchemas", protos.ListSchemasRequest, "schemas:list", _parent, self.list),
             Rpc("ListSchemaRevisions", protos.ListSchemaRevisionsRequest, "schemas:show", _named, self.list_revisions),
-            Rpc("CommitSchema", protos.CommitSchemaRequest, change, _named, self.commit, is_change=True),
-            Rpc("RollbackSchema", protos.RollbackSchemaRequest, change, _named, self.roll_back, is_change=True),
-            Rpc(
-                "DeleteSchemaRevision",
-                protos.DeleteSchemaRevisionRequest,
-                change,
-                _named,
-                self.delete_revision,
-                is_change=True,
-            ),
-            Rpc("DeleteSchema", protos.DeleteSchemaRequest, "schemas:delete", _named, self.delete, is_change=True),
+            ChangeRpc("CommitSchema", protos.CommitSchemaRequest, change, _named, self.commit),
+            ChangeRpc("RollbackSchema", protos.RollbackSchemaRequest, change, _named, self.roll_back),
+            ChangeRpc("DeleteSchemaRevision", protos.DeleteSchemaRevisionRequest, change, _named, self.delete_revision),
+            ChangeRpc("DeleteSchema", protos.DeleteSchemaRequest, "schemas:delete", _named, self.delete),
             Rpc("ValidateSchema", protos.ValidateSchemaRequest, check, _parent, self.validate),
             Rpc("ValidateMessage", protos.ValidateMessageRequest, check, _parent, self.validate_message),
         ]
 
     async def create(self, call: Call, request: Message) -> Message:
         """Make a schema."""
-        names.check_new(call.name)
+        fields.check_new_name(call.name)
         details = _details(request.schema)
         return _shown(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
 
@@ -123,7 +117,7 @@ class SchemaRpcs:
     async def validate(self, call: Call, request: Message) -> Message:
         """Ask whether this could be made a schema."""
         if request.schema.name:
-            names.read(request.schema.name, SCHEMAS)
+            fields.read_name(request.schema.name, SCHEMAS)
         await self._schemas.check(_content(request.schema))
         return protos.ValidateSchemaResponse()
 
@@ -143,7 +137,7 @@ class SchemaRpcs:
         if not request.name:
             return _content(request.schema)
         name, _, revision = request.name.partition("@")
-        return (await self._find(call, names.in_project(name, call.project, SCHEMAS), revision)).content
+        return (await self._find(call, fields.name_in(name, call.project, SCHEMAS), revision)).content
 
     async def _find(self, call: Call, leaf: str, revision: str = "") -> Schema:
         name = SchemaName(leaf)
@@ -234,12 +228,8 @@ def _said_revision(identity: str) -> str:
 
 
 def _named(request: Message) -> Name:
-    return names.read(request.name.partition("@")[0], SCHEMAS)
+    return fields.read_name(request.name.partition("@")[0], SCHEMAS)
 
 
 def _new(request: Message) -> Name:
-    return names.read(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)
-
-
-def _parent(request: Message) -> Name:
-    return names.read(request.parent)
+    return fields.read_name(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)

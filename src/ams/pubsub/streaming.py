@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 import structlog
@@ -23,13 +23,14 @@ from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overload
 from ams.core.names import Offset, SubscriptionId
 from ams.core.quotas import STREAMS, Quotas
 from ams.http.limits import ClientLeft
-from ams.pubsub import messages, names, protos
-from ams.pubsub.calls import Call, Calls, Relay, StreamRpc, first_of, read
+from ams.pubsub import fields, messages, protos
+from ams.pubsub.calls import Call, Calls
 from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.fields import SUBSCRIPTIONS
 from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
-from ams.pubsub.metadata import Context, Scope
-from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
+from ams.pubsub.relaying import Relays
+from ams.pubsub.requests import Context, Scope, first_of, read
 from ams.pubsub.subscriber import NAME
 from ams.service.parallel.lease_table import Window
 from ams.service.parallel.pulling import Lot
@@ -50,9 +51,6 @@ REQUESTS_A_SECOND = 100
 SHORT = 0.1
 LARGE = 4_000_000
 """Bytes of a response that some clients do not take: a message of that size is said in the log."""
-VERSIONS = (0, 1)
-"""Of the protocol, 1 for clients that send pings; both are served in one way."""
-"""Seconds, of a stream."""
 
 logger = structlog.get_logger("ams.pubsub")
 
@@ -65,7 +63,7 @@ class Streams:
     """All streams of this process."""
 
     def __init__(
-        self, leases: Leases, calls: Calls, relay: Relay | None = None, slots: QuotaSlots | None = None
+        self, leases: Leases, calls: Calls, relay: Relays | None = None, slots: QuotaSlots | None = None
     ) -> None:
         """`relay` is needed where other nodes own subscriptions; `slots` are those of projects, absent: any number."""
         self._slots = slots or QuotaSlots(Quotas(), STREAMS)
@@ -74,10 +72,6 @@ class Streams:
         self._calls = calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._is_stopping = False
-
-    def rpc(self) -> StreamRpc:
-        """Return the method."""
-        return StreamRpc(RPC, self.run)
 
     def stop(self) -> None:
         """End all streams, and take no new ones: clients open them on another node, or here after the start."""
@@ -88,7 +82,7 @@ class Streams:
     async def run(self, context: Context, scope: Scope) -> None:
         """Serve one stream to its end."""
         first = read(protos.StreamingPullRequest, await first_of(context, FIRST_SECONDS))
-        name = names.read(first.subscription, SUBSCRIPTIONS)
+        name = fields.read_name(first.subscription, SUBSCRIPTIONS)
         scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
         _check_first(first)
         call = await self._calls.admit(context, scope, "subscriptions:pull", name)
@@ -112,7 +106,7 @@ class Streams:
                 await stream.run(spread, first)
         finally:
             spread.remove(stream)
-            if spread.is_over:
+            if not spread.streams:
                 if self._spreads.get(subscription.id) is spread:
                     del self._spreads[subscription.id]
                 await spread.close()
@@ -125,7 +119,7 @@ def _check_first(first: Message) -> None:
             f"Invalid ack deadline given (ack_deadline={seconds}). The stream's ack deadline must be between"
             f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
         )
-    if first.protocol_version not in VERSIONS:
+    if first.protocol_version not in (0, 1):  # 1 for clients that send pings; both are served in one way
         raise InvalidInput(
             f"Invalid protocol_version given (protocol_version={first.protocol_version}). It must be 0 or 1."
         )
@@ -147,16 +141,11 @@ class _Spread:
         self._path = call.name.path
         self._project = call.project
         self._project_id = call.caller.here.id
-        self._streams: set[_Stream] = set()
+        self.streams: set[_Stream] = set()
         self._turns: OrderedDict[_Stream, None] = OrderedDict()
         """Streams with room: the first is given messages next, and goes to the end when it has room again."""
         self._sooner = asyncio.Event()
         self._task = asyncio.create_task(self._run())
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there are no streams any more."""
-        return not self._streams
 
     @property
     def has_ended(self) -> bool:
@@ -164,15 +153,13 @@ class _Spread:
         return self._task.done()
 
     def add(self, stream: "_Stream") -> None:
-        """Let a stream get messages."""
-        self._streams.add(stream)
+        self.streams.add(stream)
         self._leases.working.streams[self.subscription.id] += 1
         stream.window.freed = lambda: self.offer(stream)
         self.offer(stream)
 
     def remove(self, stream: "_Stream") -> None:
-        """Let a stream get nothing any more."""
-        self._streams.discard(stream)
+        self.streams.discard(stream)
         streams = self._leases.working.streams
         streams[self.subscription.id] -= 1
         if not streams[self.subscription.id]:
@@ -182,17 +169,15 @@ class _Spread:
 
     def offer(self, stream: "_Stream") -> None:
         """Give a stream a turn, if it has room and has sent what it was given."""
-        if stream.may_get and stream in self._streams and stream not in self._turns:
+        if stream.may_get and stream in self.streams and stream not in self._turns:
             self._turns[stream] = None
             self._sooner.set()
 
     def fail(self, error: Exception) -> None:
-        """End all streams."""
-        for each in list(self._streams):
+        for each in list(self.streams):
             each.fail(error)
 
     async def close(self) -> None:
-        """End the task."""
         self._task.cancel()
         await asyncio.wait((self._task,))
         with contextlib.suppress(asyncio.CancelledError):
@@ -284,11 +269,8 @@ class _Stream:
         self._is_given = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writing = asyncio.Lock()
-        self._generation = self._registry.invalidations.generation
-
-    @property
-    def _registry(self) -> Any:
-        return self._leases.deliverer.registry
+        self._invalidations = leases.deliverer.registry.invalidations
+        self._generation = self._invalidations.generation
 
     @property
     def may_get(self) -> bool:
@@ -303,7 +285,6 @@ class _Stream:
         self._is_given.set()
 
     def fail(self, error: Exception) -> None:
-        """End it."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
@@ -336,7 +317,7 @@ class _Stream:
 
     async def _look(self) -> None:
         """Raise when its user may not have it any more."""
-        self._generation = self._registry.invalidations.generation
+        self._generation = self._invalidations.generation
         caller = await self._call.again()
         await self._leases.subscription(self._call._replace(caller=caller))
 
@@ -349,7 +330,7 @@ class _Stream:
         while (said := await self._context.read()) is not grpc.aio.EOF:
             request = read(protos.StreamingPullRequest, said)
             _check_later(request)
-            if self._registry.invalidations.generation != self._generation:
+            if self._invalidations.generation != self._generation:
                 await self._look()
             await spread.look()
             await self._take(spread, request, is_first=False)
@@ -360,11 +341,15 @@ class _Stream:
 
     async def _take(self, spread: _Spread, request: Message, *, is_first: bool) -> None:
         check_size(request)
-        _check_lengths(request)
+        if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
+            raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
+        for seconds in request.modify_deadline_seconds:
+            check_seconds(seconds)
         self.seconds = request.stream_ack_deadline_seconds or self.seconds
         answer = protos.StreamingPullResponse()
         if request.ack_ids:
-            await self._acknowledge(spread.subscription, request.ack_ids, answer)
+            settled = self._leases.acknowledge(self._call, spread.subscription, request.ack_ids)
+            await _confirm(answer.acknowledge_confirmation, request.ack_ids, settled)
         if request.modify_deadline_ack_ids:
             await self._extend(spread.subscription, request, answer)
         options = spread.subscription.parallel
@@ -372,10 +357,6 @@ class _Stream:
         is_ping = not (is_first or request.ack_ids or request.modify_deadline_ack_ids)
         if is_ping or confirms:
             await self._write(spread.subscription, (), answer)
-
-    async def _acknowledge(self, subscription: Subscription, ids: Sequence[str], answer: Message) -> None:
-        settled = self._leases.acknowledge(self._call, subscription, ids)
-        await _confirm(answer.acknowledge_confirmation, ids, settled)
 
     async def _extend(self, subscription: Subscription, request: Message, answer: Message) -> None:
         confirmed = answer.modify_ack_deadline_confirmation
@@ -394,7 +375,7 @@ class _Stream:
             await self._is_given.wait()
             given = self._given
             assert given is not None
-            if self._registry.invalidations.generation != self._generation:
+            if self._invalidations.generation != self._generation:
                 await self._look()
             self._is_sending = True
             await self._send(given)
@@ -466,10 +447,3 @@ async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[No
         invalid = frozenset(error.ids)
     confirmed.ack_ids.extend([each for each in dict.fromkeys(ids) if each not in invalid])
     confirmed.invalid_ack_ids.extend(invalid)
-
-
-def _check_lengths(request: Message) -> None:
-    if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
-        raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
-    for seconds in request.modify_deadline_seconds:
-        check_seconds(seconds)

@@ -9,12 +9,12 @@ from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
-from ams.pubsub import fields, names, protos, resources
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields, protos, resources
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing
-from ams.pubsub.names import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
-from ams.pubsub.push import ORDERED, asked_push, require_account
+from ams.pubsub.resources import ORDERED, asked_push, require_account
 from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker
 from ams.service.snapshots import Snapshots
@@ -24,6 +24,7 @@ from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
 _PUSH = "subscriptions:modifyPushConfig"
+_snapshot = fields.name_at("snapshot", SNAPSHOTS)
 
 
 class SubscriberRpcs:
@@ -41,71 +42,51 @@ class SubscriberRpcs:
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
         return [
-            Rpc("CreateSubscription", protos.Subscription, "subscriptions:create", _new, self.create, is_change=True),
-            Rpc("GetSubscription", protos.GetSubscriptionRequest, "subscriptions:show", _subscription, self.get),
-            Rpc(
+            ChangeRpc("CreateSubscription", protos.Subscription, "subscriptions:create", _new, self.create),
+            Rpc("GetSubscription", protos.GetSubscriptionRequest, "subscriptions:show", OF_SUBSCRIPTION, self.get),
+            ChangeRpc(
                 "UpdateSubscription",
                 protos.UpdateSubscriptionRequest,
                 "subscriptions:update",
-                lambda request: names.read(request.subscription.name, SUBSCRIPTIONS),
+                fields.name_at("subscription.name", SUBSCRIPTIONS),
                 self.update,
-                is_change=True,
             ),
-            Rpc(
-                "ModifyPushConfig",
-                protos.ModifyPushConfigRequest,
-                _PUSH,
-                _subscription,
-                self.modify_push,
-                is_change=True,
-            ),
-            Rpc("ListSubscriptions", protos.ListSubscriptionsRequest, "subscriptions:list", _project, self.list),
-            Rpc(
+            ChangeRpc("ModifyPushConfig", protos.ModifyPushConfigRequest, _PUSH, OF_SUBSCRIPTION, self.modify_push),
+            Rpc("ListSubscriptions", protos.ListSubscriptionsRequest, "subscriptions:list", OF_PROJECT, self.list),
+            ChangeRpc(
                 "DeleteSubscription",
                 protos.DeleteSubscriptionRequest,
                 "subscriptions:delete",
-                _subscription,
+                OF_SUBSCRIPTION,
                 self.delete,
-                is_change=True,
             ),
-            Rpc(
-                "CreateSnapshot",
-                protos.CreateSnapshotRequest,
-                "snapshots:create",
-                _new_snapshot,
-                self.create_snapshot,
-                is_change=True,
+            ChangeRpc(
+                "CreateSnapshot", protos.CreateSnapshotRequest, "snapshots:create", _new_snapshot, self.create_snapshot
             ),
             Rpc("GetSnapshot", protos.GetSnapshotRequest, "snapshots:show", _snapshot, self.get_snapshot),
-            Rpc(
+            ChangeRpc(
                 "UpdateSnapshot",
                 protos.UpdateSnapshotRequest,
                 "snapshots:create",
-                lambda request: names.read(request.snapshot.name, SNAPSHOTS),
+                fields.name_at("snapshot.name", SNAPSHOTS),
                 self.update_snapshot,
-                is_change=True,
             ),
-            Rpc("ListSnapshots", protos.ListSnapshotsRequest, "snapshots:list", _project, self.list_snapshots),
-            Rpc(
-                "DeleteSnapshot",
-                protos.DeleteSnapshotRequest,
-                "snapshots:delete",
-                _snapshot,
-                self.delete_snapshot,
-                is_change=True,
+            Rpc("ListSnapshots", protos.ListSnapshotsRequest, "snapshots:list", OF_PROJECT, self.list_snapshots),
+            ChangeRpc(
+                "DeleteSnapshot", protos.DeleteSnapshotRequest, "snapshots:delete", _snapshot, self.delete_snapshot
             ),
-            Rpc("Seek", protos.SeekRequest, "subscriptions:seek", _subscription, self.seek, is_change=True),
+            ChangeRpc("Seek", protos.SeekRequest, "subscriptions:seek", OF_SUBSCRIPTION, self.seek),
         ]
 
     async def create(self, call: Call, asked: Message) -> Message:
         """Make a parallel subscription at the present end of a topic."""
-        names.check_new(call.name)
+        fields.check_new_name(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
         wanted, labels = resources.asked_subscription(call.project, asked), fields.labels(asked.labels)
         push = asked_push(asked.push_config, exactly_once=asked.enable_exactly_once_delivery)
         if push is not None:
             require_account(call.caller, call.project, push)
-        topic = names.in_project(asked.topic, call.project, TOPICS)
+        topic = fields.name_in(asked.topic, call.project, TOPICS)
         await self._require_topic(call, topic)
         await self._require_letters(call, wanted.options.dead_letter_policy)
         made = await self._subscriptions.create(
@@ -179,8 +160,8 @@ class SubscriberRpcs:
 
     async def create_snapshot(self, call: Call, request: Message) -> Message:
         """Remember where a subscription stands."""
-        names.check_new(call.name)
-        subscription = names.in_project(request.subscription, call.project, SUBSCRIPTIONS)
+        fields.check_new_name(call.name)
+        subscription = fields.name_in(request.subscription, call.project, SUBSCRIPTIONS)
         with _about(subscription):
             await self._subscriptions.show(call.caller, SubscriptionName(subscription))
         made = await self._snapshots.create(
@@ -225,7 +206,7 @@ class SubscriberRpcs:
             await self._seeker.seek_time(call.caller, name, fields.moment(request.time))
         elif target == "snapshot":
             await self._seeker.require(call.caller, name)
-            snapshot = names.in_project(request.snapshot, call.project, SNAPSHOTS)
+            snapshot = fields.name_in(request.snapshot, call.project, SNAPSHOTS)
             with _about(snapshot):
                 await self._seeker.seek_snapshot(call.caller, name, SnapshotName(snapshot))
         else:
@@ -268,27 +249,15 @@ def _about(leaf: str) -> Iterator[None]:
         raise Missing(leaf) from error
 
 
-def _subscription(request: Message) -> Name:
-    return names.read(request.subscription, SUBSCRIPTIONS)
-
-
-def _snapshot(request: Message) -> Name:
-    return names.read(request.snapshot, SNAPSHOTS)
-
-
-def _project(request: Message) -> Name:
-    return names.read(request.project)
-
-
 def _new(asked: Message) -> Name:
     """Return the name of a new subscription; one that is not named gets a random one."""
     if asked.name:
-        return names.read(asked.name, SUBSCRIPTIONS)
-    return names.read(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
+        return fields.read_name(asked.name, SUBSCRIPTIONS)
+    return fields.read_name(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
 
 
 def _new_snapshot(request: Message) -> Name:
     if request.name:
-        return names.read(request.name, SNAPSHOTS)
-    subscription = names.read(request.subscription, SUBSCRIPTIONS)
+        return fields.read_name(request.name, SNAPSHOTS)
+    subscription = fields.read_name(request.subscription, SUBSCRIPTIONS)
     return subscription._replace(kind=SNAPSHOTS, leaf=f"snap-{secrets.token_hex(8)}")

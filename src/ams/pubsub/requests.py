@@ -1,16 +1,39 @@
-"""How much is in a request, looked at in the form it came in: parsed, two bytes of it may take a hundred.
+"""Requests as they come: what a call says of itself before its first request, and how much is in a request.
 
-Only the numbers and lengths of fields are read. What is no message is found here, or by the parser.
+The first is put in the form of an HTTP request, so that rates, logs and the audit log know calls as they know requests.
+The second is looked at before a request is parsed: parsed, two bytes of it may take a hundred. Only the numbers and
+lengths of fields are read then.
 """
 
+import asyncio
 import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
-from ams.core.errors import InvalidInput
+import grpc
+from google.protobuf.message import DecodeError
 
+from ams.core.errors import InvalidInput, Overloaded, TooLarge
+from ams.http.asgi import client_address, is_within
+from ams.outgoing.guard import Network
+from ams.pubsub.protos import Message
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Scope = MutableMapping[str, Any]
+"""The members of an ASGI scope that are looked at; and `leaf`, the last part of the name of what a call is about."""
+Headers = list[tuple[bytes, bytes]]
+
+MOST_REQUEST = 20 * 2**20
+"""Bytes of a request that are taken in."""
+MOST_PAYLOAD = 10 * 2**20
+"""Bytes of a request that is served: Google's limit, with its text."""
+MOST_ANSWER = 2**30
+AGENT = "x-ams-user-agent"
+"""Where a node that passes a call on says what its client is."""
+_API_KEY, _USUAL_KEY = "x-goog-api-key", b"x-api-key"
 SMALL = 128 * 2**10
-"""Bytes of a request that is not looked at: parsed, that one takes little, too."""
+"""Bytes of a request that is not looked at."""
 MOST_FLAT = 524_288
 """Bytes of a request without messages in it: of ids and names."""
 MOST_FIELDS = 10_000
@@ -33,7 +56,61 @@ _FIXED: Mapping[int, int] = {1: 8, 5: 4}
 _LONGEST_VARINT = 10
 
 
-def check(descriptor: Any, said: bytes) -> None:
+def scope_of(context: Context, method: str, proxies: Sequence[Network]) -> Scope:
+    """Return what a call says of itself; its path is the method until the request says what it is about."""
+    headers = []
+    for name, value in context.invocation_metadata() or ():
+        key = _USUAL_KEY if name == _API_KEY else name.encode()  # an API key under the name that the HTTP API reads
+        headers.append((key, value if isinstance(value, bytes) else value.encode()))
+    scope = {"path": f"/v1{method}", "headers": headers, "query_string": b"", "client": client_of(context)}
+    scope["address"] = _address(scope, proxies)
+    return scope
+
+
+def _address(scope: Scope, proxies: Sequence[Network]) -> str:
+    """Return where a client is; of one behind a proxy that does not say it, the proxy's address and port.
+
+    All clients of such a proxy have its address, but each has connections of its own.
+    """
+    address = client_address(scope, proxies)
+    if not is_within(address, proxies):
+        return address
+    return f"[{address}]:{scope['client'][1]}" if ":" in address else f"{address}:{scope['client'][1]}"
+
+
+def client_of(context: Context) -> tuple[str, int]:
+    """Return address and port of who calls; an empty address when it is not known."""
+    kind, _, rest = unquote(context.peer()).partition(":")
+    address, _, port = rest.rpartition(":")
+    if kind not in ("ipv4", "ipv6") or not port.isdigit():
+        return "", 0
+    return address.strip("[]"), int(port)
+
+
+async def first_of(context: Context, seconds: float) -> bytes:
+    """Return the first request as it came; raise `Overloaded` when it takes longer, `InvalidInput` without one."""
+    try:
+        async with asyncio.timeout(seconds):
+            said: Any = await context.read()
+    except TimeoutError:
+        raise Overloaded("The first request did not come in time") from None
+    if said is grpc.aio.EOF:
+        raise InvalidInput("The call ended before its first request.")
+    return bytes(said)
+
+
+def read(kind: Any, said: bytes) -> Message:
+    """Read a request; raise `InvalidInput` for what is none, so that no client sends it again, `TooLarge`."""
+    if len(said) > MOST_PAYLOAD:
+        raise TooLarge(f"Request payload size exceeds the limit: {MOST_PAYLOAD} bytes.")
+    check_fields(kind.DESCRIPTOR, said)
+    try:
+        return kind.FromString(said)
+    except DecodeError:
+        raise InvalidInput(NO_MESSAGE) from None
+
+
+def check_fields(descriptor: Any, said: bytes) -> None:
     """Raise `InvalidInput` for a request of a type with more in it than any that is served, and for what is no message.
 
     Groups, which no type here has, are refused, too.

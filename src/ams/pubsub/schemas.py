@@ -22,7 +22,7 @@ from ams.service.fitting import MOST_REVISIONS
 from ams.service.schemas import Schemas
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.validation.compiled import MAX_BYTES
-from ams.wire.schemas import SchemaBody
+from ams.wire.projects import SchemaBody
 
 NAME = "google.pubsub.v1.SchemaService"
 ENCODINGS: Mapping[int, str] = {1: "JSON", 2: "BINARY"}

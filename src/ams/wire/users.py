@@ -1,10 +1,14 @@
-"""Users, members of projects, and registrations (contract 5 to 7)."""
+"""Users, members of projects, registrations (contract 5 to 7), and how users show who they are: tokens and bindings."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
-from ams.wire.base import ListPage, Object, Request
+from ams.wire.base import ALWAYS, ListPage, Object, Request, Text
+
+ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
+"""Claims with entitlements, unless something else is said."""
 
 
 class MembershipBody(Request, frozen=True):
@@ -111,3 +115,162 @@ class Registrations(Object, frozen=True):
     """All registrations that were asked for, oldest first."""
 
     user_registrations: Sequence[Registration]
+
+
+class Right(Object, frozen=True):
+    """One thing a token is good for: an action, and the resource it is for."""
+
+    action: str
+    """`KIND:VERB`, or `*`."""
+    resource: str
+    """`projects/P`, something in it such as `projects/P/topics/T`, or `*`."""
+
+
+class RightBody(Request, frozen=True):
+    """One thing the token is good for; both are required."""
+
+    action: str | None = None
+    resource: str | None = None
+
+
+class NewToken(Request, frozen=True):
+    """The rights of a token, its lifetime and its public key; absent: all rights, no expiry, a text."""
+
+    expires_on: str | None = None
+    expires_in: int | None = None
+    rights: list[RightBody] | None = None
+    public_key: str | None = None
+
+
+class Token(Object, frozen=True):
+    """A named token; `token` is its text, only in the answer that made it, and not of one with a key."""
+
+    name: str
+    user: str
+    created_on: Text = ""
+    created_by: str = ""
+    expires_on: str = ""
+    """Empty: never."""
+    last_used: str = ""
+    """To about a minute; empty: never."""
+    rights: Sequence[Right] | None = None
+    """What it is good for, of what its user may do; None: all of it."""
+    key_id: str = ""
+    """Of its public key; empty: it has none, but a text."""
+    client_email: str = ""
+    """What a program with the key calls itself in what it signs."""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"Token(name={self.name!r}, user={self.user!r})"
+
+
+class NamedTokens(Object, frozen=True):
+    """The named tokens of a user, oldest first."""
+
+    tokens: Sequence[Token]
+
+
+class BindingBody(Request, frozen=True):
+    """By which identity the user logs in; both are required."""
+
+    issuer: str | None = None
+    subject: str | None = None
+
+
+class Binding(Object, frozen=True):
+    """A binding; `by_login` is only there when user and binding were made at the first login."""
+
+    name: str
+    user: str
+    issuer: str
+    """The issuer's URL, as tokens say it in `iss`."""
+    subject: str
+    """As tokens say it in `sub`."""
+    created_on: Text = ""
+    created_by: str = ""
+    by_login: bool = False
+    """Whether user and binding were made at the first login; then entitlements decide the user's roles."""
+
+
+class Bindings(Object, frozen=True):
+    """All bindings of a user, oldest first."""
+
+    bindings: Sequence[Binding]
+
+
+class RoleRuleBody(Request, frozen=True):
+    """Roles in a project for who has an entitlement."""
+
+    entitlement: str | None = None
+    project: str | None = None
+    roles: list[str] | None = None
+
+
+class IssuerBody(Request, frozen=True):
+    """All that is set of an issuer: what is not said gets its default. Names are spelled exactly so."""
+
+    url: str | None = None
+    audiences: list[str] | None = None
+    clients: list[str] | None = None
+    jwks_url: str | None = None
+    introspect: str | None = None
+    introspection_url: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    create_users: bool | None = None
+    entitlement_claims: list[str] | None = None
+    roles: list[RoleRuleBody] | None = None
+
+
+class RoleRule(Object, frozen=True):
+    """Roles in a project for who has an entitlement."""
+
+    entitlement: str
+    project: str
+    roles: Sequence[str]
+
+
+class IssuerKeys(Object, frozen=True):
+    """How it stands with an issuer's keys on the node that answers."""
+
+    ids: Sequence[str]
+    fetched_on: str = ""
+    """Empty: not yet."""
+    failure: str = ""
+    """Why they could not be fetched the last time."""
+
+
+class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
+    """An issuer; its secret is shown as `***`."""
+
+    name: str
+    source: Text = ""
+    """`settings` or `registry`."""
+    url: str
+    """Exactly as tokens say it in `iss`."""
+    audiences: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
+    clients: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
+    jwks_url: Text = ""
+    introspect: Text = "never"
+    """`never`, `opaque` or `always`."""
+    introspection_url: Text = ""
+    client_id: Text = ""
+    client_secret: Text = ""
+    create_users: Annotated[bool, ALWAYS] = False
+    entitlement_claims: Annotated[Sequence[str], ALWAYS] = msgspec.field(
+        default_factory=lambda: list(ENTITLEMENT_CLAIMS)
+    )
+    roles: Annotated[Sequence[RoleRule], ALWAYS] = msgspec.field(default_factory=list)
+    keys: Annotated[IssuerKeys, ALWAYS] = IssuerKeys([])
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"Issuer(name={self.name!r}, url={self.url!r})"
+
+
+class Issuers(Object, frozen=True):
+    """All issuers, those of the settings first."""
+
+    issuers: Sequence[Issuer]

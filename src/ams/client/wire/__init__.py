@@ -120,43 +120,30 @@ from ams.client.wire.users import refresh_token as refresh_token
 from ams.client.wire.users import register as register
 from ams.client.wire.users import revoke_token as revoke_token
 from ams.client.wire.users import update_user as update_user
-from ams.wire.identities import Binding as Binding
-from ams.wire.identities import Bindings as Bindings
-from ams.wire.identities import Issuer as Issuer
-from ams.wire.identities import IssuerKeys as IssuerKeys
-from ams.wire.identities import Issuers as Issuers
-from ams.wire.identities import NamedTokens as NamedTokens
-from ams.wire.identities import Right as Right
-from ams.wire.identities import RoleRule as RoleRule
-from ams.wire.identities import Token
 from ams.wire.messages import Message as Message
 from ams.wire.messages import Published as Published
 from ams.wire.messages import PulledMessage as PulledMessage
 from ams.wire.messages import ReadMessage as ReadMessage
 from ams.wire.messages import ReceivedMessage as ReceivedMessage
 from ams.wire.messages import message as message
-from ams.wire.parallel import DeadLetterPolicyBody, ExpirationPolicyBody, RetryBackoffBody
-from ams.wire.parallel import ParallelOptions as ParallelOptions
-from ams.wire.parallel import Snapshot as Snapshot
-from ams.wire.parallel import Snapshots as Snapshots
 from ams.wire.projects import Acl as Acl
+from ams.wire.projects import DryRun as DryRun
 from ams.wire.projects import Project as Project
 from ams.wire.projects import ProjectQuotas as ProjectQuotas
 from ams.wire.projects import Projects as Projects
+from ams.wire.projects import RefusedMessage as RefusedMessage
+from ams.wire.projects import Revision as Revision
+from ams.wire.projects import Revisions as Revisions
+from ams.wire.projects import Schema as Schema
+from ams.wire.projects import Schemas as Schemas
 from ams.wire.projects import Topic as Topic
 from ams.wire.projects import TopicOffsets as TopicOffsets
 from ams.wire.projects import Topics as Topics
+from ams.wire.projects import Validated as Validated
 from ams.wire.push import MAX_STATES as MAX_STATES
 from ams.wire.push import AuthorizationHeaderBody, NewSecret, PushConfigBody, PushReport, RetryPolicyBody
 from ams.wire.push import PushAttempt as PushAttempt
 from ams.wire.push import PushError as PushError
-from ams.wire.schemas import DryRun as DryRun
-from ams.wire.schemas import RefusedMessage as RefusedMessage
-from ams.wire.schemas import Revision as Revision
-from ams.wire.schemas import Revisions as Revisions
-from ams.wire.schemas import Schema as Schema
-from ams.wire.schemas import Schemas as Schemas
-from ams.wire.schemas import Validated as Validated
 from ams.wire.service import Diagnosis as Diagnosis
 from ams.wire.service import Finding as Finding
 from ams.wire.service import Line, Lines
@@ -167,13 +154,25 @@ from ams.wire.service import ServiceDiagnosis as ServiceDiagnosis
 from ams.wire.service import Standing as Standing
 from ams.wire.service import UsageReport as UsageReport
 from ams.wire.service import VaMetrics as VaMetrics
+from ams.wire.subscriptions import DeadLetterPolicyBody, ExpirationPolicyBody, RetryBackoffBody
 from ams.wire.subscriptions import OffsetAt as OffsetAt
 from ams.wire.subscriptions import Offsets as Offsets
+from ams.wire.subscriptions import ParallelOptions as ParallelOptions
+from ams.wire.subscriptions import Snapshot as Snapshot
+from ams.wire.subscriptions import Snapshots as Snapshots
 from ams.wire.subscriptions import SubscriptionChanges as SubscriptionChanges
+from ams.wire.users import Binding as Binding
+from ams.wire.users import Bindings as Bindings
+from ams.wire.users import Issuer as Issuer
+from ams.wire.users import IssuerKeys as IssuerKeys
+from ams.wire.users import Issuers as Issuers
 from ams.wire.users import Membership as Membership
-from ams.wire.users import MembershipBody, UserBody
+from ams.wire.users import MembershipBody, Token, UserBody
+from ams.wire.users import NamedTokens as NamedTokens
 from ams.wire.users import Registration as Registration
 from ams.wire.users import Registrations as Registrations
+from ams.wire.users import Right as Right
+from ams.wire.users import RoleRule as RoleRule
 from ams.wire.users import User as User
 from ams.wire.users import Users as Users
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from ams.client.wire.call import Call, json_body, nothing, reader, segment, users_path
-from ams.wire.identities import Binding, BindingBody, Bindings, Issuer, IssuerBody, Issuers
+from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerBody, Issuers
 
 OF_SETTINGS = "settings"
 """Source of issuers that the settings of the service name; they cannot be changed over the API."""

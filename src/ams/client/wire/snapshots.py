@@ -1,7 +1,7 @@
 """Calls about snapshots of where parallel subscriptions stand (contract 19.3)."""
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, snapshots_path
-from ams.wire.parallel import NewSnapshot, Snapshot, Snapshots
+from ams.wire.subscriptions import NewSnapshot, Snapshot, Snapshots
 
 
 def list_snapshots(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Snapshots]:

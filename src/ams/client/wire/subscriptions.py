@@ -9,7 +9,6 @@ import msgspec
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
 from ams.wire.messages import AckBody, PullBody, Received
-from ams.wire.parallel import ParallelOptions
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
     MAX_STATES,
@@ -32,6 +31,7 @@ from ams.wire.subscriptions import (
     NewSubscription,
     OffsetAt,
     Offsets,
+    ParallelOptions,
     Seek,
     SubscriptionChanges,
 )

@@ -3,8 +3,20 @@
 from collections.abc import Sequence
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, registrations_path, segment, users_path
-from ams.wire.identities import NamedTokens, NewToken, Right, RightBody, Token
-from ams.wire.users import ApplicantBody, DeclineBody, Registration, Registrations, User, UserBody, Users
+from ams.wire.users import (
+    ApplicantBody,
+    DeclineBody,
+    NamedTokens,
+    NewToken,
+    Registration,
+    Registrations,
+    Right,
+    RightBody,
+    Token,
+    User,
+    UserBody,
+    Users,
+)
 
 
 def list_users(*, project: str = "", details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:

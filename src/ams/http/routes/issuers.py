@@ -11,7 +11,7 @@ from ams.http.bodies import Reader, bad_request
 from ams.http.routing import Call, Row, Versioned, shown_list
 from ams.service import issuers
 from ams.storage.registry import records
-from ams.wire.identities import Binding, BindingBody, Bindings, Issuer, IssuerBody, IssuerKeys, Issuers, RoleRule
+from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerBody, IssuerKeys, Issuers, RoleRule
 
 _SHOWN_ONLY = frozenset({"name", "source", "keys"})
 """Fields of answers: the path names an issuer."""

@@ -22,18 +22,19 @@ from ams.http.routes.push import is_empty
 from ams.http.routing import PAGE, Call, Row, page_request, shown_page
 from ams.service import snapshots
 from ams.storage.registry import records
-from ams.wire.parallel import (
+from ams.wire.subscriptions import (
     DeadLetterPolicy,
     DeadLetterPolicyBody,
     ExpirationPolicy,
     ExpirationPolicyBody,
     NewSnapshot,
+    NewSubscription,
     RetryBackoff,
     RetryBackoffBody,
     Snapshot,
     Snapshots,
+    SubscriptionChanges,
 )
-from ams.wire.subscriptions import NewSubscription, SubscriptionChanges
 
 _create = Reader(NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
 _OPTIONS = {

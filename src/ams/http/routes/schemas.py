@@ -14,7 +14,7 @@ from ams.http.routing import Call, Row, Versioned, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
-from ams.wire.schemas import (
+from ams.wire.projects import (
     CandidateBody,
     DryRun,
     DryRunBody,

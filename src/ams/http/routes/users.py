@@ -18,14 +18,17 @@ from ams.storage.registry import records
 from ams.storage.registry.records import UserDetails
 from ams.storage.registry.users import FILTERS
 from ams.wire.base import Nothing
-from ams.wire.identities import NamedTokens, NewToken, Right, Token
 from ams.wire.users import (
     ApplicantBody,
     DeclineBody,
     Membership,
     MembershipBody,
+    NamedTokens,
+    NewToken,
     Registration,
     Registrations,
+    Right,
+    Token,
     User,
     UserBody,
     Users,

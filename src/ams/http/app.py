@@ -11,7 +11,7 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -23,13 +23,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from ams.access.admission import Caller
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.held import SMALL
 from ams.core.observing import REQUEST, SCOPE
 from ams.core.versions import read_if_match, version_of, written
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
-from ams.http.auditing import Auditor, log_change, shown_path
+from ams.http.auditing import AuditedRequest, Auditor, shown_path
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes, Gate
 from ams.http.forwarding import Answer, Forwarder, Relayed
@@ -198,34 +197,19 @@ class App:
         await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])
 
     async def _describe(self, request: Request) -> Response:
-        """Answer the description of the API; open to everybody."""
         return Response(self._description(), media_type=JSON_TYPE)
 
     def _route(self, row: Row) -> Route:
         async def endpoint(request: Request) -> Response:
-            caller: Caller | None = None
-            action = row.action
-
-            def leave_unrecorded() -> None:
-                nonlocal action
-                action = None
-
-            try:
+            audited = AuditedRequest(row.method, row.action, request.scope)
+            async with self._auditor.recording(audited):
                 if row.action:
-                    caller = await self._gate.admit_from(request.scope, row.action, request.path_params)
-                made = await answered(request, caller, leave_unrecorded)
-            except asyncio.CancelledError:
-                await self._auditor.cut_short(row.method, action, caller, request.scope)
-                raise
-            except Relayed:  # its owner has recorded it
-                raise
-            except Exception as error:
-                await self._auditor.refused(row.method, action, caller, request.scope, error)
-                raise
+                    audited.caller = await self._gate.admit_from(request.scope, row.action, request.path_params)
+                made = await self._handle(row, request, audited)
+                if isinstance(made, Answer):
+                    audited.action = None  # its owner has recorded it
             if isinstance(made, Answer):
                 return Response(made.body, media_type=JSON_TYPE)
-            await self._auditor.changed(row.method, action, caller, request.scope)
-            await log_change(row.method, action, caller, request.scope["path"])
             project = project_of(request.scope)
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
@@ -234,45 +218,50 @@ class App:
                 self._unread.check(project, len(body))
             return Response(body, media_type=JSON_TYPE, headers=headers)
 
-        async def answered(
-            request: Request, caller: Caller | None, leave_unrecorded: Callable[[], None]
-        ) -> tuple[bytes, dict[str, str]] | Streamed | Answer:
-            headers, query = request.scope["headers"], request.scope["query_string"]
-            names = request.path_params
-            token = self._gate.token(headers, query)
-            if row.counted:
-                await self._gate.count(token)
-
-            read = b""
-            holding = contextlib.ExitStack()
-
-            async def body() -> bytes:
-                nonlocal read
-                if read:  # asked for again, as another node may have to have it
-                    return read
-                holders = (project_of(request.scope), caller.user if caller is not None else request.client)
-                began = time.monotonic()
-                read = await self._bodies.read(headers, request.receive, row.most, holders)
-                if row.action and time.monotonic() - began > LATE_SECONDS:
-                    await self._gate.admit_again(row.action, names, headers, query)
-                holding.enter_context(self._bodies.held(read, holders))
-                return read
-
-            call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
-            if caller is not None and row.versioned:
-                call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
-            with holding:
-                if self._forwarder is None:
-                    return _body_of(await row.handler(call))
-                made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
-            if isinstance(made, Answer) and made.status != 200:
-                raise Relayed(made)
-            return made if isinstance(made, Answer) else _body_of(made)
-
         route = Route(row.operation.whole_path, endpoint, methods=[row.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route
+
+    async def _handle(
+        self, row: Row, request: Request, audited: AuditedRequest
+    ) -> tuple[bytes, dict[str, str]] | Streamed | Answer:
+        """Return the body and header fields of a 200, or another node's; raise what is answered otherwise."""
+        headers, query = request.scope["headers"], request.scope["query_string"]
+        names, caller = request.path_params, audited.caller
+        token = self._gate.token(headers, query)
+        if row.counted:
+            await self._gate.count(token)
+        read = b""
+        holding = contextlib.ExitStack()
+
+        async def body() -> bytes:
+            nonlocal read
+            if read:  # asked for again, as another node may have to have it
+                return read
+            holders = (project_of(request.scope), caller.user if caller is not None else request.client)
+            began = time.monotonic()
+            read = await self._bodies.read(headers, request.receive, row.most, holders)
+            if row.action and time.monotonic() - began > LATE_SECONDS:
+                await self._gate.admit_again(row.action, names, headers, query)
+            holding.enter_context(self._bodies.held(read, holders))
+            return read
+
+        def leave_unrecorded() -> None:
+            audited.action = None
+
+        call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
+        if caller is not None and row.versioned:
+            call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
+        with holding:
+            if self._forwarder is None:
+                return _body_of(await row.handler(call))
+            made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
+            if not isinstance(made, Answer):
+                return _body_of(made)
+        if made.status != 200:
+            raise Relayed(made)
+        return made
 
 
 def _body_of(made: object) -> tuple[bytes, dict[str, str]] | Streamed:
@@ -292,9 +281,9 @@ def _clean(path: str) -> str:
     return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
-async def _answer_options(headers: list[Header], from_elsewhere: bool, send: Send) -> None:
+async def _answer_options(headers: list[Header], is_cross_origin: bool, send: Send) -> None:
     status, body, allowed = 200, b"", [JSON]
-    if from_elsewhere:
+    if is_cross_origin:
         try:
             allowed += [ANY_ORIGIN, *_preflight(headers)]
         except (BadRequest, NotAllowed, HTTPException) as error:
@@ -306,12 +295,13 @@ async def _answer_options(headers: list[Header], from_elsewhere: bool, send: Sen
 
 def _preflight(headers: list[Header]) -> list[Header]:
     """Return what is allowed beyond the simple methods and headers; raise when what is asked for is not."""
-    method = next(iter(_lines(headers, b"access-control-request-method")), b"")
+    method = next((value for name, value in headers if name == b"access-control-request-method"), b"")
     if not method:
         raise BadRequest("Preflight without Access-Control-Request-Method")
     if method not in _METHODS:
         raise HTTPException(405)
-    asked = [name.strip() for name in b",".join(_lines(headers, b"access-control-request-headers")).split(b",")]
+    lines = [value for name, value in headers if name == b"access-control-request-headers"]
+    asked = [name.strip() for name in b",".join(lines).split(b",")]
     if any(name and name.lower() not in _HEADERS for name in asked):
         raise NotAllowed
     special = [name for name in asked if name and name.lower() not in _SIMPLE_HEADERS]
@@ -319,10 +309,6 @@ def _preflight(headers: list[Header]) -> list[Header]:
     if method not in _SIMPLE_METHODS:
         allowed.append((b"access-control-allow-methods", method))
     return allowed
-
-
-def _lines(headers: list[Header], name: bytes) -> list[bytes]:
-    return [value for given, value in headers if given == name]
 
 
 def _opened(send: Send) -> Send:

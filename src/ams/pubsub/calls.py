@@ -18,7 +18,7 @@ from ams.core.fair_share import FairShare
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import is_within, project_of, usual_address
-from ams.http.auditing import Auditor, log_change
+from ams.http.auditing import AuditedRequest, Auditor
 from ams.http.fast import Gate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.guard import Network
@@ -263,28 +263,21 @@ class Calls:
             return await self._door.login(scope["headers"])
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
-        action, caller = rpc.action if isinstance(rpc.action, str) else rpc.action(request), None
-        http_method = "POST" if rpc.is_change else "GET"
+        action = rpc.action if isinstance(rpc.action, str) else rpc.action(request)
+        audited = AuditedRequest("POST" if rpc.is_change else "GET", action, scope)
         try:
-            name = rpc.about(request)
-            scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
-            call = await self.admit(context, scope, action, name)
-            caller = call.caller
-            with self._bodies.counted(request.ByteSize(), (name.project, caller.user)):
-                answer: bytes = (await rpc.act(call, request)).SerializeToString()
+            async with self._auditor.recording(audited):
+                name = rpc.about(request)
+                scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
+                call = await self.admit(context, scope, action, name)
+                audited.caller = call.caller
+                with self._bodies.counted(request.ByteSize(), (name.project, call.caller.user)):
+                    answer: bytes = (await rpc.act(call, request)).SerializeToString()
+                return answer
         except OwnedElsewhere as elsewhere:
             if self._relay is None:
                 raise
             return await self._relay.unary(elsewhere, method, request.SerializeToString(), context)
-        except asyncio.CancelledError:
-            await self._auditor.cut_short(http_method, action, caller, scope)
-            raise
-        except Exception as error:
-            await self._auditor.refused(http_method, action, caller, scope, error)
-            raise
-        await self._auditor.changed(http_method, action, caller, scope)
-        await log_change(http_method, action, caller, scope["path"])
-        return answer
 
     def _begin(self, context: Context, method: str) -> Scope:
         """Note what the call says of itself, for logs, rates and the audit log."""

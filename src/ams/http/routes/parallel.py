@@ -22,21 +22,9 @@ from ams.http.routes.push import is_empty
 from ams.http.routing import PAGE, Call, Row, page_request, shown_page
 from ams.service import snapshots
 from ams.storage.registry import records
-from ams.wire.subscriptions import (
-    DeadLetterPolicy,
-    DeadLetterPolicyBody,
-    ExpirationPolicy,
-    ExpirationPolicyBody,
-    NewSnapshot,
-    NewSubscription,
-    RetryBackoff,
-    RetryBackoffBody,
-    Snapshot,
-    Snapshots,
-    SubscriptionChanges,
-)
+from ams.wire import subscriptions as wire
 
-_create = Reader(NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
+_create = Reader(wire.NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
 _OPTIONS = {
     "retryPolicy": "retry_policy",
     "deadLetterPolicy": "dead_letter_policy",
@@ -57,7 +45,7 @@ _OWN_REQUEST = {
 """Those that are changed by another request."""
 
 
-def asked_options(body: NewSubscription) -> ParallelOptions | None:
+def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
     """Return the options that a body asks for; None for an ordered subscription.
 
     Raises `InvalidInput` for another type, for options of an ordered subscription, and for what is no span.
@@ -81,7 +69,7 @@ def asked_options(body: NewSubscription) -> ParallelOptions | None:
     )
 
 
-def asked_changes(body: SubscriptionChanges) -> Changes:
+def asked_changes(body: wire.SubscriptionChanges) -> Changes:
     """Return the options that a body changes.
 
     Raises `InvalidInput` for one that never changes, or not by this request, and for what is no span.
@@ -108,7 +96,7 @@ def asked_changes(body: SubscriptionChanges) -> Changes:
     return changes
 
 
-def _retry(body: RetryBackoffBody | None) -> RetryPolicy | None:
+def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:
     if body is None:
         return None
     minimum = _span("minimumBackoff", body.minimum_backoff)
@@ -116,14 +104,14 @@ def _retry(body: RetryBackoffBody | None) -> RetryPolicy | None:
     return RetryPolicy(DEFAULT_MINIMUM if minimum is None else minimum, DEFAULT_MAXIMUM if maximum is None else maximum)
 
 
-def _dead_letters(body: DeadLetterPolicyBody | None) -> parallel_options.DeadLetterPolicy | None:
+def _dead_letters(body: wire.DeadLetterPolicyBody | None) -> parallel_options.DeadLetterPolicy | None:
     if body is None:
         return None
     attempts = body.max_delivery_attempts or DEFAULT_ATTEMPTS
     return parallel_options.DeadLetterPolicy(body.dead_letter_topic or "", attempts)
 
 
-def _ttl(body: ExpirationPolicyBody | None) -> Milliseconds | None:
+def _ttl(body: wire.ExpirationPolicyBody | None) -> Milliseconds | None:
     return None if body is None else _span("ttl", body.ttl)
 
 
@@ -140,16 +128,17 @@ def shown_options(project: str, options: ParallelOptions) -> dict[str, object]:
     """Return the members by which the answer about a parallel subscription shows its options."""
     retry, letters = options.retry_policy, options.dead_letter_policy
     ttl, kept = options.expiration_ttl, options.message_retention
-    shown_retry = retry and RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
+    shown_retry = retry and wire.RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
     return {
         "type": PARALLEL,
         "retry_policy": shown_retry,
-        "dead_letter_policy": letters and DeadLetterPolicy(topic_path(project, letters.topic), letters.max_attempts),
+        "dead_letter_policy": letters
+        and wire.DeadLetterPolicy(topic_path(project, letters.topic), letters.max_attempts),
         "filter": options.filter,
         "enable_message_ordering": options.enable_message_ordering,
         "enable_exactly_once_delivery": options.enable_exactly_once_delivery,
         "retain_acked_messages": options.retain_acked_messages,
-        "expiration_policy": None if ttl is None else ExpirationPolicy(seconds_text(ttl)),
+        "expiration_policy": None if ttl is None else wire.ExpirationPolicy(seconds_text(ttl)),
         "message_retention_duration": "" if kept is None else seconds_text(kept),
         "detached": options.detached,
     }
@@ -165,23 +154,23 @@ class SnapshotRoutes:
         """Return the rows of the route table."""
         every, one = "/projects/{project}/snapshots", "/projects/{project}/snapshots/{snapshot}"
         return [
-            Row("GET", every, "snapshots:list", self.list, answers=Snapshots, parameters=PAGE),
-            Row("GET", one, "snapshots:show", self.show, answers=Snapshot),
-            Row("PUT", one, "snapshots:create", self.create, NewSnapshot, Snapshot),
+            Row("GET", every, "snapshots:list", self.list, answers=wire.Snapshots, parameters=PAGE),
+            Row("GET", one, "snapshots:show", self.show, answers=wire.Snapshot),
+            Row("PUT", one, "snapshots:create", self.create, wire.NewSnapshot, wire.Snapshot),
             Row("DELETE", one, "snapshots:delete", self.delete),
         ]
 
-    async def list(self, call: Call) -> Snapshots:
+    async def list(self, call: Call) -> wire.Snapshots:
         """Answer a page of snapshots."""
         page = await self._snapshots.list(call.caller, page_request(call))
-        return await shown_page(Snapshots, "snapshots", page, lambda each: _shown(call.project, each))
+        return await shown_page(wire.Snapshots, "snapshots", page, lambda each: _shown(call.project, each))
 
-    async def show(self, call: Call) -> Snapshot:
+    async def show(self, call: Call) -> wire.Snapshot:
         """Answer a snapshot; here alone with what retention has taken of it."""
         found, lost = await self._snapshots.show(call.caller, call.snapshot)
         return _shown(call.project, found, lost)
 
-    async def create(self, call: Call) -> Snapshot:
+    async def create(self, call: Call) -> wire.Snapshot:
         """Remember where a parallel subscription stands."""
         wanted = _create.read(await call.body())
         made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
@@ -192,8 +181,8 @@ class SnapshotRoutes:
         await self._snapshots.delete(call.caller, call.snapshot)
 
 
-def _shown(project: str, snapshot: records.Snapshot, lost: int | None = None) -> Snapshot:
-    return Snapshot(
+def _shown(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:
+    return wire.Snapshot(
         name=snapshot_path(project, snapshot.name),
         topic=topic_path(project, snapshot.topic),
         created_on=resource_date(snapshot.created_on),

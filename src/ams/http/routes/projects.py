@@ -11,33 +11,18 @@ from ams.service.lookup import without_access_list
 from ams.service.members import Members
 from ams.service.retention import Retention
 from ams.storage.registry import records
+from ams.wire import projects as wire
 from ams.wire.base import Nothing
-from ams.wire.projects import (
-    AccessListChange,
-    Acl,
-    NewAccessList,
-    NewProject,
-    NewRetention,
-    Project,
-    ProjectChange,
-    ProjectQuotas,
-    Projects,
-    QuotaChanges,
-    SchemaReference,
-    SubscriptionNames,
-    Topic,
-    Topics,
-)
 from ams.wire.users import MemberBody, MemberRoles, User, Users
 
-_create = Reader(NewProject, lambda: InvalidInput("Invalid Project Arguments"))
-_update = Reader(ProjectChange, bad_request)
+_create = Reader(wire.NewProject, lambda: InvalidInput("Invalid Project Arguments"))
+_update = Reader(wire.ProjectChange, bad_request)
 _member = Reader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
-_quotas = Reader(QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
+_quotas = Reader(wire.QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
 _add = Reader(MemberRoles, bad_request)
 _access_list = access_list_reader("Invalid Topic ACL Arguments")
 _access_change = access_change_reader("Invalid Topic ACL Arguments")
-_retention = Reader(NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
+_retention = Reader(wire.NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
 
 
 class ProjectRoutes:
@@ -50,45 +35,45 @@ class ProjectRoutes:
         """Return the rows of the route table."""
         one = "/projects/{project}"
         return [
-            Row("GET", one + ":quotas", "projects:quotas", self.quotas, answers=ProjectQuotas),
+            Row("GET", one + ":quotas", "projects:quotas", self.quotas, answers=wire.ProjectQuotas),
             Row(
-                "POST", one + ":modifyQuotas", "projects:modifyQuotas", self.change_quotas, QuotaChanges, ProjectQuotas,
-                versioned=True,
+                "POST", one + ":modifyQuotas", "projects:modifyQuotas", self.change_quotas, wire.QuotaChanges,
+                wire.ProjectQuotas, versioned=True,
             ),
-            Row("GET", "/projects", "projects:list", self.list, answers=Projects),
-            Row("GET", one, "projects:show", self.show, answers=Project, versioned=True),
-            Row("POST", one, "projects:create", self.create, NewProject, Project),
-            Row("PUT", one, "projects:update", self.update, ProjectChange, Project, versioned=True),
+            Row("GET", "/projects", "projects:list", self.list, answers=wire.Projects),
+            Row("GET", one, "projects:show", self.show, answers=wire.Project, versioned=True),
+            Row("POST", one, "projects:create", self.create, wire.NewProject, wire.Project),
+            Row("PUT", one, "projects:update", self.update, wire.ProjectChange, wire.Project, versioned=True),
             Row("DELETE", one, "projects:delete", self.delete, versioned=True),
         ]  # fmt: skip
 
-    async def quotas(self, call: Call) -> ProjectQuotas:
+    async def quotas(self, call: Call) -> wire.ProjectQuotas:
         """Answer the quotas of a project, and what it uses."""
         return await self._projects.quotas(call.caller)
 
-    async def change_quotas(self, call: Call) -> ProjectQuotas:
+    async def change_quotas(self, call: Call) -> wire.ProjectQuotas:
         """Change quotas of a project."""
         changes = _quotas.read(await call.body()).quotas
         if not changes:
             raise InvalidInput("Invalid Quota Arguments")
         return await self._projects.change_quotas(call.caller, changes)
 
-    async def list(self, call: Call) -> Projects:
+    async def list(self, call: Call) -> wire.Projects:
         """Answer all projects, oldest first."""
-        return Projects(await shown_list(await self._projects.list(), shown_project))
+        return wire.Projects(await shown_list(await self._projects.list(), shown_project))
 
     async def show(self, call: Call) -> Versioned:
         """Answer a project."""
         project = await self._projects.show(call.caller)
         return Versioned(shown_project(project), project)
 
-    async def create(self, call: Call) -> Project:
+    async def create(self, call: Call) -> wire.Project:
         """Make a project; a body is required, `{}` is enough."""
         wanted = _create.read(await call.body())
         name = ProjectName(call.names["project"])
         return shown_project(await self._projects.create(call.caller, name, wanted.description or ""))
 
-    async def update(self, call: Call) -> Project:
+    async def update(self, call: Call) -> wire.Project:
         """Rename or describe a project."""
         wanted = _update.read(await call.body())
         project = await self._projects.update(
@@ -160,9 +145,9 @@ class MemberRoutes:
         return Nothing()
 
 
-def shown_project(project: records.Project) -> Project:
+def shown_project(project: records.Project) -> wire.Project:
     """Show a project."""
-    return Project(
+    return wire.Project(
         name=project.name,
         created_on=resource_date(project.created_on),
         modified_on=resource_date(project.modified_on),
@@ -185,29 +170,39 @@ class TopicRoutes:
         every, one = "/projects/{project}/topics", "/projects/{project}/topics/{topic}"
         listed = "subscriptions:listByTopic"
         return [
-            Row("GET", every, "topics:list", self.list, answers=Topics, parameters=PAGE),
-            Row("GET", one + "/subscriptions", listed, self.subscriptions, answers=SubscriptionNames),
-            Row("GET", one + ":acl", "topics:acl", self.acl, answers=Acl, versioned=True),
-            Row("POST", one + ":modifyAcl", "topics:modifyAcl", self.modify_acl, NewAccessList, versioned=True),
-            Row("POST", one + ":changeAcl", "topics:changeAcl", self.change_acl, AccessListChange, Acl, versioned=True),
-            Row("POST", one + ":attachSchema", "topics:attachSchema", self.attach, SchemaReference, versioned=True),
+            Row("GET", every, "topics:list", self.list, answers=wire.Topics, parameters=PAGE),
+            Row("GET", one + "/subscriptions", listed, self.subscriptions, answers=wire.SubscriptionNames),
+            Row("GET", one + ":acl", "topics:acl", self.acl, answers=wire.Acl, versioned=True),
+            Row("POST", one + ":modifyAcl", "topics:modifyAcl", self.modify_acl, wire.NewAccessList, versioned=True),
+            Row(
+                "POST",
+                one + ":changeAcl",
+                "topics:changeAcl",
+                self.change_acl,
+                wire.AccessListChange,
+                wire.Acl,
+                versioned=True,
+            ),
+            Row(
+                "POST", one + ":attachSchema", "topics:attachSchema", self.attach, wire.SchemaReference, versioned=True
+            ),
             Row("POST", one + ":detachSchema", "topics:detachSchema", self.detach, versioned=True),
-            Row("GET", one, "topics:show", self.show, answers=Topic, versioned=True),
-            Row("PUT", one, "topics:create", self.create, SchemaReference, Topic),
+            Row("GET", one, "topics:show", self.show, answers=wire.Topic, versioned=True),
+            Row("PUT", one, "topics:create", self.create, wire.SchemaReference, wire.Topic),
             Row("DELETE", one, "topics:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> Topics:
+    async def list(self, call: Call) -> wire.Topics:
         """Answer a page of topics."""
         page = await self._topics.list(call.caller, page_request(call))
-        return await shown_page(Topics, "topics", page, lambda topic: shown_topic(call.project, topic))
+        return await shown_page(wire.Topics, "topics", page, lambda topic: shown_topic(call.project, topic))
 
     async def show(self, call: Call) -> Versioned:
         """Answer a topic."""
         topic = await self._topics.show(call.caller, call.topic)
         return Versioned(shown_topic(call.project, topic), without_access_list(topic))
 
-    async def create(self, call: Call) -> Topic:
+    async def create(self, call: Call) -> wire.Topic:
         """Make a topic; the body may be empty."""
         schema = strings(await call.body()).get("schema", "")
         topic = await self._topics.create(call.caller, call.topic, schema)
@@ -217,24 +212,24 @@ class TopicRoutes:
         """Delete a topic and its messages."""
         await self._topics.delete(call.caller, call.topic)
 
-    async def subscriptions(self, call: Call) -> SubscriptionNames:
+    async def subscriptions(self, call: Call) -> wire.SubscriptionNames:
         """Answer the resource names of a topic's subscriptions, oldest first."""
         names = await self._topics.subscriptions_of(call.caller, call.topic)
-        return SubscriptionNames([subscription_path(call.project, name) for name in names])
+        return wire.SubscriptionNames([subscription_path(call.project, name) for name in names])
 
     async def acl(self, call: Call) -> Versioned:
         """Answer who is on a topic's access list."""
         listed = await self._topics.access_list(call.caller, call.topic)
-        return Versioned(Acl(listed), listed)
+        return Versioned(wire.Acl(listed), listed)
 
     async def modify_acl(self, call: Call) -> None:
         """Replace a topic's access list."""
         await self._topics.set_access_list(call.caller, call.topic, _access_list(await call.body()))
 
-    async def change_acl(self, call: Call) -> Acl:
+    async def change_acl(self, call: Call) -> wire.Acl:
         """Add users to a topic's access list and remove others; answer the list."""
         add, remove = _access_change(await call.body())
-        return Acl(await self._topics.change_access_list(call.caller, call.topic, add, remove))
+        return wire.Acl(await self._topics.change_access_list(call.caller, call.topic, add, remove))
 
     async def attach(self, call: Call) -> None:
         """Attach a schema; a body that names none detaches."""
@@ -257,25 +252,33 @@ class RetentionRoutes:
         """Return the rows of the route table."""
         one, topic = "/projects/{project}:modifyRetention", "/projects/{project}/topics/{topic}:modifyRetention"
         return [
-            Row("POST", topic, "topics:modifyRetention", self.of_topic, NewRetention, Topic, versioned=True),
-            Row("POST", one, "projects:modifyRetention", self.of_project, NewRetention, Project, versioned=True),
+            Row("POST", topic, "topics:modifyRetention", self.of_topic, wire.NewRetention, wire.Topic, versioned=True),
+            Row(
+                "POST",
+                one,
+                "projects:modifyRetention",
+                self.of_project,
+                wire.NewRetention,
+                wire.Project,
+                versioned=True,
+            ),
         ]
 
-    async def of_topic(self, call: Call) -> Topic:
+    async def of_topic(self, call: Call) -> wire.Topic:
         """Change how long a topic's messages are kept; answer the topic."""
         seconds = _retention.read(await call.body()).retention_seconds or 0
         topic = await self._retention.of_topic(call.caller, call.topic, seconds)
         return shown_topic(call.project, topic)
 
-    async def of_project(self, call: Call) -> Project:
+    async def of_project(self, call: Call) -> wire.Project:
         """Change how long messages are kept in topics without a time of their own; answer the project."""
         seconds = _retention.read(await call.body()).retention_seconds or 0
         return shown_project(await self._retention.of_project(call.caller, seconds))
 
 
-def shown_topic(project: str, topic: records.Topic) -> Topic:
+def shown_topic(project: str, topic: records.Topic) -> wire.Topic:
     """Show a topic of a project."""
     schema = schema_path(project, topic.schema.name) if topic.schema else ""
-    return Topic(
+    return wire.Topic(
         topic_path(project, topic.name), resource_date(topic.created_on), schema, (topic.retention or 0) // 1000
     )

@@ -31,34 +31,8 @@ from ams.service.parallel.settling import LeaseRequests, holder_of
 from ams.service.push.assignment import Assignment
 from ams.service.push.identity import ALGORITHM, CONFIGURATION, KEYS, PushIdentity
 from ams.service.push.pushing import DISABLED, KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
+from ams.wire import push as wire
 from ams.wire.base import Request
-from ams.wire.push import (
-    MAX_STATES,
-    AuthorizationHeader,
-    AuthorizationHeaderBody,
-    BeatBody,
-    DeadLetter,
-    Failure,
-    GooglePush,
-    Jwk,
-    Jwks,
-    Lease,
-    NewPushConfig,
-    NewSecret,
-    OpenIdConfiguration,
-    PushAttempt,
-    PushConfig,
-    PushConfigBody,
-    PushError,
-    PushReport,
-    PushTarget,
-    Ready,
-    RetryPolicy,
-    RetryPolicyBody,
-    SecretRotation,
-    WaitBody,
-    WorkerState,
-)
 
 MAX_HELD = 10_000
 """Subscriptions one process may hold."""
@@ -80,11 +54,11 @@ _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
 _NOBODY = str(uuid.UUID(int=0))
 """Stands for the user the service token is not."""
 
-_heartbeat = Reader(BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
-_wait = Reader(WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
-_rotation = Reader(SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
-_modify = Reader(NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
-_letter = Reader(DeadLetter, lambda: InvalidInput("Invalid Dead Letter Arguments"))
+_heartbeat = Reader(wire.BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
+_wait = Reader(wire.WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
+_rotation = Reader(wire.SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
+_modify = Reader(wire.NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
+_letter = Reader(wire.DeadLetter, lambda: InvalidInput("Invalid Dead Letter Arguments"))
 
 
 class PushRoutes:
@@ -101,10 +75,10 @@ class PushRoutes:
         modify, verify = "subscriptions:modifyPushConfig", "subscriptions:verifyPushEndpoint"
         rotate = "subscriptions:rotatePushSecret"
         return [
-            Row("POST", one + ":modifyPushConfig", modify, self.modify, NewPushConfig, versioned=True),
+            Row("POST", one + ":modifyPushConfig", modify, self.modify, wire.NewPushConfig, versioned=True),
             Row("POST", one + ":verifyPushEndpoint", verify, self.verify, versioned=True),
-            Row("POST", one + ":rotatePushSecret", rotate, self.rotate, SecretRotation, NewSecret),
-            Row("GET", one + ":pushStatus", "subscriptions:pushStatus", self.look, answers=PushReport),
+            Row("POST", one + ":rotatePushSecret", rotate, self.rotate, wire.SecretRotation, wire.NewSecret),
+            Row("GET", one + ":pushStatus", "subscriptions:pushStatus", self.look, answers=wire.PushReport),
         ]
 
     async def modify(self, call: Call) -> None:
@@ -116,23 +90,23 @@ class PushRoutes:
         """Ask the endpoint whether it wants the messages; what the body says does not matter."""
         await self._pushing.verify(call.caller, call.subscription)
 
-    async def rotate(self, call: Call) -> NewSecret:
+    async def rotate(self, call: Call) -> wire.NewSecret:
         """Sign deliveries with a new secret from now on; nothing else ever shows it."""
         keep = _rotation.read(await call.body() or b"{}").keep_seconds
         made = await self._secrets.rotate(call.caller, call.subscription, KEEP_SECONDS if keep is None else keep)
-        return NewSecret(made.secret, optional_date(made.previous_until))
+        return wire.NewSecret(made.secret, optional_date(made.previous_until))
 
-    async def look(self, call: Call) -> PushReport:
+    async def look(self, call: Call) -> wire.PushReport:
         """Answer how the delivery of a subscription goes."""
         return _report(await self._watcher.look(call.caller, call.subscription))
 
 
-def asked(config: PushConfigBody | None) -> AskedPush | None:
+def asked(config: wire.PushConfigBody | None) -> AskedPush | None:
     """Return what a body asks for; None when it is absent, or has only empty values (HTTP contract 9.3)."""
     if config is None or is_empty(config):
         return None
-    header = config.authorization_header or AuthorizationHeaderBody()
-    retry = config.retry_policy or RetryPolicyBody()
+    header = config.authorization_header or wire.AuthorizationHeaderBody()
+    retry = config.retry_policy or wire.RetryPolicyBody()
     return AskedPush(
         type=config.type or "",
         endpoint=config.push_endpoint or "",
@@ -157,16 +131,16 @@ def is_empty(value: Any) -> bool:
     return not value
 
 
-def shown_push(project: str, config: push_config.PushConfig) -> PushConfig:
+def shown_push(project: str, config: push_config.PushConfig) -> wire.PushConfig:
     """Show a push configuration of a project."""
     dead_letters, shows_period = config.dead_letter_topic, bool(config.retry_period or config.endpoint)
-    return PushConfig(
+    return wire.PushConfig(
         type=config.type,
         push_endpoint=config.endpoint,
         max_messages=config.max_messages,
-        authorization_header=AuthorizationHeader(config.header_type, config.header_value),
+        authorization_header=wire.AuthorizationHeader(config.header_type, config.header_value),
         # Where there is an endpoint, the official library wants a period (clients.md, A8).
-        retry_policy=RetryPolicy(config.retry_policy, config.retry_period if shows_period else None),
+        retry_policy=wire.RetryPolicy(config.retry_policy, config.retry_period if shows_period else None),
         verification_hash=config.verification_hash,
         verified=config.verified,
         mattermost_url=config.mattermost_url,
@@ -179,11 +153,11 @@ def shown_push(project: str, config: push_config.PushConfig) -> PushConfig:
     )
 
 
-def _report(status: PushStatus) -> PushReport:
+def _report(status: PushStatus) -> wire.PushReport:
     worker = status.worker
     if worker is None:
-        return PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
-    return PushReport(
+        return wire.PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
+    return wire.PushReport(
         push_status=status.text,
         state=status.state,
         backlog=status.backlog,
@@ -201,14 +175,18 @@ def _report(status: PushStatus) -> PushReport:
         late=worker.late,
         outstanding=worker.outstanding,
         attempts=[
-            PushAttempt(_written(each.time), each.messages, each.milliseconds, each.bytes, each.status, each.error)
+            wire.PushAttempt(_written(each.time), each.messages, each.milliseconds, each.bytes, each.status, each.error)
             for each in worker.attempts
         ],
     )
 
 
-def _error(failure: Failure | None) -> PushError | None:
-    return None if failure is None else PushError(_written(failure.time), failure.what, failure.detail, failure.status)
+def _error(failure: wire.Failure | None) -> wire.PushError | None:
+    return (
+        None
+        if failure is None
+        else wire.PushError(_written(failure.time), failure.what, failure.detail, failure.status)
+    )
 
 
 def _moment(moment: int | None) -> str:
@@ -243,12 +221,12 @@ class DeliveryRoutes:
         """Return the rows of the route table."""
         letters = "/projects/{project}/subscriptions/{subscription}:deadLetter"
         return [
-            Row("POST", "/push:lease", "push:lease", self.lease, BeatBody, Lease, most=MAX_LEASE_BODY),
-            Row("POST", "/push:wait", "push:wait", self.wait, WaitBody, Ready, most=MAX_WAIT_BODY),
-            Row("POST", letters, "subscriptions:deadLetter", self.dead_letter, DeadLetter),
+            Row("POST", "/push:lease", "push:lease", self.lease, wire.BeatBody, wire.Lease, most=MAX_LEASE_BODY),
+            Row("POST", "/push:wait", "push:wait", self.wait, wire.WaitBody, wire.Ready, most=MAX_WAIT_BODY),
+            Row("POST", letters, "subscriptions:deadLetter", self.dead_letter, wire.DeadLetter),
         ]
 
-    async def lease(self, call: Call) -> Lease:
+    async def lease(self, call: Call) -> wire.Lease:
         """Answer what a process that delivers shall deliver from now on."""
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
@@ -259,9 +237,9 @@ class DeliveryRoutes:
         targets = await shown_list(await self._assignment.heartbeat(heartbeat._replace(holder=holder)), _target)
         version = hashlib.blake2b(msgspec.json.encode(targets), digest_size=16).hexdigest()
         changed = None if version == body.version else targets
-        return Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, changed)
+        return wire.Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, changed)
 
-    async def wait(self, call: Call) -> Ready:
+    async def wait(self, call: Call) -> wire.Ready:
         """Answer as soon as one of many subscriptions has something to pull."""
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
@@ -275,7 +253,7 @@ class DeliveryRoutes:
         with call.watched() as left:
             waited_for = frozenset(map(SubscriptionId, subscriptions))
             ready = await self._deliverer.ready(waited_for, seconds, left, coming)
-        return Ready(sorted(ready))
+        return wire.Ready(sorted(ready))
 
     async def dead_letter(self, call: Call) -> None:
         """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it.
@@ -295,14 +273,14 @@ class DeliveryRoutes:
         await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
 
 
-def _checked(body: BeatBody) -> Heartbeat:
+def _checked(body: wire.BeatBody) -> Heartbeat:
     """Return what a body says; raise `InvalidInput` for what is no name, too much, or cannot be written again."""
     held, states = body.held or [], body.states or {}
     if not _HOLDER.fullmatch(body.holder or ""):
         raise InvalidInput("Invalid push lease holder")
     if len(held) > MAX_HELD or not all(map(_ID.fullmatch, held)):
         raise InvalidInput(f"A push lease holder may hold {MAX_HELD} subscriptions")
-    if len(states) > MAX_STATES or not all(_is_good(state) for state in states.values()):
+    if len(states) > wire.MAX_STATES or not all(_is_good(state) for state in states.values()):
         raise InvalidInput("Invalid push lease states")
     return Heartbeat(
         holder=body.holder or "",
@@ -312,7 +290,7 @@ def _checked(body: BeatBody) -> Heartbeat:
     )
 
 
-def _is_good(state: WorkerState) -> bool:
+def _is_good(state: wire.WorkerState) -> bool:
     failures = [each for each in (state.failure, state.last_failure) if each is not None]
     moments = [each for each in (state.last_success, state.next_attempt) if each is not None]
     moments += [each.time for each in failures] + [each.time for each in state.attempts]
@@ -323,9 +301,9 @@ def _is_good(state: WorkerState) -> bool:
     )
 
 
-def _target(target: Target) -> PushTarget:
+def _target(target: Target) -> wire.PushTarget:
     form = target.config.google
-    return PushTarget(
+    return wire.PushTarget(
         id=target.id,
         name=target.path,
         topic=target.topic,
@@ -336,7 +314,7 @@ def _target(target: Target) -> PushTarget:
         parallel=target.is_parallel or msgspec.UNSET,
         google=msgspec.UNSET
         if form is None
-        else GooglePush(
+        else wire.GooglePush(
             form.is_wrapped, form.write_metadata, target.counts_attempts, form.service_account, target.identity_token
         ),
         secrets=target.secrets,
@@ -352,15 +330,15 @@ class PushIdentityRoutes:
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
         return [
-            Row("GET", CONFIGURATION, None, self.configuration, answers=OpenIdConfiguration, at_root=True),
-            Row("GET", KEYS, None, self.keys, answers=Jwks, at_root=True),
+            Row("GET", CONFIGURATION, None, self.configuration, answers=wire.OpenIdConfiguration, at_root=True),
+            Row("GET", KEYS, None, self.keys, answers=wire.Jwks, at_root=True),
         ]
 
-    async def configuration(self, _call: Call) -> OpenIdConfiguration:
+    async def configuration(self, _call: Call) -> wire.OpenIdConfiguration:
         """Who signs the tokens of deliveries in Google's form, and where the keys are."""
         issuer = self._identity.issuer
-        return OpenIdConfiguration(issuer, issuer + KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
+        return wire.OpenIdConfiguration(issuer, issuer + KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
 
-    async def keys(self, _call: Call) -> Jwks:
+    async def keys(self, _call: Call) -> wire.Jwks:
         """The public keys that tokens of deliveries in Google's form are checked with."""
-        return Jwks(msgspec.convert(await self._identity.keys(), list[Jwk]))
+        return wire.Jwks(msgspec.convert(await self._identity.keys(), list[wire.Jwk]))

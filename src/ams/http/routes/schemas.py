@@ -14,17 +14,7 @@ from ams.http.routing import Call, Row, Versioned, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
-from ams.wire.projects import (
-    CandidateBody,
-    DryRun,
-    DryRunBody,
-    Revision,
-    Revisions,
-    Schema,
-    SchemaBody,
-    Schemas,
-    Validated,
-)
+from ams.wire import projects as wire
 
 DEFAULT_DRY_RUN = 100
 """Messages a dry run looks at when the body does not say."""
@@ -37,8 +27,8 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     data: str = ""
 
 
-_details = Reader(SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
-_dry_run = Reader(DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
+_details = Reader(wire.SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
+_dry_run = Reader(wire.DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
 _message = msgspec.json.Decoder(_Message)
 
 
@@ -53,37 +43,37 @@ class SchemaRoutes:
         every, one = "/projects/{project}/schemas", "/projects/{project}/schemas/{schema}"
         validate = "schemas:validateMessage"
         return [
-            Row("POST", one + ":validate", validate, self.validate, CandidateBody, Validated, most=None),
-            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, DryRunBody, DryRun),
-            Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=Revisions),
-            Row("POST", one, "schemas:create", self.create, SchemaBody, Schema),
-            Row("GET", one, "schemas:show", self.show, answers=Schema, versioned=True),
-            Row("GET", every, "schemas:list", self.list, answers=Schemas),
-            Row("PUT", one, "schemas:update", self.update, SchemaBody, Schema, versioned=True),
+            Row("POST", one + ":validate", validate, self.validate, wire.CandidateBody, wire.Validated, most=None),
+            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, wire.DryRunBody, wire.DryRun),
+            Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=wire.Revisions),
+            Row("POST", one, "schemas:create", self.create, wire.SchemaBody, wire.Schema),
+            Row("GET", one, "schemas:show", self.show, answers=wire.Schema, versioned=True),
+            Row("GET", every, "schemas:list", self.list, answers=wire.Schemas),
+            Row("PUT", one, "schemas:update", self.update, wire.SchemaBody, wire.Schema, versioned=True),
             Row("DELETE", one, "schemas:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> Schemas:
+    async def list(self, call: Call) -> wire.Schemas:
         """Answer all schemas, oldest first."""
         found = await self._schemas.list(call.caller)
-        return Schemas(await shown_list(found, lambda each: _shown(call, each)))
+        return wire.Schemas(await shown_list(found, lambda each: _shown(call, each)))
 
     async def show(self, call: Call) -> Versioned:
         """Answer a schema."""
         schema = await self._schemas.show(call.caller, call.schema)
         return Versioned(_shown(call, schema), schema)
 
-    async def revisions(self, call: Call) -> Revisions:
+    async def revisions(self, call: Call) -> wire.Revisions:
         """Answer all that a schema has said, the newest first."""
         found = await self._schemas.revisions(call.caller, call.schema)
-        return Revisions(await shown_list(found, _revision))
+        return wire.Revisions(await shown_list(found, _revision))
 
-    async def create(self, call: Call) -> Schema:
+    async def create(self, call: Call) -> wire.Schema:
         """Make a schema."""
         details = _said(await call.body())
         return _shown(call, await self._schemas.create(call.caller, call.schema, details))
 
-    async def update(self, call: Call) -> Schema:
+    async def update(self, call: Call) -> wire.Schema:
         """Rename or change a schema."""
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
@@ -94,14 +84,14 @@ class SchemaRoutes:
         """Delete a schema and detach it from its topics."""
         await self._schemas.delete(call.caller, call.schema)
 
-    async def validate(self, call: Call) -> Validated:
+    async def validate(self, call: Call) -> wire.Validated:
         """Ask whether one message would be allowed."""
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         await self._schemas.validate(schema, _candidate(schema, body))
-        return Validated("Message validated successfully")
+        return wire.Validated("Message validated successfully")
 
-    async def dry_run(self, call: Call) -> DryRun:
+    async def dry_run(self, call: Call) -> wire.DryRun:
         """Ask which messages of a topic would not have been allowed."""
         wanted = _dry_run.read(await call.body())
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
@@ -111,7 +101,7 @@ class SchemaRoutes:
             return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
 
 
-def _said(body: bytes) -> SchemaBody:
+def _said(body: bytes) -> wire.SchemaBody:
     """Read the first JSON value of a body, whatever follows it (contract 1.2)."""
     try:
         return _details.read(first_value(body))
@@ -142,9 +132,9 @@ def _datum(body: bytes) -> str:
     return data
 
 
-def _shown(call: Call, schema: records.Schema) -> Schema:
+def _shown(call: Call, schema: records.Schema) -> wire.Schema:
     content = schema.content
-    return Schema(
+    return wire.Schema(
         uuid=schema.id,
         name=schema_path(call.project, schema.name),
         type=content.type,
@@ -153,9 +143,9 @@ def _shown(call: Call, schema: records.Schema) -> Schema:
     )
 
 
-def _revision(schema: records.Schema) -> Revision:
+def _revision(schema: records.Schema) -> wire.Revision:
     content = schema.content
-    return Revision(
+    return wire.Revision(
         revision=revision_id(schema.id, schema.revision),
         created_on=resource_date(schema.created_on),
         type=content.type,

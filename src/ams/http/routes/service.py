@@ -13,18 +13,7 @@ from ams.service.about import About
 from ams.service.service_doctor import ServiceDoctor
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.registry.records import Subscription
-from ams.wire.service import (
-    Diagnosis,
-    Lines,
-    Metrics,
-    ServiceDiagnosis,
-    ServiceNode,
-    Standing,
-    Status,
-    UsageReport,
-    VaMetrics,
-    Version,
-)
+from ams.wire import service as wire
 
 WINDOW = ("start_date", "end_date", "projects")
 """Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""
@@ -39,18 +28,18 @@ class ServiceRoutes:
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
         return [
-            Row("GET", "/status", None, self.status, answers=Status, parameters=("details",)),
-            Row("GET", "/version", None, self.version, answers=Version),
+            Row("GET", "/status", None, self.status, answers=wire.Status, parameters=("details",)),
+            Row("GET", "/version", None, self.version, answers=wire.Version),
         ]
 
-    async def status(self, call: Call) -> Status:
+    async def status(self, call: Call) -> wire.Status:
         """Whether all is well."""
         details = call.parameter("details") == "true"
         if details:
             await self._about.require_viewer(call.token)
         return await self._about.status(details=details)
 
-    async def version(self, call: Call) -> Version:
+    async def version(self, call: Call) -> wire.Version:
         """What runs here."""
         return await self._about.version(call.token)
 
@@ -67,35 +56,35 @@ class MetricsRoutes:
         project = "/projects/{project}"
         subscription = project + "/subscriptions/{subscription}:metrics"
         return [
-            Row("GET", "/metrics", "ams:metrics", self.node, answers=Metrics),
-            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, VaMetrics, WINDOW),
-            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReport, WINDOW, counted=True),
-            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=Metrics),
-            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=Metrics),
-            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=Metrics),
+            Row("GET", "/metrics", "ams:metrics", self.node, answers=wire.Metrics),
+            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, wire.VaMetrics, WINDOW),
+            Row("GET", "/users/usageReport", None, self.usage_report, None, wire.UsageReport, WINDOW, counted=True),
+            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=wire.Metrics),
+            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=wire.Metrics),
+            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=wire.Metrics),
         ]
 
-    async def node(self, _call: Call) -> Metrics:
+    async def node(self, _call: Call) -> wire.Metrics:
         """Answer what the service takes of its machine."""
-        return Metrics(await self._metrics.node())
+        return wire.Metrics(await self._metrics.node())
 
-    async def project(self, call: Call) -> Metrics:
+    async def project(self, call: Call) -> wire.Metrics:
         """Answer the metrics of a project."""
-        return Metrics(await self._metrics.project(call.caller))
+        return wire.Metrics(await self._metrics.project(call.caller))
 
-    async def topic(self, call: Call) -> Metrics:
+    async def topic(self, call: Call) -> wire.Metrics:
         """Answer the metrics of a topic."""
-        return Metrics(await self._metrics.topic(call.caller, call.topic))
+        return wire.Metrics(await self._metrics.topic(call.caller, call.topic))
 
-    async def subscription(self, call: Call) -> Metrics:
+    async def subscription(self, call: Call) -> wire.Metrics:
         """Answer the metrics of a subscription."""
-        return Metrics(await self._metrics.subscription(call.caller, call.subscription))
+        return wire.Metrics(await self._metrics.subscription(call.caller, call.subscription))
 
-    async def va_metrics(self, call: Call) -> VaMetrics:
+    async def va_metrics(self, call: Call) -> wire.VaMetrics:
         """Answer what was published and created in a window of days, by project."""
         return await self._usage.va_metrics(*_window(call))
 
-    async def usage_report(self, call: Call) -> UsageReport:
+    async def usage_report(self, call: Call) -> wire.UsageReport:
         """Answer the same of the projects the caller administers."""
         return await self._usage.report(call.token, *_window(call))
 
@@ -113,20 +102,20 @@ class DoctorRoutes:
         """Return the rows of the route table."""
         path = "/projects/{project}/subscriptions/{subscription}:doctor"
         return [
-            Row("GET", path, "subscriptions:doctor", self.look, answers=Diagnosis),
-            Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=ServiceDiagnosis),
+            Row("GET", path, "subscriptions:doctor", self.look, answers=wire.Diagnosis),
+            Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=wire.ServiceDiagnosis),
         ]
 
-    async def look(self, call: Call) -> Diagnosis:
+    async def look(self, call: Call) -> wire.Diagnosis:
         """Answer why nothing arrives."""
         diagnosis = await self._doctor.look(call.caller, call.subscription)
         return _report(call.project, diagnosis)
 
-    async def look_at_service(self, _call: Call) -> ServiceDiagnosis:
+    async def look_at_service(self, _call: Call) -> wire.ServiceDiagnosis:
         """Answer what is wrong with the service."""
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
-        nodes = [ServiceNode(each.url, each.name == self._node) for each in alive]
-        return ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes)
+        nodes = [wire.ServiceNode(each.url, each.name == self._node) for each in alive]
+        return wire.ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes)
 
 
 class AuditRoutes:
@@ -139,9 +128,9 @@ class AuditRoutes:
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
-        return [Row("GET", "/audit", "audit:list", self.list, answers=Lines, parameters=(*FILTERS, *PAGE))]
+        return [Row("GET", "/audit", "audit:list", self.list, answers=wire.Lines, parameters=(*FILTERS, *PAGE))]
 
-    async def list(self, call: Call) -> Lines:
+    async def list(self, call: Call) -> wire.Lines:
         """Answer who did which change, newest first."""
         page = page_request(call)
         asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, self._actions)
@@ -153,9 +142,9 @@ def _window(call: Call) -> tuple[str, str, str]:
     return start, end, projects
 
 
-def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
+def _report(project: str, diagnosis: doctor.Diagnosis) -> wire.Diagnosis:
     subscription = diagnosis.subscription
-    return Diagnosis(
+    return wire.Diagnosis(
         subscription=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
@@ -167,9 +156,9 @@ def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
     )
 
 
-def _standing(standing: doctor.Standing, subscription: Subscription) -> Standing:
+def _standing(standing: doctor.Standing, subscription: Subscription) -> wire.Standing:
     underway = standing.underway
-    return Standing(
+    return wire.Standing(
         min=standing.bounds.oldest,
         max=standing.bounds.end,
         current=standing.current,

@@ -23,32 +23,21 @@ from ams.service.parallel.settling import LeaseRequests
 from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker
 from ams.storage.registry import records
+from ams.wire import subscriptions as wire
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import PushConfig
-from ams.wire.subscriptions import (
-    AckDeadline,
-    Nack,
-    NewOffset,
-    NewSubscription,
-    OffsetAt,
-    Offsets,
-    Seek,
-    Subscription,
-    SubscriptionChanges,
-    Subscriptions,
-)
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _NANOSECONDS_PER_MILLISECOND = 1_000_000
 
-_create = Reader(NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
-_update = Reader(SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
-_ack_deadline = Reader(AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
-_nack = Reader(Nack, lambda: InvalidInput("Invalid ack parameter"))
+_create = Reader(wire.NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
+_update = Reader(wire.SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
+_ack_deadline = Reader(wire.AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
+_nack = Reader(wire.Nack, lambda: InvalidInput("Invalid ack parameter"))
 _access_list = access_list_reader("Invalid Subscription ACL Arguments")
 _access_change = access_change_reader("Invalid Subscription ACL Arguments")
-_seek = Reader(Seek, lambda: InvalidInput("Invalid Seek Arguments"))
-_offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
+_seek = Reader(wire.Seek, lambda: InvalidInput("Invalid Seek Arguments"))
+_offset = Reader(wire.NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
 
 class SubscriptionRoutes:
@@ -64,7 +53,7 @@ class SubscriptionRoutes:
         every, one = "/projects/{project}/subscriptions", "/projects/{project}/subscriptions/{subscription}"
         deadline, extend = "subscriptions:modifyAckDeadline", "subscriptions:extendLeases"
         return [
-            Row("GET", every, "subscriptions:list", self.list, answers=Subscriptions, parameters=PAGE),
+            Row("GET", every, "subscriptions:list", self.list, answers=wire.Subscriptions, parameters=PAGE),
             Row("GET", one + ":acl", "subscriptions:acl", self.acl, answers=Acl, versioned=True),
             Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_acl, NewAccessList, versioned=True),
             Row(
@@ -72,25 +61,25 @@ class SubscriptionRoutes:
                 versioned=True,
             ),
             Row(
-                "POST", one + ":modifyAckDeadline", deadline, self.modify_ack_deadline, AckDeadline, most=None,
+                "POST", one + ":modifyAckDeadline", deadline, self.modify_ack_deadline, wire.AckDeadline, most=None,
                 versioned=True,
             ),
             Row(
-                "POST", one + ":update", "subscriptions:update", self.update, SubscriptionChanges, Subscription,
-                versioned=True,
+                "POST", one + ":update", "subscriptions:update", self.update, wire.SubscriptionChanges,
+                wire.Subscription, versioned=True,
             ),
             Row("POST", one + ":detach", "subscriptions:detach", self.detach, versioned=True),
-            Row("POST", one + ":nack", "subscriptions:nack", self.nack, Nack, most=None),
-            Row("POST", one + ":extendLeases", extend, self.extend_leases, AckDeadline, most=None),
-            Row("GET", one, "subscriptions:show", self.show, answers=Subscription, versioned=True),
-            Row("PUT", one, "subscriptions:create", self.create, NewSubscription, Subscription),
+            Row("POST", one + ":nack", "subscriptions:nack", self.nack, wire.Nack, most=None),
+            Row("POST", one + ":extendLeases", extend, self.extend_leases, wire.AckDeadline, most=None),
+            Row("GET", one, "subscriptions:show", self.show, answers=wire.Subscription, versioned=True),
+            Row("PUT", one, "subscriptions:create", self.create, wire.NewSubscription, wire.Subscription),
             Row("DELETE", one, "subscriptions:delete", self.delete, versioned=True),
         ]  # fmt: skip
 
-    async def list(self, call: Call) -> Subscriptions:
+    async def list(self, call: Call) -> wire.Subscriptions:
         """Answer a page of subscriptions."""
         page = await self._subscriptions.list(call.caller, page_request(call))
-        return await shown_page(Subscriptions, "subscriptions", page, lambda each: _shown(call.project, each))
+        return await shown_page(wire.Subscriptions, "subscriptions", page, lambda each: _shown(call.project, each))
 
     async def show(self, call: Call) -> Versioned:
         """Answer a subscription; here alone with the state of its delivery, which its version is not of."""
@@ -98,7 +87,7 @@ class SubscriptionRoutes:
         status = await self._pushing.status(call.project, subscription)
         return Versioned(_shown(call.project, subscription, status), without_access_list(subscription))
 
-    async def create(self, call: Call) -> Subscription:
+    async def create(self, call: Call) -> wire.Subscription:
         """Make a subscription at the present end of its topic."""
         wanted = _create.read(await call.body())
         subscription = await self._subscriptions.create(
@@ -111,7 +100,7 @@ class SubscriptionRoutes:
         )
         return _shown(call.project, subscription)
 
-    async def update(self, call: Call) -> Subscription:
+    async def update(self, call: Call) -> wire.Subscription:
         """Change options of a parallel subscription; answer it as it is then."""
         changes = asked_changes(_update.read(await call.body()))
         subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
@@ -186,28 +175,28 @@ class OffsetRoutes:
         """Return the rows of the route table."""
         one, at_time = "/projects/{project}/subscriptions/{subscription}", "subscriptions:timeToOffset"
         return [
-            Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=Offsets),
-            Row("GET", one + ":timeToOffset", at_time, self.of_time, answers=OffsetAt, parameters=("time",)),
-            Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify, NewOffset),
-            Row("POST", one + ":seek", "subscriptions:seek", self.seek, Seek, Offsets),
+            Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=wire.Offsets),
+            Row("GET", one + ":timeToOffset", at_time, self.of_time, answers=wire.OffsetAt, parameters=("time",)),
+            Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify, wire.NewOffset),
+            Row("POST", one + ":seek", "subscriptions:seek", self.seek, wire.Seek, wire.Offsets),
         ]
 
-    async def show(self, call: Call) -> Offsets:
+    async def show(self, call: Call) -> wire.Offsets:
         """Answer the topic's bounds and where the subscription stands between them."""
         return await self._seeker.offsets(call.caller, call.subscription)
 
-    async def of_time(self, call: Call) -> OffsetAt:
+    async def of_time(self, call: Call) -> wire.OffsetAt:
         """Answer the first message published at `time` or later; subscription and access list come before `time`."""
         await self._seeker.require(call.caller, call.subscription)
         time = zulu_time(call.parameter("time") or "")
-        return OffsetAt(await self._seeker.offset_at(call.caller, call.subscription, time))
+        return wire.OffsetAt(await self._seeker.offset_at(call.caller, call.subscription, time))
 
     async def modify(self, call: Call) -> None:
         """Move the subscription; an absent offset is 0."""
         offset = _offset.read(await call.body()).offset or 0
         await self._seeker.seek(call.caller, call.subscription, offset)
 
-    async def seek(self, call: Call) -> Offsets:
+    async def seek(self, call: Call) -> wire.Offsets:
         """Move the subscription to a time, an offset or a snapshot, in one step; answer where it stands."""
         wanted = _seek.read(await call.body())
         if wanted.snapshot is not None:
@@ -222,9 +211,9 @@ class OffsetRoutes:
         return await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
 
 
-def _shown(project: str, subscription: records.Subscription, push_status: str = "") -> Subscription:
+def _shown(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:
     """Show a subscription of a project, also when its topic is gone."""
-    shown = Subscription(
+    shown = wire.Subscription(
         name=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
         push_config=shown_push(project, subscription.push) if subscription.push else PushConfig(),

@@ -17,26 +17,12 @@ from ams.storage.audit.event import moment
 from ams.storage.registry import records
 from ams.storage.registry.records import UserDetails
 from ams.storage.registry.users import FILTERS
+from ams.wire import users as wire
 from ams.wire.base import Nothing
-from ams.wire.users import (
-    ApplicantBody,
-    DeclineBody,
-    Membership,
-    MembershipBody,
-    NamedTokens,
-    NewToken,
-    Registration,
-    Registrations,
-    Right,
-    Token,
-    User,
-    UserBody,
-    Users,
-)
 
-_user = Reader(UserBody, lambda: InvalidInput("Invalid User Arguments"))
-_new_token = msgspec.json.Decoder(NewToken)
-_applicant = Reader(ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
+_user = Reader(wire.UserBody, lambda: InvalidInput("Invalid User Arguments"))
+_new_token = msgspec.json.Decoder(wire.NewToken)
+_applicant = Reader(wire.ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
 
 
 class UserRoutes:
@@ -49,55 +35,55 @@ class UserRoutes:
     def rows(self) -> list[Row]:
         """Return the rows of the route table; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
         return [
-            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=User),
-            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=User),
-            Row("GET", "/users", "users:list", self.list, answers=Users, parameters=(*PAGE, "project", "details")),
-            Row("GET", "/users/profile", None, self.profile, answers=User, counted=True),
-            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=User),
-            Row("GET", "/users/{user}", "users:show", self.show, answers=User, versioned=True),
-            Row("POST", "/users/{user}", "users:create", self.create, UserBody, User),
-            Row("PUT", "/users/{user}", "users:update", self.update, UserBody, User, versioned=True),
+            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=wire.User),
+            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=wire.User),
+            Row("GET", "/users", "users:list", self.list, answers=wire.Users, parameters=(*PAGE, "project", "details")),
+            Row("GET", "/users/profile", None, self.profile, answers=wire.User, counted=True),
+            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=wire.User),
+            Row("GET", "/users/{user}", "users:show", self.show, answers=wire.User, versioned=True),
+            Row("POST", "/users/{user}", "users:create", self.create, wire.UserBody, wire.User),
+            Row("PUT", "/users/{user}", "users:update", self.update, wire.UserBody, wire.User, versioned=True),
             Row("DELETE", "/users/{user}", "users:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> Users:
+    async def list(self, call: Call) -> wire.Users:
         """Answer a page of users; the project filter is checked before the page parameters."""
         project = await self._users.project_filter(call.parameter("project") or "")
         page = await self._users.list(
             call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
         )
-        return await shown_page(Users, "users", page, shown_user)
+        return await shown_page(wire.Users, "users", page, shown_user)
 
     async def show(self, call: Call) -> Versioned:
         """Answer a user by name."""
         user = await self._users.show(call.caller, call.user)
         return Versioned(shown_user(user), user)
 
-    async def by_token(self, call: Call) -> User:
+    async def by_token(self, call: Call) -> wire.User:
         """Answer the owner of a token."""
         return shown_user(await self._users.by_token(call.caller, call.names["token"]))
 
-    async def by_uuid(self, call: Call) -> User:
+    async def by_uuid(self, call: Call) -> wire.User:
         """Answer a user by identity."""
         user = await self._users.by_uuid(call.caller, UserId(call.names["uuid"]))
         return shown_user(user)
 
-    async def profile(self, call: Call) -> User:
+    async def profile(self, call: Call) -> wire.User:
         """Answer the caller's own user."""
         caller = await self._admission.oneself(call.token)
         return shown_user(await self._users.profile(caller))
 
-    async def create(self, call: Call) -> User:
+    async def create(self, call: Call) -> wire.User:
         """Make a user; a name in the body is ignored, the path decides."""
         details = _details(_user.read(await call.body()))
         return shown_user(await self._users.create(call.caller, call.user, details))
 
-    async def update(self, call: Call) -> User:
+    async def update(self, call: Call) -> wire.User:
         """Change what the body says about a user."""
         details = _details(_user.read(await call.body()))
         return shown_user(await self._users.update(call.caller, call.user, details))
 
-    async def refresh_token(self, call: Call) -> User:
+    async def refresh_token(self, call: Call) -> wire.User:
         """Give a user a new token; what the body says does not matter."""
         return shown_user(await self._users.refresh_token(call.caller, call.user))
 
@@ -116,21 +102,21 @@ class TokenRoutes:
         """Return the rows of the route table."""
         all_, one = "/users/{user}/tokens", "/users/{user}/tokens/{token}"
         return [
-            Row("GET", all_, "tokens:list", self.list, answers=NamedTokens),
-            Row("GET", one, "tokens:show", self.show, answers=Token),
-            Row("POST", one, "tokens:create", self.create, NewToken, Token),
+            Row("GET", all_, "tokens:list", self.list, answers=wire.NamedTokens),
+            Row("GET", one, "tokens:show", self.show, answers=wire.Token),
+            Row("POST", one, "tokens:create", self.create, wire.NewToken, wire.Token),
             Row("DELETE", one, "tokens:revoke", self.revoke),
         ]
 
-    async def list(self, call: Call) -> NamedTokens:
+    async def list(self, call: Call) -> wire.NamedTokens:
         """Answer the named tokens of a user, without their texts."""
-        return NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
+        return wire.NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
 
-    async def show(self, call: Call) -> Token:
+    async def show(self, call: Call) -> wire.Token:
         """Answer a named token, without its text."""
         return _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
 
-    async def create(self, call: Call) -> Token:
+    async def create(self, call: Call) -> wire.Token:
         """Make a named token; its text is in this answer and nowhere else, if it has one."""
         wanted = _read_new_token(await call.body())
         given = wanted.rights
@@ -160,30 +146,30 @@ class RegistrationRoutes:
         """Return the rows of the route table."""
         all_, one = "/registrations", "/registrations/{uuid}"
         return [
-            Row("POST", all_, "registrations:newUser", self.create, ApplicantBody, Registration),
-            Row("GET", all_, "registrations:list", self.list, answers=Registrations, parameters=FILTERS),
-            Row("POST", one + ":accept", "registrations:acceptNewUser", self.accept, answers=User),
-            Row("POST", one + ":decline", "registrations:declineNewUser", self.decline, DeclineBody, Nothing),
-            Row("GET", one, "registrations:show", self.show, answers=Registration),
+            Row("POST", all_, "registrations:newUser", self.create, wire.ApplicantBody, wire.Registration),
+            Row("GET", all_, "registrations:list", self.list, answers=wire.Registrations, parameters=FILTERS),
+            Row("POST", one + ":accept", "registrations:acceptNewUser", self.accept, answers=wire.User),
+            Row("POST", one + ":decline", "registrations:declineNewUser", self.decline, wire.DeclineBody, Nothing),
+            Row("GET", one, "registrations:show", self.show, answers=wire.Registration),
             Row("DELETE", one, "registrations:delete", self.delete),
         ]
 
-    async def create(self, call: Call) -> Registration:
+    async def create(self, call: Call) -> wire.Registration:
         """Register an applicant who wants to become a user."""
         wanted = _applicant.read(await call.body())
         applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(wanted).items()})
         return _shown_registration(await self._registrations.register(applicant))
 
-    async def list(self, call: Call) -> Registrations:
+    async def list(self, call: Call) -> wire.Registrations:
         """Answer registrations, oldest first."""
         found = await self._registrations.list({name: call.parameter(name) or "" for name in FILTERS})
-        return Registrations(await shown_list(found, _shown_registration))
+        return wire.Registrations(await shown_list(found, _shown_registration))
 
-    async def show(self, call: Call) -> Registration:
+    async def show(self, call: Call) -> wire.Registration:
         """Answer a registration."""
         return _shown_registration(await self._registrations.show(_identity(call)))
 
-    async def accept(self, call: Call) -> User:
+    async def accept(self, call: Call) -> wire.User:
         """Make the user a registration asks for; what the body says does not matter."""
         return shown_user(await self._registrations.accept(call.caller, _identity(call)))
 
@@ -199,16 +185,18 @@ class RegistrationRoutes:
         await self._registrations.delete(_identity(call))
 
 
-def shown_user(user: records.User) -> User:
+def shown_user(user: records.User) -> wire.User:
     """Show what the use case left visible of a user."""
-    return User(
+    return wire.User(
         uuid=user.id,
         name=user.name,
         email=user.email,
         service_roles=user.service_roles,
         created_on=resource_date(user.created_on),
         modified_on=resource_date(user.modified_on),
-        projects=[Membership(each.project, each.roles, each.topics, each.subscriptions) for each in user.memberships],
+        projects=[
+            wire.Membership(each.project, each.roles, each.topics, each.subscriptions) for each in user.memberships
+        ],
         first_name=user.first_name,
         last_name=user.last_name,
         organization=user.organization,
@@ -218,12 +206,12 @@ def shown_user(user: records.User) -> User:
     )
 
 
-def grants(entries: Sequence[MembershipBody]) -> tuple[records.Grant, ...]:
+def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
     """Return the memberships that `entries` ask for."""
     return tuple(records.Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
-def _details(body: UserBody) -> UserDetails:
+def _details(body: wire.UserBody) -> UserDetails:
     return UserDetails(
         name=body.name or "",
         email=body.email or "",
@@ -236,14 +224,14 @@ def _details(body: UserBody) -> UserDetails:
     )
 
 
-def _read_new_token(body: bytes) -> NewToken:
+def _read_new_token(body: bytes) -> wire.NewToken:
     """Read what is wanted; an empty body wants nothing.
 
     Names must be spelled as they are and unknown ones are refused, other than elsewhere: a misspelled `rights` would
     make a token that is good for everything.
     """
     if not body.strip():
-        return NewToken()
+        return wire.NewToken()
     try:
         return _new_token.decode(body)
     except (ValueError, RecursionError):
@@ -259,15 +247,15 @@ def _moment(text: str | None) -> Milliseconds | None:
         raise InvalidInput("Invalid expires_on") from None
 
 
-def _shown_token(token: records.NamedToken, text: str = "") -> Token:
-    return Token(
+def _shown_token(token: records.NamedToken, text: str = "") -> wire.Token:
+    return wire.Token(
         name=token.name,
         user=token.user,
         created_on=resource_date(token.created_on),
         created_by=token.created_by or "",
         expires_on=optional_date(token.expires_on),
         last_used=optional_date(token.last_used),
-        rights=None if token.rights is None else [Right(*each) for each in token.rights],
+        rights=None if token.rights is None else [wire.Right(*each) for each in token.rights],
         key_id=token.key_id or "",
         client_email=client_email(token.name, token.key_id) if token.key_id else "",
         token=text,
@@ -278,9 +266,9 @@ def _identity(call: Call) -> RegistrationId:
     return RegistrationId(call.names["uuid"])
 
 
-def _shown_registration(registration: records.Registration) -> Registration:
+def _shown_registration(registration: records.Registration) -> wire.Registration:
     applicant = registration.applicant
-    return Registration(
+    return wire.Registration(
         uuid=registration.id,
         name=applicant.name,
         first_name=applicant.first_name,

@@ -21,7 +21,7 @@ from ams.core.errors import AmsError, BadSettings, InvalidInput, NotAllowed, Not
 from ams.core.held import SMALL
 from ams.http import messages
 from ams.http.app import App
-from ams.http.asgi import client_address, is_within, query_value, usual_address
+from ams.http.asgi import client_address, query_value, usual_address
 from ams.http.errors import refusal, status_of
 from ams.http.fast import Gate
 from ams.http.limits import ClientLeft
@@ -30,6 +30,7 @@ from ams.http.routing import Call, page_request, shown_page
 from ams.outgoing.guard import networks
 from ams.service.delivering import UnreadAnswers
 from ams.storage.registry.records import Page
+from ams.web.listener import is_within
 from ams.wire.projects import Topic, Topics
 from tests.support.hot_packets import ACKNOWLEDGE, said
 from tests.support.two_ways import one_way

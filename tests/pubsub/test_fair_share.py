@@ -188,10 +188,10 @@ class Waiting:
         self.know = AsyncMock()
         self._users = itertools.count()
 
-    def known(self, headers: list[tuple[bytes, bytes]]) -> str | None:
+    def known(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
         return "user" if (b"x-api-key", b"known") in headers else None
 
-    async def login(self, headers: list[tuple[bytes, bytes]]) -> str:
+    async def who(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
         await self.going_on.wait()
         return f"user-{next(self._users)}"
 
@@ -201,7 +201,6 @@ class Asking:
 
     def __init__(self, door: Waiting) -> None:
         auditor, bodies = MagicMock(), MagicMock()
-        auditor.refused = auditor.changed = AsyncMock()
         auditor.turned_away = AsyncMock(side_effect=lambda error, scope: error)
         rpc = Rpc("M", pb.Topic.pb(), "", lambda _: NAME, AsyncMock(return_value=pb.Topic.pb()()))
         limits: Any = {"most": 4, "seconds": 5, "proxies": networks("192.0.2.1", "trusted_proxies")}

@@ -5,12 +5,13 @@ of ours is the client's; what stands before that can be forged.
 """
 
 import ipaddress
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
 from ams.outgoing.guard import Network
 from ams.web import answers, asgi_exchange
+from ams.web.listener import is_within
 
 Event = asgi_exchange.Event
 Receive = asgi_exchange.Receive
@@ -63,19 +64,15 @@ def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) 
     near = usual_address(peer[0]) if peer else ""
     if not proxies or not is_within(near, proxies):
         return near
-    for hop in reversed(_hops(scope["headers"])):
-        address = usual_address(hop)
+    said = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == _FORWARDED)
+    for hop in reversed(said.rsplit(",", MOST_HOPS)[-MOST_HOPS:] if said else ()):
+        address = usual_address(hop.strip())
         if not address:  # what no proxy of ours wrote
             return near
         near = address
         if not is_within(address, proxies):
             return address
     return near
-
-
-def _hops(headers: Iterable[Header]) -> list[str]:
-    said = ",".join(value.decode("latin-1") for name, value in headers if name == _FORWARDED)
-    return [each.strip() for each in said.rsplit(",", MOST_HOPS)[-MOST_HOPS:]] if said else []
 
 
 def usual_address(text: str) -> str:
@@ -86,11 +83,3 @@ def usual_address(text: str) -> str:
         return ""
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)
-
-
-def is_within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether an address, as `usual_address` returns it, is in one of the networks."""
-    if not address:
-        return False
-    parsed = ipaddress.ip_address(address)
-    return any(parsed in network for network in networks)

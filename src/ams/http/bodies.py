@@ -1,20 +1,34 @@
-"""JSON bodies: how requests are read (contract 1.2)."""
+"""JSON bodies: how requests are read (contract 1.2), and how big ones are split and counted before (contract 12.2).
+
+Whatever megabytes a big body holds, no step takes longer than to pass over its text.
+"""
 
 import enum
 import functools
 import json
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ams.core.errors import AmsError, BadRequest, InvalidInput
-from ams.wire.base import Request
+from ams.core.errors import AmsError, BadRequest, InvalidInput, TooLarge
+from ams.wire.base import CamelRequest, Request
 from ams.wire.projects import AccessListChange, NewAccessList
 
 T = TypeVar("T", bound=Request)
+
+
+BIG_BODY = 256 * 1024
+"""Bodies above this are read by a worker process, or one at a time, letting other requests in between."""
+MAX_MESSAGES = 100_000
+"""In a request; small ones cost more to read than to send."""
+MAX_ATTRIBUTES = 100_000
+"""Of a message, likewise."""
+BREATH_MESSAGES = 256
+BREATH_BYTES = 512 * 1024
+"""Messages of a big body that are read, or taken from a worker, between two breaths, and bytes of them."""
 
 
 class Reader(Generic[T]):
@@ -46,7 +60,6 @@ MAX_MEMBERS = 10_000
 _FEW_BYTES = 128 * 1024
 """What is shorter has not too many members."""
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
-_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
@@ -86,17 +99,16 @@ def _member(raw: msgspec.Raw, wanted: Any) -> Any:
     try:
         return _decoder(wanted).decode(raw)
     except ValueError:
-        shape, item = _shape_in(wanted), _argument(wanted, list)
+        lists = [each for each in _options(wanted) if typing.get_origin(each) is list]
+        shape, item = _shape_in(wanted), typing.get_args(lists[0])[0] if lists else None
         if shape is not None:
             return _folded(raw, shape)
         if item is None or _shape_in(item) is None:
             raise
-        return [_member(each, item) for each in _items(raw)]
+        return [_member(each, item) for each in _each(raw) or ()]
 
 
-@functools.cache
-def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(wanted)
+_decoder = functools.cache(msgspec.json.Decoder[Any])
 
 
 @functools.cache
@@ -111,13 +123,6 @@ def _options(wanted: Any) -> tuple[Any, ...]:
 
 def _shape_in(wanted: Any) -> type[Request] | None:
     return next((each for each in _options(wanted) if isinstance(each, type) and issubclass(each, Request)), None)
-
-
-def _argument(wanted: Any, container: type) -> Any:
-    for each in _options(wanted):
-        if typing.get_origin(each) is container:
-            return typing.get_args(each)[0]
-    return None
 
 
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
@@ -181,3 +186,86 @@ def first_value(body: bytes) -> bytes:
         return text[: _values.raw_decode(text)[1]].encode() if text else b""
     except (ValueError, RecursionError):
         raise bad_request() from None
+
+
+class _BigPublishBody(Request, frozen=True):
+    """A `PublishBody`, its messages left as they came."""
+
+    messages: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _BigMessage(CamelRequest, frozen=True):
+    """A `PublishedMessage`, its fields left as they came."""
+
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    attributes: msgspec.Raw = msgspec.Raw(b"null")
+    ordering_key: msgspec.Raw = msgspec.Raw(b"null")
+    message_id: msgspec.Raw = msgspec.Raw(b"null")
+    publish_time: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_big_publish = Reader(_BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_big_message = Reader(_BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
+_each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
+def holds_few(body: bytes) -> bool:
+    """Whether a body has surely no more messages, and none of them more attributes, than may be.
+
+    A message is an object, and a name of an object has a colon behind it.
+    """
+    return body.count(b"{") <= MAX_MESSAGES and body.count(b":") <= MAX_ATTRIBUTES
+
+
+def slices_of(body: bytes) -> Iterator[Sequence[msgspec.Raw]]:
+    """Yield the messages of a publish body in slices that take a moment to read; the first is empty.
+
+    Raises `InvalidInput` "Invalid Message Arguments", `TooLarge` for more than `MAX_MESSAGES`.
+    """
+    raw = _big_publish.read(body).messages
+    yield ()
+    try:
+        if bytes(raw).count(b",") >= MAX_MESSAGES:  # perhaps too many; commas stand in texts too
+            _count_objects(raw, MAX_MESSAGES)
+        messages = _each(raw) or []
+    except (ValueError, RecursionError):
+        raise InvalidInput("Invalid Message Arguments") from None
+    start = size = 0
+    for number, each in enumerate(messages):
+        size += len(memoryview(each))
+        if number - start >= BREATH_MESSAGES or size >= BREATH_BYTES:
+            yield messages[start : number + 1]
+            start, size = number + 1, 0
+    yield messages[start:]
+
+
+def check_attributes(message: msgspec.Raw) -> None:
+    """Raise `TooLarge` for a message of more than `MAX_ATTRIBUTES`, `InvalidInput` for what is none."""
+    if len(memoryview(message)) <= BIG_BODY:
+        return
+    attributes = _big_message.read(message).attributes
+    text = bytes(attributes)
+    if text.count(b",") < MAX_ATTRIBUTES:
+        return
+    try:
+        if text.startswith(b"["):
+            _count_objects(attributes, MAX_ATTRIBUTES)
+        elif text.startswith(b"{"):
+            try:
+                count_members(attributes, MAX_ATTRIBUTES)
+            except ValueError:
+                raise TooLarge from None
+    except (ValueError, RecursionError):  # no object of texts and no list of pairs
+        raise InvalidInput("Invalid Message Arguments") from None
+
+
+def _count_objects(items: msgspec.Raw, most: int) -> None:
+    """Raise `TooLarge` as soon as a list has an object too many, before anything is made of them."""
+    numbers = iter(range(most))
+
+    class Counted(msgspec.Struct):
+        def __post_init__(self) -> None:
+            if next(numbers, None) is None:
+                raise TooLarge
+
+    msgspec.json.decode(items, type=list[Counted] | None)

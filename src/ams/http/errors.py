@@ -42,7 +42,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
 INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2
 RATE_SECONDS = 1
-"""When to come back after a 429: every rate earns a request within a second."""
+"""Retry-After of a 429: every rate earns a request within a second."""
 
 
 def status_of(kind: type[errors.AmsError]) -> Status:
@@ -66,7 +66,7 @@ class Refusal(NamedTuple):
 
     @property
     def headers(self) -> list[Header]:
-        """What the answer says besides its form."""
+        """Header fields beside type and length."""
         found = []
         if self.retry_after is not None:
             found.append((b"retry-after", b"%d" % self.retry_after))
@@ -80,8 +80,10 @@ def refusal(error: Exception) -> Refusal:
     if isinstance(error, errors.AmsError):
         status = status_of(type(error))
         return Refusal(status.code, envelope(status, error.message), _retry_after(error), _challenge(status, error))
-    if isinstance(error, HTTPException):
-        return _of_router(error)
+    if isinstance(error, HTTPException):  # unknown paths and wrong methods (contract 1.3)
+        if error.status_code == 405:
+            return Refusal(405, envelope(Status(405, "METHOD_NOT_ALLOWED"), "Method not allowed"))
+        return Refusal(404, envelope(STATUS[errors.NotFound], "Page not found"))
     if isinstance(error, MemoryError):
         return refusal(errors.Overloaded("Too little memory for this request now"))
     return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
@@ -106,10 +108,3 @@ def _challenge(status: Status, error: errors.AmsError) -> bytes:
 def envelope(status: Status, message: str) -> bytes:
     """Write the error envelope of contract 1.1."""
     return msgspec.json.encode({"error": {"code": status.code, "message": message, "status": status.word}})
-
-
-def _of_router(error: HTTPException) -> Refusal:
-    """Unknown paths and wrong methods (contract 1.3)."""
-    if error.status_code == 405:
-        return Refusal(405, envelope(Status(405, "METHOD_NOT_ALLOWED"), "Method not allowed"))
-    return Refusal(404, envelope(STATUS[errors.NotFound], "Page not found"))

@@ -25,7 +25,7 @@ from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack
 from ams.core.quotas import WAITING_PULLS, Quotas
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
-from ams.http.big_bodies import BIG_BODY
+from ams.http.bodies import BIG_BODY
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
 from ams.http.routing import Operation
@@ -429,15 +429,11 @@ class FastRoutes:
             subscription = await self._to_pull_again(call)
         act = partial(self._give, subscription, call.project, call.caller)
         self._remember(call, act, is_pull=True)
-        if subscription.parallel is not None and self._forwarder is not None:
-            return await self._pull_anywhere(self._forwarder, call, subscription, body)
-        return await self._pulled(call, subscription, body)
-
-    async def _pull_anywhere(self, forwarder: Forwarder, call: Call, subscription: Subscription, body: bytes) -> bytes:
-        """Pull on the node that works on a parallel subscription."""
+        if subscription.parallel is None or self._forwarder is None:
+            return await self._pulled(call, subscription, body)
         pulled, left = partial(self._pulled, call, subscription, body), partial(gone, call.receive)
         most = self._deliverer.max_bytes
-        return _unless_refused(await forwarder.run(pulled, call.scope, lambda: body, left, most=most))
+        return _unless_refused(await self._forwarder.run(pulled, call.scope, lambda: body, left, most=most))
 
     async def _pulled(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
         try:
@@ -473,19 +469,16 @@ class FastRoutes:
         """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
         with self._waiting.taken(call.caller.here):
-            return await self._wait_and_give(call, subscription, body, until)
-
-    async def _wait_and_give(self, call: Call, subscription: Subscription, body: bytes, until: float) -> bytes:
-        left = gone(call.receive)
-        try:
-            while await self._wait(call, subscription, until, left):
-                subscription = await self._to_pull_again(call)
-                with contextlib.suppress(NotOnLane):
-                    return await self._give(subscription, call.project, call.caller, body)
-        except OwnedElsewhere:  # since it waits: its time is too short to begin anew there
-            pass
-        finally:
-            left.cancel()
+            left = gone(call.receive)
+            try:
+                while await self._wait(call, subscription, until, left):
+                    subscription = await self._to_pull_again(call)
+                    with contextlib.suppress(NotOnLane):
+                        return await self._give(subscription, call.project, call.caller, body)
+            except OwnedElsewhere:  # since it waits: its time is too short to begin anew there
+                pass
+            finally:
+                left.cancel()
         return messages.pulled("", ())
 
     async def _wait(self, call: Call, subscription: Subscription, until: float, left: Gone) -> bool:

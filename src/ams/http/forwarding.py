@@ -8,7 +8,7 @@ and gives nothing, so it needs no secret: who forges it is answered 503 where ot
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpcore
@@ -87,11 +87,14 @@ class Forwarder:
             try:
                 return await act()
             except OwnedElsewhere as elsewhere:
-                if not elsewhere.url or _is_marked(scope):
+                if not elsewhere.url or any(name == MARK for name, _ in scope["headers"]):
                     raise
                 owner = elsewhere
             if owner.node in asked:
-                return asked[owner.node] or _raised(owner)
+                known = asked[owner.node]
+                if known is None:
+                    raise owner
+                return known
             self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
             answer = asked[owner.node] = await self._asked(owner, scope, body(), left)
             if answer is not None and answer.status != _UNAVAILABLE:
@@ -149,11 +152,3 @@ async def _unless_left(asking: Coroutine[Any, Any, T], left: Callable[[], Gone] 
     finally:
         for each in waits:
             each.cancel()
-
-
-def _raised(error: OwnedElsewhere) -> NoReturn:
-    raise error
-
-
-def _is_marked(scope: MutableMapping[str, Any]) -> bool:
-    return any(name == MARK for name, _ in scope["headers"])

@@ -26,7 +26,7 @@ from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Application, Header, Receive, Send
 from ams.http.auditing import Traced, log_request, shown_path
-from ams.http.big_bodies import BIG_BODY
+from ams.http.bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
 from ams.http.limits import Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key

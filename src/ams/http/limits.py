@@ -109,7 +109,8 @@ class Bodies:
             if len(body) > limit:
                 raise TooLarge
             return body
-        if _announced(headers) > limit:
+        announced = next((value for name, value in headers if name == b"content-length"), b"")
+        if announced.isdigit() and int(announced) > limit:
             raise TooLarge
         arriving: Arriving | None = None
         try:
@@ -207,16 +208,13 @@ def affordable(budget: int, most: int | None = None) -> int:
     Beyond that limit allocations fail inside native code, which may end the process instead of the request. `most` is
     what the process may still take, in bytes; absent: what the system says.
     """
-    left = _memory_left() if most is None else most
-    return budget if left is None else min(budget, max(left, 0) // SHARE_OF_MEMORY)
-
-
-def _memory_left() -> int | None:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return None
-    with open("/proc/self/statm", "rb") as file:
-        return limit - int(file.read().split()[0]) * resource.getpagesize()
+    if most is None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return budget
+        with open("/proc/self/statm", "rb") as file:
+            most = limit - int(file.read().split()[0]) * resource.getpagesize()
+    return min(budget, max(most, 0) // SHARE_OF_MEMORY)
 
 
 def gone(receive: Receive) -> asyncio.Future[None]:
@@ -260,10 +258,3 @@ def gunzipped(body: bytes) -> Iterator[bytes]:
 
 def _not_gzip() -> BadRequest:
     return BadRequest("Request body is not gzip")
-
-
-def _announced(headers: Headers) -> int:
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else 0
-    return 0

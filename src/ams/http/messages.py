@@ -36,8 +36,7 @@ from ams.core.messages import (
 )
 from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
-from ams.http.big_bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, check_attributes, holds_few, slices_of
-from ams.http.bodies import Reader
+from ams.http.bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, Reader, check_attributes, holds_few, slices_of
 from ams.service.parallel.pulling import Lot
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
@@ -206,13 +205,20 @@ class _Found:
             decoded_data(data)
         except ValueError:
             if not self._is_lenient:
-                raise _no_base64(place) from None
+                raise InvalidInput(
+                    f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64, as"
+                    " strict_data demands: encode it"
+                ) from None
             self.not_base64 += 1
 
 
 def _read_slice(raw: Sequence[msgspec.Raw], place: int, found: _Found) -> list[Message]:
     """Read messages, of which the first is at a place of its request."""
-    return [_message(_read_one(each), number, found) for number, each in enumerate(raw, place)]
+    messages = []
+    for number, each in enumerate(raw, place):
+        check_attributes(each)
+        messages.append(_message(_one.read(each), number, found))
+    return messages
 
 
 class UsualMessage(CamelRequest, frozen=True, gc=False):
@@ -274,11 +280,6 @@ def _unusual(body: bytes, lenient: bool) -> Batch:
     return batch_of(messages, not_base64=found.not_base64)
 
 
-def _read_one(raw: msgspec.Raw) -> PublishedMessage:
-    check_attributes(raw)
-    return _one.read(raw)
-
-
 def read_ack_ids(parts: Sequence[memoryview]) -> Sequence[bytes]:
     """Read a big acknowledge body; a job of a worker. Takes the prefix of the ids, and the body.
 
@@ -306,11 +307,16 @@ def _message(published: PublishedMessage | None, place: int, found: _Found) -> M
     if not attributes and not data.strip("\r\n"):  # line breaks are no data (contract 17.1, M7)
         raise _empty(place)
     if not is_ordering_key(key):
-        raise _long_key(place)
-    plain = _is_base64(data)
-    if not plain:
+        raise InvalidInput(
+            f"Invalid Message Arguments: the ordering key of message {place}, counted from 0, has more than"
+            f" {MAX_ORDERING_KEY} bytes"
+        )
+    try:
+        pybase64.b64decode(data, validate=True)
+    except ValueError:  # more than standard, padded base64
         found.check(data, place)
-    return message(data, attributes, key, plain=plain)
+        return message(data, attributes, key, plain=False)
+    return message(data, attributes, key, plain=True)
 
 
 def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> dict[str, str]:
@@ -323,31 +329,8 @@ def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> di
     return cast("dict[str, str]", given)
 
 
-def _is_base64(data: str) -> bool:
-    """Whether this is standard, padded base64 and nothing else."""
-    try:
-        pybase64.b64decode(data, validate=True)
-    except ValueError:
-        return False
-    return True
-
-
 def _empty(place: int) -> InvalidInput:
     return InvalidInput(f"Invalid Message Arguments: message {place}, counted from 0, has neither data nor attributes")
-
-
-def _long_key(place: int) -> InvalidInput:
-    return InvalidInput(
-        f"Invalid Message Arguments: the ordering key of message {place}, counted from 0, has more than"
-        f" {MAX_ORDERING_KEY} bytes"
-    )
-
-
-def _no_base64(place: int) -> InvalidInput:
-    return InvalidInput(
-        f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64, as strict_data"
-        " demands: encode it"
-    )
 
 
 def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
@@ -381,15 +364,10 @@ def published(first: int, count: int) -> bytes:
 def pull_request(body: bytes) -> tuple[int, bool]:
     """Read a pull body: how many messages, and whether to wait for a first one (contract 10.1)."""
     request = _pull.read(body)
-    wait = request.return_immediately in (None, False, "false")
-    return _wanted(request.max_messages), wait
-
-
-def _wanted(value: str | int | None) -> int:
-    """Return the number asked for; absent, not an integer, zero or negative is 1."""
-    if isinstance(value, str) and not _INTEGER.fullmatch(value):
-        return 1
-    return max(int(value or 1), 1)
+    wanted, wait = request.max_messages, request.return_immediately in (None, False, "false")
+    if isinstance(wanted, str) and not _INTEGER.fullmatch(wanted):
+        return 1, wait
+    return max(int(wanted or 1), 1), wait
 
 
 _RECEIVED = b'{"receivedMessages":['

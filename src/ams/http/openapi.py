@@ -112,11 +112,18 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
+    is_change = operation.versioned and operation.method != "GET"
+    names = (*operation.parameters, "If-Match") if is_change else operation.parameters
+    variables = _VARIABLE.findall(operation.path)
+    words = [part.split(":")[0] for part in operation.path.split("/") if part[:1] not in ("", "{")]
     described: dict[str, Any] = {
         "operationId": operation.action or f"{operation.method} {operation.path}",
         "summary": operation.summary,
-        "tags": [_room(operation.path)],
-        "parameters": [*_path_parameters(operation.path), *map(_parameter, _parameters(operation))],
+        "tags": words[-1:],  # the resource: the last word that is neither a variable nor a verb
+        "parameters": [
+            *({"name": each, "in": "path", "required": True, "schema": _NAME} for each in variables),
+            *map(_parameter, names),
+        ],
         "responses": {"200": _success(operation), **_ERROR_REFERENCES},
     }
     if operation.reads is not None:
@@ -124,20 +131,6 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.action is None:
         described["security"] = [{}, {"header": []}, {"bearer": []}, {"query": []}]
     return described
-
-
-def _room(path: str) -> str:
-    """Return the resource a path is about: its last word that is neither a variable nor a verb."""
-    return [part.split(":")[0] for part in path.split("/") if part[:1] not in ("", "{")][-1]
-
-
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    return [{"name": name, "in": "path", "required": True, "schema": _NAME} for name in _VARIABLE.findall(path)]
-
-
-def _parameters(operation: Operation) -> Sequence[str]:
-    is_change = operation.versioned and operation.method != "GET"
-    return (*operation.parameters, "If-Match") if is_change else operation.parameters
 
 
 def _parameter(name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 import structlog
@@ -17,7 +17,7 @@ from ams.core.errors import AlreadyExists, AmsError, NotAuthenticated, NotFound,
 from ams.core.fair_share import FairShare
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
-from ams.http.asgi import is_within, project_of, usual_address
+from ams.http.asgi import project_of, usual_address
 from ams.http.auditing import AuditedRequest, Auditor
 from ams.http.fast import Gate
 from ams.http.limits import Bodies, ClientLeft
@@ -30,6 +30,7 @@ from ams.pubsub.requests import Context, Headers, Scope, first_of, read, scope_o
 from ams.service.delivering import UnreadAnswers
 from ams.service.projects import Projects
 from ams.storage.registry.registry import Registry
+from ams.web.listener import is_within
 
 TOO_MANY_LOGINS = "Too many calls of this address wait to be let in"
 TOO_MANY_CALLS, TOO_MANY_STREAMS = "Too many calls of this user at a time", "Too many streams of this user at a time"
@@ -49,7 +50,7 @@ class Call(NamedTuple):
     context: Context
     action: str
     may: Callable[[str], Awaitable[Caller]]
-    """Looks whether who calls may do an action on it, and does not count that; raises as `Door.admit`."""
+    """Looks whether who calls may do an action on it, and does not count that; raises as `Calls.admit`."""
 
     @property
     def project(self) -> ProjectName:
@@ -83,67 +84,27 @@ class Rpc(NamedTuple):
 ChangeRpc = partial(Rpc, is_change=True)
 
 
-class Door(Protocol):
-    """Lets callers in."""
-
-    def known(self, headers: Headers) -> str | None:
-        """Return what `login` would return, if that takes no waiting; None says nothing. Raises `UnknownToken`."""
-
-    async def login(self, headers: Headers) -> str:
-        """Return the id of the user who calls, whatever its rights; empty for a caller that is no user.
-
-        Raises `NotAuthenticated` for nobody, and `UnknownToken`.
-        """
-
-    async def admit(self, action: str, names: Mapping[str, str], headers: Headers, *, counted: bool) -> Caller:
-        """Return who calls; raise as `Admission.admit`, and `RateLimited`. A `counted` call does not count again."""
-
-    async def know(self, headers: Headers) -> None:
-        """Count a call of somebody, whatever their rights; raise as `login`, and `RateLimited`."""
-
-
-class TokenDoor:
-    """Lets in whose token allows it: a bearer token, or an API key, which is a token of AMS."""
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def known(self, headers: Headers) -> str | None:
-        """Return the user of a token that is in memory."""
-        return self._gate.known(headers, b"")
-
-    async def login(self, headers: Headers) -> str:
-        """Return the user of a token."""
-        return await self._gate.who(headers, b"")
-
-    async def admit(self, action: str, names: Mapping[str, str], headers: Headers, *, counted: bool) -> Caller:
-        """Let a caller in."""
-        try:
-            return await self._gate.admit(action, names, headers, b"", counted=counted)
-        except NotFound as error:  # nothing else is looked for yet
-            raise Missing(names["project"], error.message) from error
-
-    async def know(self, headers: Headers) -> None:
-        """Count a call of somebody."""
-        await self._gate.know(headers, b"")
-
-
 class EmulatorDoor:
-    """Lets everybody on this machine in, as an administrator, and makes projects when they are first named."""
+    """Lets everybody on this machine in, as an administrator, and makes projects when they are first named.
+
+    Its methods are those of `Gate`, which lets in whose token allows it.
+    """
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
         self._registry = registry
         self._projects = projects
 
-    def known(self, headers: Headers) -> str | None:
-        """Return that it is no user."""
+    def known(self, headers: Headers, query: bytes) -> str | None:
+        """Return the id of the caller, who is no user."""
         return ""
 
-    async def login(self, headers: Headers) -> str:
-        """Return that it is no user."""
+    async def who(self, headers: Headers, query: bytes) -> str:
+        """Return the id of the caller, who is no user."""
         return ""
 
-    async def admit(self, action: str, names: Mapping[str, str], headers: Headers, *, counted: bool) -> Caller:
+    async def admit(
+        self, action: str, names: Mapping[str, str], headers: Headers, query: bytes, *, counted: bool
+    ) -> Caller:
         """Let a caller in."""
         name, nobody = ProjectName(names["project"]), Caller(None, None, frozenset({SERVICE_ADMIN}), True, None)
         found = await self._registry.projects.find(name)
@@ -153,7 +114,7 @@ class EmulatorDoor:
             found = await self._registry.projects.find(name)
         return replace(nobody, project=found)
 
-    async def know(self, headers: Headers) -> None:
+    async def know(self, headers: Headers, query: bytes) -> None:
         """Do nothing: everybody on this machine is known."""
 
 
@@ -166,7 +127,7 @@ class Calls:
 
     def __init__(
         self,
-        door: Door,
+        door: Gate | EmulatorDoor,
         auditor: Auditor,
         bodies: Bodies,
         new_id: Callable[[], bytes],
@@ -196,17 +157,20 @@ class Calls:
         self._relay = relay
 
     async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
-        """Let a call in; raise as `Door.admit`."""
+        """Let a call in; raise as `Admission.admit`, and `RateLimited`."""
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
 
-        async def may(other: str) -> Caller:
-            return await self._door.admit(other, names, scope["headers"], counted=True)
+        async def may(action: str, *, counted: bool = True) -> Caller:
+            try:
+                return await self._door.admit(action, names, scope["headers"], b"", counted=counted)
+            except NotFound as error:  # nothing but the project is looked for yet
+                raise Missing(name.project, error.message) from error
 
         if action:
-            caller = await self._door.admit(action, names, scope["headers"], counted=False)
+            caller = await may(action, counted=False)
         else:
-            await self._door.know(scope["headers"])
+            await self._door.know(scope["headers"], b"")
             caller = _NOBODY
         return Call(caller, name, context, action, may)
 
@@ -253,14 +217,14 @@ class Calls:
         return grpc.stream_stream_rpc_method_handler(answer, None, _serialized)
 
     async def _login(self, scope: Scope) -> str:
-        """Return who calls; raise as `Door.login`, and `Overloaded` when too many of the client wait for that."""
+        """Return who calls; raise as `Gate.who`, and `Overloaded` when too many of the client wait for that."""
         if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
             raise NotAuthenticated(PLAIN)
-        known = self._door.known(scope["headers"])
+        known = self._door.known(scope["headers"], b"")
         if known is not None:
             return known
         with self._logins.taken(scope["address"], TOO_MANY_LOGINS):
-            return await self._door.login(scope["headers"])
+            return await self._door.who(scope["headers"], b"")
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
         action = rpc.action if isinstance(rpc.action, str) else rpc.action(request)

@@ -15,9 +15,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from ams.core.errors import InvalidInput, Overloaded, TooLarge
-from ams.http.asgi import client_address, is_within
+from ams.http.asgi import client_address
 from ams.outgoing.guard import Network
 from ams.pubsub.protos import Message
+from ams.web.listener import is_within
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Scope = MutableMapping[str, Any]

@@ -256,7 +256,8 @@ class AsgiExchange:
             if self.has_answer_begun or task.cancelled():
                 connection.close()
             else:
-                connection.answer_defect(defect if isinstance(defect, Exception) else RuntimeError("no answer"))
+                error = defect if isinstance(defect, Exception) else RuntimeError("no answer")
+                connection.answer_defect(error, is_to_head=self._request.method == b"HEAD")
             connection.end_answer(self)
         connection.port.end_exchange(self)
 

@@ -354,11 +354,11 @@ class HttpConnection(asyncio.Protocol):
                 self._drained = self.loop.create_future()
             await asyncio.shield(self._drained)
 
-    def answer_defect(self, error: Exception) -> None:
+    def answer_defect(self, error: Exception, *, is_to_head: bool) -> None:
         """Answer a request that has no answer, for want of an application that works, and close."""
         self._reader.stop()
         if not self.transport.is_closing():
-            self.transport.write(closing_answer(self.port.refusal(error)))
+            self.transport.write(closing_answer(self.port.refusal(error), is_to_head=is_to_head))
             self.close()
 
     def close(self) -> None:
@@ -541,7 +541,7 @@ class HttpConnection(asyncio.Protocol):
             self._write_last_answer(self._last_answer)
 
     def _write_last_answer(self, last: Refusal) -> None:
-        self.transport.write(closing_answer(last))
+        self.transport.write(closing_answer(last, is_to_head=self._reader.is_in_head_request))
         if self._reader.is_in_request:
             self._linger(LINGER_SECONDS)
         else:

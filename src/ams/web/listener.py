@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -150,23 +150,15 @@ class Listener:
 
     def _take(self, sock: socket.socket, client: str) -> None:
         place = _Place(self._open, client)
+        tls: dict[str, Any] = {}
         if self._context is not None:
             self._in_handshake.add(1, client)
-        task = self._loop.create_task(self._connect(sock, place))
+            tls = {"ssl": self._context, "ssl_handshake_timeout": self.limits.handshake_seconds}
+            tls["ssl_shutdown_timeout"] = self.limits.goodbye_seconds
+        factory = partial(self._factory, place.give_back)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(factory, sock, **tls))
         self._tasks.add(task)
         task.add_done_callback(partial(self._connected, sock, place))
-
-    def _connect(self, sock: socket.socket, place: "_Place") -> Coroutine[Any, Any, Any]:
-        factory = partial(self._factory, place.give_back)
-        if self._context is None:
-            return self._loop.connect_accepted_socket(factory, sock)
-        return self._loop.connect_accepted_socket(
-            factory,
-            sock,
-            ssl=self._context,
-            ssl_handshake_timeout=self.limits.handshake_seconds,
-            ssl_shutdown_timeout=self.limits.goodbye_seconds,
-        )
 
     def _connected(self, sock: socket.socket, place: "_Place", task: asyncio.Task[Any]) -> None:
         """End the count of a handshake; close the connection when it came to nothing."""
@@ -186,14 +178,14 @@ class Listener:
 
     def _why_refused(self, client: str, address: str) -> str | None:
         limits = self.limits
-        if limits.only_from and not _is_within(address, limits.only_from):
+        if limits.only_from and not is_within(address, limits.only_from):
             return "proxy"
         if self._open.used >= limits.connections:
             return "connections"
         if self._context is not None and self._in_handshake.used >= limits.handshakes:
             return "handshakes"
         has_room = self._open.room(client) and (self._context is None or self._in_handshake.room(client))
-        return None if has_room or _is_within(address, limits.unshared) else "address"
+        return None if has_room or is_within(address, limits.unshared) else "address"
 
     def _refuse(self, sock: socket.socket, why: str, address: str) -> None:
         self._note_refusal(why, address=address)
@@ -262,8 +254,9 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
-def _is_within(address: str, networks: Sequence[Network]) -> bool:
-    return bool(networks) and any(_parsed(address) in network for network in networks)
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address is in one of the networks; False for an empty one."""
+    return bool(address and networks) and any(_parsed(address) in network for network in networks)
 
 
 def connection_gauges(prefix: str, listeners: Iterable[Listener]) -> Iterator[Figure]:

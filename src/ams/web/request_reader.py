@@ -119,6 +119,11 @@ class RequestReader:
         self._error = None  # whose traceback knows the frames of callbacks
         del self._parser, self._receiver
 
+    @property
+    def is_in_head_request(self) -> bool:
+        """Whether the request that arrives is a HEAD, as far as that is known."""
+        return bool(self.is_in_request and self.target) and self._parser.get_method() == b"HEAD"
+
     def feed(self, data: bytes) -> bytes:
         """Read a packet, and return what would take long of it, to be fed in another turn of the event loop.
 

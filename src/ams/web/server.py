@@ -103,22 +103,15 @@ def listen(host: str, port: int, what: str) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(BACKLOG)
-        _limit_unsent_bytes(sock)
+        if sys.platform == "linux":
+            # Connections inherit it: the system takes megabytes else, and reports late that a client reads.
+            with contextlib.suppress(OSError):  # a system that only looks like Linux
+                sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION_BYTES)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Unusable(f"{what} {port} on {host} is in use; stop what uses it or choose another port") from error
         raise Unusable(f"cannot listen on {host} port {port} ({what}): {error}") from error
     return sock
-
-
-def _limit_unsent_bytes(sock: socket.socket) -> None:
-    """Let the system hold little that is not sent: it takes megabytes, and reports late that a client reads.
-
-    Connections inherit this from the socket that listens.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a system that only looks like it
-            sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION_BYTES)
 
 
 def url_of(scheme: str, sock: socket.socket) -> str:

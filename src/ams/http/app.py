@@ -88,8 +88,7 @@ class App:
         self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
         routes = [self._route(row) for row in rows]
         self._router = Router([*routes, Route("/openapi.json", self._describe), *pages], redirect_slashes=False)
-        self.answered = [0] * 6
-        """Requests by the first digit of their answers' status."""
+        self.answered = [0] * 6  # requests by the first digit of their answers' status
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 

@@ -54,8 +54,7 @@ def _decoded(text: bytes) -> str:
 
 
 _FORWARDED = b"x-forwarded-for"
-MOST_HOPS = 20
-"""More proxies than there are before any service; a longer list is not read to its end."""
+MOST_HOPS = 20  # a longer list is not read to its end: no service has so many proxies before it
 
 
 def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) -> str:

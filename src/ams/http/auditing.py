@@ -97,11 +97,9 @@ class AuditedRequest:
     """One request, as the audit log may get it."""
 
     method: str
-    action: str | None
-    """None: it is not recorded."""
+    action: str | None  # None: it is not recorded
     scope: MutableMapping[str, Any]
-    caller: Caller | None = None
-    """Once it is let in."""
+    caller: Caller | None = None  # who was let in; None before that
 
     @property
     def is_change(self) -> bool:

@@ -22,10 +22,8 @@ T = TypeVar("T", bound=Request)
 
 BIG_BODY = 256 * 1024
 """Bodies above this are read by a worker process, or one at a time, letting other requests in between."""
-MAX_MESSAGES = 100_000
-"""In a request; small ones cost more to read than to send."""
-MAX_ATTRIBUTES = 100_000
-"""Of a message, likewise."""
+MAX_MESSAGES = 100_000  # in a request; small ones cost more to read than to send
+MAX_ATTRIBUTES = 100_000  # of a message, likewise
 BREATH_MESSAGES = 256
 BREATH_BYTES = 512 * 1024
 """Messages of a big body that are read, or taken from a worker, between two breaths, and bytes of them."""
@@ -57,8 +55,7 @@ class Reader(Generic[T]):
 
 MAX_MEMBERS = 10_000
 """Of an object that has unknown names or odd spellings: each name costs more to look at than to send."""
-_FEW_BYTES = 128 * 1024
-"""What is shorter has not too many members."""
+_FEW_BYTES = 128 * 1024  # the members of a shorter body are not counted
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
@@ -126,10 +123,8 @@ def _shape_in(wanted: Any) -> type[Request] | None:
 
 
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
-_values = json.JSONDecoder(parse_int=str, parse_float=str)
-"""Finds where a value ends; numbers of any size may be in it."""
-_BLANKS = " \t\r\n"
-"""What may stand around a JSON value."""
+_values = json.JSONDecoder(parse_int=str, parse_float=str)  # finds where a value ends; numbers of any size may be in it
+_BLANKS = " \t\r\n"  # JSON's white space
 
 
 def bad_request() -> BadRequest:

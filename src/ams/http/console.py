@@ -29,8 +29,7 @@ NOT_BUILT = "The console is not in this installation. In a clone of the reposito
 _HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")
 """The end of a file's name that changes with what is in it, so that a browser may keep it."""
 _FOREVER, _ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
-_SMALLEST_GZIPPED = 256
-"""Bytes."""
+_SMALLEST_GZIPPED = 256  # bytes
 
 
 class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,8 +41,7 @@ class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: str = "openid"
     authorization_endpoint: str = ""
     token_endpoint: str = ""
-    error: str = ""
-    """Why nobody can log in there now; then there are no endpoints."""
+    error: str = ""  # why nobody can log in there now; then there are no endpoints
 
 
 class ConsoleConfig(msgspec.Struct, frozen=True):
@@ -61,8 +59,7 @@ class File:
     """A file as it is sent."""
 
     body: bytes
-    gzipped: bytes
-    """Empty where that would be no smaller."""
+    gzipped: bytes  # empty: it would not be smaller
     etag: str
     media_type: str
     caching: str

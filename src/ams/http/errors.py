@@ -41,8 +41,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
 
 INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2
-RATE_SECONDS = 1
-"""Retry-After of a 429: every rate earns a request within a second."""
+RATE_SECONDS = 1  # Retry-After of a 429: every rate earns a request within a second
 
 
 def status_of(kind: type[errors.AmsError]) -> Status:
@@ -51,8 +50,7 @@ def status_of(kind: type[errors.AmsError]) -> Status:
 
 
 REALM = b'Bearer realm="ams"'
-_UNQUOTABLE = re.compile(r"[^ !#-\[\]-~]")
-"""What may not be in an `error_description` (RFC 6750, 3)."""
+_UNQUOTABLE = re.compile(r"[^ !#-\[\]-~]")  # what may not be in an `error_description` (RFC 6750, 3)
 
 
 class Refusal(NamedTuple):
@@ -61,8 +59,7 @@ class Refusal(NamedTuple):
     code: int
     body: bytes
     retry_after: int | None = None
-    challenge: bytes = b""
-    """What `WWW-Authenticate` says; every 401 has one (RFC 9110, 15.5.2)."""
+    challenge: bytes = b""  # what `WWW-Authenticate` says; every 401 has one (RFC 9110, 15.5.2)
 
     @property
     def headers(self) -> list[Header]:

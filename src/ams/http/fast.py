@@ -40,8 +40,7 @@ from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 from ams.workers import Pool
 
-CREATE_PROJECT = "projects:create"
-"""The one action whose project need not exist."""
+CREATE_PROJECT = "projects:create"  # the one action whose project need not exist
 OFFERED, COUNTED = "ams.head", "ams.counted"
 """Members of the state of an ASGI scope: the head by which the connection would know such a request again, and whether
 it was counted for its rate before."""
@@ -50,10 +49,8 @@ it was counted for its rate before."""
 class Connection(Protocol):
     """A connection of a client, as the gate counts it."""
 
-    slot: ConnectionSlot | None
-    """Its place among the connections of a project."""
-    is_lost: bool
-    """Whether it has given that back for good."""
+    slot: ConnectionSlot | None  # its place among the connections of a project
+    is_lost: bool  # whether that place was given back for good
 
 
 class Gate:
@@ -188,8 +185,7 @@ def check_names(names: Mapping[str, str]) -> None:
         checked_name(variable, names[variable])
 
 
-_UNCLEAN = ("", ".", "..")
-"""Parts of a path that leads to a clean one (contract 1.3), which is not found here."""
+_UNCLEAN = ("", ".", "..")  # parts of a path that leads to a clean one (contract 1.3), which is not found here
 
 
 _TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{project}/subscriptions/{subscription}"
@@ -229,11 +225,9 @@ class Call(NamedTuple):
 
     action: str
     names: Mapping[str, str]
-    name: str
-    """Of the topic or subscription."""
+    name: str  # the topic's or subscription's
     caller: Caller
-    generation: int
-    """Of what is known of callers, topics and subscriptions, before it was looked at."""
+    generation: int  # of what is known of callers, topics and subscriptions, before it was looked at
     scope: dict[str, Any]
     receive: Receive
 
@@ -250,8 +244,7 @@ class Call(NamedTuple):
 
 Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
 """What is done with a body: from the body to that of a 200. It raises `NotOnLane` instead of waiting for a message."""
-Head = tuple[Any, ...]
-"""The target and the header fields of a request, but for those that differ from one to the next."""
+Head = tuple[Any, ...]  # the target and the header fields of a request, but for those that differ from one to the next
 
 
 class NotOnLane(Exception):
@@ -269,24 +262,17 @@ class Admitted(NamedTuple):
     caller: Caller
     token: str
     holders: Holders
-    most: int
-    """Bytes of a body."""
+    most: int  # bytes of a body
     path: str
     act: Act
-    waits_once: bool
-    """Whether what is done with a body waits for one thing at most, its being stored."""
-    weight: int
-    """Bytes that remembering this takes, about."""
+    waits_once: bool  # whether what is done with a body waits for one thing at most, its being stored
+    weight: int  # bytes that remembering this takes, about
 
 
-REMEMBERED_HEADS = 64 * 2**20
-"""Bytes of heads that are remembered, together with what is known of them."""
-_ADMITTED_BYTES = 1536
-"""What is known of a head, about."""
-_FIELD_BYTES = 140
-"""Of a header field beside its name and its value, about: three objects of Python."""
-_LONGEST_HEAD = 4096
-"""A longer one is not remembered."""
+REMEMBERED_HEADS = 64 * 2**20  # bytes of heads that are remembered, together with what is known of them
+_ADMITTED_BYTES = 1536  # bytes of what is known of a head, about
+_FIELD_BYTES = 140  # of a header field beside its name and its value, about: three objects of Python
+_LONGEST_HEAD = 4096  # bytes; a longer head is not remembered
 
 
 class FastRoutes:

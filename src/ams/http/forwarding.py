@@ -29,8 +29,7 @@ _PASSED_ON = frozenset({b"x-api-key", b"authorization", b"content-type", b"accep
 _FORWARDED_FOR = b"x-forwarded-for"
 _ANSWERED = (b"retry-after", b"www-authenticate", b"etag")
 _UNAVAILABLE = 503
-_PART_OF_MEMORY = 4
-"""Where answers have little memory, a large one is fetched when this part of it is free."""
+_PART_OF_MEMORY = 4  # where answers have little memory, a large one is fetched when this part of it is free
 
 logger = structlog.get_logger("ams.http")
 
@@ -40,8 +39,7 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes
-    headers: list[Header]
-    """Those that say more than the form of the body."""
+    headers: list[Header]  # beside type and length of the body
 
 
 class Relayed(Exception):

@@ -41,8 +41,7 @@ _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"content-encoding", b"
 _KEY_FIELDS = _ELSEWHERE | {b"x-api-key", b"authorization", b"connection", b"proxy-connection"}
 """Header fields that hot requests, and rights to them, depend on: they are the key by which a head is known. The parser
 goes by the last two. Others may differ in each request: dates, `traceparent`, `X-Forwarded-For`."""
-_OWN_FIELDS = frozenset({b"content-length", REQUEST_ID, IDEMPOTENCY_KEY})
-"""Those that each request has for itself."""
+_OWN_FIELDS = frozenset({b"content-length", REQUEST_ID, IDEMPOTENCY_KEY})  # fields that differ from request to request
 _READ_FIELDS = _KEY_FIELDS | _OWN_FIELDS
 _OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
 
@@ -58,8 +57,7 @@ class Lane:
         self.fast = fast
         self.unread = unread
         self.is_traced = is_traced
-        self.asgi = self._traced(app)
-        """The application for requests that are not on the lane."""
+        self.asgi = self._traced(app)  # the application for requests that are not on the lane
         self._default_headers: list[Header] | None = None
         self._start = b""
 
@@ -174,16 +172,13 @@ class LaneExchange:
         self._request = request
         self._admitted = admitted
         self._head = head
-        self._id = request_id
-        """As its client gave it; empty: it gets one when its body is complete."""
+        self._id = request_id  # as its client gave it; empty: it gets one when its body is complete
         self._keys = keys
         self._pieces: list[bytes] = []
         self._received = 0
-        self._arriving: Arriving | None = None
-        """Its body, when that is counted."""
+        self._arriving: Arriving | None = None  # its body, while that counts for the memory of bodies
         self._is_body_complete = self._is_counted = self._is_left = False
-        self._work: Coroutine[Any, Any, bytes] | None = None
-        """The use case, while it waits for the disk."""
+        self._work: Coroutine[Any, Any, bytes] | None = None  # the use case, while it waits for the disk
         self._task: asyncio.Task[None] | None = None
         self._began = time.perf_counter() if lane.is_traced else 0.0
 

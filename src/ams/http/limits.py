@@ -16,22 +16,17 @@ from ams.core.held import SMALL, held
 from ams.http.asgi import Receive
 
 Headers = Iterable[tuple[bytes, bytes]]
-Holders = Sequence[Hashable]
-"""Whose memory it is: a project and a user; each of them is counted."""
+Holders = Sequence[Hashable]  # whose memory it is: a project and a user; each of them is counted
 
-SMALL_BODY = 2**20
-"""Limit for every body but those that hold messages, or their numbers."""
+SMALL_BODY = 2**20  # for all bodies but those with messages or ack ids
 LATE_SECONDS = 0.05
 """After a body that took longer than this to come the rights of its sender are looked at again.
 
 A client can send its head, have its token revoked, and send its body half a minute later.
 """
-GZIP_PORTION_BYTES = 64 * 1024
-"""Decoded at once."""
-MAX_GZIP_MEMBERS = 100
-"""In a body: each may be empty, and costs work all the same."""
-_GZIP = 31
-"""Of `wbits`: gzip, and nothing else."""
+GZIP_PORTION_BYTES = 64 * 1024  # decoded at once
+MAX_GZIP_MEMBERS = 100  # in a body: each may be empty, and costs work all the same
+_GZIP = 31  # of `wbits`: gzip, and nothing else
 SHARE_OF_MEMORY = 8
 """A budget is at most this part of the memory that the process may still take: a body is held in several forms."""
 
@@ -47,8 +42,7 @@ class Arriving:
 
     def __init__(self, holders: Holders, on_end: Callable[[], None]) -> None:
         self.holders = holders
-        self.size = 0
-        """Bytes counted of it."""
+        self.size = 0  # bytes counted of it
         self.is_ended = False
         self._on_end = on_end
 
@@ -62,8 +56,7 @@ class Bodies:
     """Reads request bodies. Those being received or held, the small ones aside, stay under `max_buffered` together."""
 
     def __init__(self, max_body: int, max_buffered: int, seconds: float) -> None:
-        self.most = max_body
-        """Bytes that any body may have."""
+        self.most = max_body  # bytes that any body may have
         self._seconds = seconds
         self._share = FairShare[Hashable](max_buffered)
         self._arriving: set[Arriving] = set()

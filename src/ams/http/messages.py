@@ -42,15 +42,11 @@ from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers import NoWorker, Pool, TaskFailed
 
-IDEMPOTENCY_KEY = b"idempotency-key"
-"""The name of the header field that has the key of a publish."""
-_KEY = re.compile(rb"[ -~]{1,255}")
-"""What may be an idempotency key, blanks around it cut off by the parser."""
+IDEMPOTENCY_KEY = b"idempotency-key"  # the name of the header field that has the key of a publish
+_KEY = re.compile(rb"[ -~]{1,255}")  # what may be an idempotency key, blanks around it cut off by the parser
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_BREATH_IDS = 4096
-"""Ack ids of a big body that are read between two breaths."""
-_SECONDS = 10.0
-"""For a worker to read a body; after that it is read here."""
+_BREATH_IDS = 4096  # ack ids of a big body that are read between two breaths
+_SECONDS = 10.0  # for a worker to read a body; after that it is read here
 _LENIENT = b"lenient"
 _ORDERING_KEY = b'"orderingKey"'
 _COUNTS = struct.Struct("<QQQQ")

@@ -60,8 +60,7 @@ HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Request headers: meaning and form."""
 
-_STRUCTURED = ("application/json", "application/x-ndjson")
-"""Forms of answers a schema says something of."""
+_STRUCTURED = ("application/json", "application/x-ndjson")  # forms of answers a schema says something of
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[a-zA-Z0-9_-]+$", "maxLength": MAX_NAME}
 _REFERENCES = "#/components/schemas/{name}"

@@ -39,8 +39,7 @@ class Streamed(NamedTuple):
     media_type: str
     headers: Sequence[tuple[bytes, bytes]]
     pieces: AsyncIterator[bytes]
-    held: int = STREAMED_BYTES
-    """Bytes it counts for in the memory of answers, from its beginning to its end."""
+    held: int = STREAMED_BYTES  # bytes it counts for in the memory of answers, from its beginning to its end
     is_endless: bool = False
     """Whether it goes on until the client leaves, who is then noticed while the next piece is waited for."""
 
@@ -115,8 +114,7 @@ _ITEMS_PER_TURN = 500
 class Call(NamedTuple):
     """One request, past the gate."""
 
-    names: Mapping[str, str]
-    """Path variables; all keep the name rule, except on open routes, which have none."""
+    names: Mapping[str, str]  # path variables; all keep the name rule, except on open routes, which have none
     query: bytes
     admitted: Caller | None
     """The user of the request; None on the open routes, which check for themselves (contract 1.5)."""
@@ -195,19 +193,14 @@ class Operation(NamedTuple):
 
     method: str
     path: str
-    action: str | None
-    """None: open."""
+    action: str | None  # None: open
     summary: str
-    reads: type[Request] | None = None
-    """What the body is; None: none is read."""
-    answers: type[msgspec.Struct] | None = None
-    """What the body of a 200 is; None: it is empty."""
-    parameters: tuple[str, ...] = ()
-    """Query parameters and, with a capital letter, headers."""
+    reads: type[Request] | None = None  # what the body is; None: none is read
+    answers: type[msgspec.Struct] | None = None  # what the body of a 200 is; None: it is empty
+    parameters: tuple[str, ...] = ()  # query parameters and, with a capital letter, headers
     forms: tuple[str, ...] = ("application/json",)
     """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
-    at_root: bool = False
-    """Whether the path is not under `/v1`."""
+    at_root: bool = False  # whether the path is not under `/v1`
     versioned: bool = False
     """Of a GET: whether the answer has an `ETag`; of all others: whether `If-Match` names the versions they are for."""
 
@@ -230,12 +223,9 @@ class Row(NamedTuple):
     forms: tuple[str, ...] = ("application/json",)
     counted: bool = False
     """Whether an open route counts for the rate of the user whose token it is asked with; all others do."""
-    most: int | None = SMALL_BODY
-    """Bytes a body may have; None: as many as a publish."""
-    at_root: bool = False
-    """Whether the path is where others look for it, and not under `/v1`."""
-    versioned: bool = False
-    """As in `Operation`."""
+    most: int | None = SMALL_BODY  # bytes a body may have; None: as many as a publish
+    at_root: bool = False  # whether the path is where others look for it, and not under `/v1`
+    versioned: bool = False  # see `Operation`
 
     @property
     def operation(self) -> Operation:
@@ -247,8 +237,7 @@ class Row(NamedTuple):
         )  # fmt: skip
 
 
-PAGE = ("pageSize", "pageToken")
-"""Query parameters of lists that come in pages (contract 4)."""
+PAGE = ("pageSize", "pageToken")  # query parameters of lists that come in pages (contract 4)
 
 
 def page_request(call: Call) -> PageRequest:

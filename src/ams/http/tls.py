@@ -20,8 +20,7 @@ from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.tls")
 
-CHECK_SECONDS = 60
-"""How often it is looked whether a certificate changed."""
+CHECK_SECONDS = 60  # between two looks whether a certificate changed
 _YEARS = 5
 
 
@@ -33,8 +32,7 @@ class Certificate:
     key: str
     context: ssl.SSLContext
     stamp: tuple[tuple[int, int, int], ...]
-    renew: Callable[[], object] | None = None
-    """Makes the files again when they are about to expire."""
+    renew: Callable[[], object] | None = None  # makes the files again when they are about to expire
 
     @classmethod
     def load(cls, chain: str, key: str, context: ssl.SSLContext | None = None) -> "Certificate":

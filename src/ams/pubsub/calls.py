@@ -45,8 +45,7 @@ class Call(NamedTuple):
     """One call, let in."""
 
     caller: Caller
-    name: Name
-    """What it is about."""
+    name: Name  # what it is about
     context: Context
     action: str
     may: Callable[[str], Awaitable[Caller]]
@@ -69,11 +68,9 @@ class Rpc(NamedTuple):
     request: Any
     action: str | Callable[[Message], str]
     """What the caller must be allowed (`ams.access.permissions`); empty: the method looks by itself."""
-    about: Callable[[Message], Name]
-    """Reads which resource a request is about; raises `InvalidInput`."""
+    about: Callable[[Message], Name]  # reads which resource a request is about; raises `InvalidInput`
     act: Callable[[Call, Any], Awaitable[Message]]
-    is_change: bool = False
-    """Whether the audit log gets it."""
+    is_change: bool = False  # whether the audit log gets it
 
     @property
     def only_reads(self) -> bool:

@@ -25,10 +25,8 @@ _INVALID_ACK_IDS = (
 )
 MOST_NAMED = 7_000
 """Bytes of ids that an error names, so that all of it is less than the 8 KiB that clients take by default."""
-_FRAME = 8
-"""Bytes around an id there."""
-MOST_TEXT = 1000
-"""Characters of an error's text: some are made of what was sent."""
+_FRAME = 8  # bytes around an id there
+MOST_TEXT = 1000  # characters of an error's text: some are made of what was sent
 Code = grpc.StatusCode
 
 CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {

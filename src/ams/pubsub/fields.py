@@ -33,10 +33,8 @@ class Name(NamedTuple):
     """What a resource name says."""
 
     project: str
-    kind: str
-    """`topics` and so on; empty: it is the project itself."""
-    leaf: str
-    """The last part."""
+    kind: str  # `topics` and so on; empty: it is the project itself
+    leaf: str  # the last part of the name
 
     @property
     def path(self) -> str:

@@ -39,17 +39,12 @@ _CHANGED = "There were concurrent policy changes. Please retry the whole read-mo
 class _Kind(NamedTuple):
     """What one kind of resources has."""
 
-    role: str
-    """Empty: it has no access list."""
-    shows: str
-    """The action by which its policy is read."""
+    role: str  # empty: it has no access list
+    shows: str  # the action by which its policy is read
     changes: str
-    permissions: Mapping[str, str]
-    """The actions behind Google's permissions."""
-    listed: str = ""
-    """The permission that takes being on the access list."""
-    member: str = ""
-    """The role in the project of those whom the list binds."""
+    permissions: Mapping[str, str]  # the actions behind Google's permissions
+    listed: str = ""  # the permission that takes being on the access list
+    member: str = ""  # the role in the project of those whom the list binds
 
 
 _KINDS: Mapping[str, _Kind] = {

@@ -22,8 +22,7 @@ from ams.storage.registry.records import Subscription
 
 _MOST_PULLED = 1000
 MOST_ID_BYTES = 524_288
-PART = 3_500_000
-"""Bytes of messages in one answer: some clients take no answer of 4 MiB."""
+PART = 3_500_000  # bytes of messages in one answer: some clients take no answer of 4 MiB
 ORDERED = (
     "This subscription is an ordered one of AMS: it has one position for all its consumers and no leases of messages."
     " Use the AMS API for it, or a subscription of type parallel."

@@ -19,12 +19,10 @@ from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, clien
 MARK = "x-ams-forwarded-by"
 _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
 _FORWARDED_FOR = "x-forwarded-for"
-_SECONDS = 30.0
-"""For an answer of another node."""
+_SECONDS = 30.0  # for an answer of another node
 _UNHEARD_SECONDS = 10
 """For the answer to a ping: an owner that is frozen, or whose machine is gone, breaks no connection."""
-KEEPALIVE_SECONDS = 20
-"""Between two pings of a connection to another node, which tell whether it is there."""
+KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node, which tell whether it is there
 _OPTIONS = (
     ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", _UNHEARD_SECONDS * 1000),

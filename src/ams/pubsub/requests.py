@@ -25,22 +25,15 @@ Scope = MutableMapping[str, Any]
 """The members of an ASGI scope that are looked at; and `leaf`, the last part of the name of what a call is about."""
 Headers = list[tuple[bytes, bytes]]
 
-MOST_REQUEST = 20 * 2**20
-"""Bytes of a request that are taken in."""
-MOST_PAYLOAD = 10 * 2**20
-"""Bytes of a request that is served: Google's limit, with its text."""
+MOST_REQUEST = 20 * 2**20  # bytes of a request that are taken in
+MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served: Google's limit, with its text
 MOST_ANSWER = 2**30
-AGENT = "x-ams-user-agent"
-"""Where a node that passes a call on says what its client is."""
+AGENT = "x-ams-user-agent"  # where a node that passes a call on says what its client is
 _API_KEY, _USUAL_KEY = "x-goog-api-key", b"x-api-key"
-SMALL = 128 * 2**10
-"""Bytes of a request that is not looked at."""
-MOST_FLAT = 524_288
-"""Bytes of a request without messages in it: of ids and names."""
-MOST_FIELDS = 10_000
-"""Of a request in all, those of the messages in it among them."""
-MOST_PUBLISHED = 128_000
-"""The same of a publish: 1,000 messages with 100 attributes each have 107,001."""
+SMALL = 128 * 2**10  # bytes of a request that is not looked at
+MOST_FLAT = 524_288  # bytes of a request without messages in it: of ids and names
+MOST_FIELDS = 10_000  # of a request in all, those of the messages in it among them
+MOST_PUBLISHED = 128_000  # the same of a publish: 1,000 messages with 100 attributes each have 107,001
 NO_MESSAGE = "The request is no valid message of its type."
 _PUBLISH = "google.pubsub.v1.PublishRequest"
 _OWN: Mapping[str, tuple[int, str]] = {
@@ -52,8 +45,7 @@ some that are not known yet."""
 _TOO_MANY = "The request has too much in it: at most {} fields are allowed."
 _TOO_LARGE = f"The request is too large: at most {MOST_FLAT} bytes are allowed."
 _VARINT, _LENGTH = 0, 2
-_FIXED: Mapping[int, int] = {1: 8, 5: 4}
-"""Forms of so many bytes."""
+_FIXED: Mapping[int, int] = {1: 8, 5: 4}  # bytes of the types of fixed size
 _LONGEST_VARINT = 10
 
 
@@ -165,13 +157,10 @@ def _count(kind: "_Type", said: bytes, most: int) -> None:
 class _Type(NamedTuple):
     """A type of messages."""
 
-    most: int
-    """Fields that one may have."""
+    most: int  # how many fields a message may have
     refusal: str
-    messages: Mapping[int, Any]
-    """Types of the fields to look into: an entry of a map is a pair at most."""
-    is_flat: bool
-    """Whether none of its fields is a message."""
+    messages: Mapping[int, Any]  # types of the fields to look into: an entry of a map is a pair at most
+    is_flat: bool  # whether none of its fields is a message
 
 
 @functools.cache

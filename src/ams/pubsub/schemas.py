@@ -26,13 +26,10 @@ from ams.wire.projects import SchemaBody
 
 NAME = "google.pubsub.v1.SchemaService"
 ENCODINGS: Mapping[int, str] = {1: "JSON", 2: "BINARY"}
-_BASIC, _FULL = 1, 2
-"""Views."""
+_BASIC, _FULL = 1, 2  # views of a schema
 _NO_TYPE, _PROTOBUF, _AVRO = 0, 1, 2
-_MOST_FULL = 100
-"""Schemas of a page that has their definitions."""
-_MOST_DIGITS = 18
-"""Of the number of a revision."""
+_MOST_FULL = 100  # schemas of a page that has their definitions
+_MOST_DIGITS = 18  # of the number of a revision
 _parent = fields.name_at("parent")
 
 

@@ -18,13 +18,11 @@ from ams.pubsub.streaming import METHOD, RPC, Streams
 MIN_PING_SECONDS = 5
 """Between two pings of a connection. Clients are told to go away when they ping more often three times. Google's
 libraries ping every 30 s; the libraries of gRPC let their users set 10 s, and no less."""
-HANDSHAKE_SECONDS = 10
-"""For a new connection to be one of HTTP/2, and of TLS where there is that."""
+HANDSHAKE_SECONDS = 10  # for a new connection to be one of HTTP/2, and of TLS where there is that
 IDLE_SECONDS = 3600
 """After which a connection without calls is told to go; its client opens another with its next call. Not sooner, as
 clients on gRPC's C core write a line about that to their standard error."""
-GRACE_SECONDS = 5.0
-"""For calls under way at a stop."""
+GRACE_SECONDS = 5.0  # for calls under way at a stop
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_REQUEST),

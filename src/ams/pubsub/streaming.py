@@ -40,17 +40,12 @@ from ams.storage.registry.records import Subscription
 
 RPC = "StreamingPull"
 METHOD = f"/{NAME}/{RPC}"
-PORTION = 100
-"""Messages that a stream gets at a time: the next ones are for the next stream."""
-FIRST_SECONDS = 10.0
-"""For a client to say what it wants."""
-LOOK_SECONDS = 30.0
-"""Between two looks at the rights of who has a stream."""
-REQUESTS_A_SECOND = 100
-"""More are read later."""
+PORTION = 100  # messages that a stream gets at a time: the next ones are for the next stream
+FIRST_SECONDS = 10.0  # for a client to say what it wants
+LOOK_SECONDS = 30.0  # between two looks at the rights of who has a stream
+REQUESTS_A_SECOND = 100  # more are read later
 SHORT = 0.1
-LARGE = 4_000_000
-"""Bytes of a response that some clients do not take: a message of that size is said in the log."""
+LARGE = 4_000_000  # bytes of a response that some clients do not take: a message of that size is said in the log
 
 logger = structlog.get_logger("ams.pubsub")
 

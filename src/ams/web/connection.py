@@ -17,26 +17,20 @@ from ams.web.answers import Header, Refusal, closing_answer
 from ams.web.fair_scheduler import FairScheduler
 from ams.web.request_reader import RequestHead, RequestReader
 
-GOODBYE_SECONDS = 0.5
-"""How long a peer has to close its side at a stop."""
-LINGER_SECONDS = 2.0
-"""How long a client whose request was refused may go on sending it."""
-PORTION_BYTES = 64 * 1024
-"""Of an answer, written at once; about what a connection holds that its client has not read."""
+GOODBYE_SECONDS = 0.5  # how long a peer has to close its side at a stop
+LINGER_SECONDS = 2.0  # how long a client whose request was refused may go on sending it
+PORTION_BYTES = 64 * 1024  # of an answer, written at once; about what a connection holds that its client has not read
 PLAIN_PORTION_BYTES = 4 * PORTION_BYTES
 """The same without TLS: such a transport tells at once when the client does not read."""
-_JOINED_BYTES = 16 * 1024
-"""Bodies up to this size are copied behind their heads, for one write."""
-MAX_PIPELINED = 100
-"""Requests of a connection that wait for the answers before."""
+_JOINED_BYTES = 16 * 1024  # bodies up to this size are copied behind their heads, for one write
+MAX_PIPELINED = 100  # requests of a connection that wait for the answers before
 _PROJECT = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
 
 
 class Exchange(Protocol):
     """One request and its answer."""
 
-    keep_alive: bool
-    """Whether the connection stays open after the answer; its head says so otherwise."""
+    keep_alive: bool  # whether the connection stays open after the answer; its head says so otherwise
     has_answer_begun: bool
     is_answered: bool
 
@@ -88,8 +82,7 @@ class Port:
     connections: set["HttpConnection"] = field(default_factory=set)
     exchanges: set[Exchange] = field(default_factory=set)
     default_headers: list[Header] = field(default_factory=list)
-    when_empty: Callable[[], None] = lambda: None
-    """Called when no connection is open and no exchange at work any more."""
+    when_empty: Callable[[], None] = lambda: None  # called when no connection is open and no exchange at work any more
 
     def end_exchange(self, exchange: Exchange) -> None:
         """Count an exchange no more."""
@@ -109,10 +102,8 @@ class Port:
 class HttpConnection(asyncio.Protocol):
     """One client connection. Every method runs on the event loop."""
 
-    slot: Any = None
-    """Its place among the connections of a project, which is given back when the connection is lost."""
-    is_lost = False
-    """Whether nothing more is counted for it: a request may be let in after its client has left."""
+    slot: Any = None  # its place among the connections of a project, which is given back when the connection is lost
+    is_lost = False  # whether nothing more is counted for it: a request may be let in after its client has left
 
     def __init__(self, port: Port, when_lost: Callable[[], None]) -> None:
         self.port = port
@@ -121,28 +112,20 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int] | None = None
         self.is_secure = False
-        self.is_write_paused = False
-        """Whether the client has not read so much that nothing more should be written."""
+        self.is_write_paused = False  # whether the client has not read so much that nothing more should be written
         self._when_lost = when_lost
         self._reader = RequestReader(self, port.max_header_bytes)
-        self._arriving: Exchange | None = None
-        """Whose body is not complete."""
-        self._current: Exchange | None = None
-        """Being answered."""
-        self._waiting: deque[Exchange] = deque()
-        """Behind that."""
+        self._arriving: Exchange | None = None  # the exchange whose body is not complete
+        self._current: Exchange | None = None  # the exchange that is being answered
+        self._waiting: deque[Exchange] = deque()  # the exchanges behind it
         self._last_answer: Refusal | None = None
         """The answer that ends the connection, once the requests before are answered."""
-        self._project = ""
-        """To which a request of this connection was last let in."""
-        self._held: list[bytes] | None = None
-        """Packets that wait for their turn, not looked at yet."""
+        self._project = ""  # the one that a request of this connection was last let in to
+        self._held: list[bytes] | None = None  # packets that wait for their turn, not looked at yet
         self._held_bytes = 0
-        self._has_rest = False
-        """Whether the first of them is the rest of a packet that would have taken long."""
+        self._has_rest = False  # whether the first of them is the rest of a packet that would have taken long
         self._is_read_paused = False
-        self._has_input_ended = False
-        """Whether the client sends nothing more, and may still read."""
+        self._has_input_ended = False  # whether the client sends nothing more, and may still read
         self._drained: asyncio.Future[None] | None = None
         self._arrival_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None

@@ -26,15 +26,12 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]
 """Makes the protocol of a connection, which must call what it is given when it has lost the connection."""
 
-PAUSE_SECONDS = 0.2
-"""How long nothing is accepted after the system gave no file."""
-REPORT_SECONDS = 60.0
-"""Between two lines of the log about refused connections."""
+PAUSE_SECONDS = 0.2  # how long nothing is accepted after the system gave no file
+REPORT_SECONDS = 60.0  # between two lines of the log about refused connections
 MAX_LINGERING = 64
 """Refused connections that are kept open while their clients read why. One more, and the oldest is closed."""
 LINGER_SECONDS = 1.0
-_IPV6_CLIENT_BITS = 64
-"""A client has at least so many bits of IPv6 addresses to itself, and takes any of them."""
+_IPV6_CLIENT_BITS = 64  # a client has at least so many bits of IPv6 addresses to itself, and takes any of them
 
 REASONS = ("connections", "address", "handshakes", "proxy", "files")
 """Why a connection is refused: too many are open, or of its address, or in their handshake; it is not from a proxy; the

@@ -15,13 +15,10 @@ from ams.web.answers import closing_answer
 from ams.web.connection import GOODBYE_SECONDS, PORTION_BYTES, HttpConnection, Port
 from ams.web.listener import Listener, ListenerLimits
 
-BACKLOG = 4096
-"""Connections the system holds for us while we are busy."""
-STOP_SECONDS = 8
-"""How long requests in flight are given at a stop; the whole stop stays under ten seconds."""
+BACKLOG = 4096  # connections the system holds for us while we are busy
+STOP_SECONDS = 8  # how long requests in flight are given at a stop; the whole stop stays under ten seconds
 DATE_SECONDS = 1.0
-_NOT_SENT_LOWAT = 25
-"""The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
+_NOT_SENT_LOWAT = 25  # the number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12
 
 logger = structlog.get_logger("ams.web")
 

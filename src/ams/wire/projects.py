@@ -58,8 +58,7 @@ class Project(Object, frozen=True):
     description: str = ""
     retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
     """How long messages are kept in topics without a time of their own; 0: as the service says."""
-    quotas: Mapping[str, int] = {}
-    """Its own quotas; absent: it has the defaults."""
+    quotas: Mapping[str, int] = {}  # its own quotas; absent: it has the defaults
     strict_data: bool | None = msgspec.field(name="strictData", default=None)
     """Whether data that is not base64 is refused; absent: as the service says."""
 
@@ -68,10 +67,8 @@ class Quota(Object, frozen=True):
     """A quota of a project."""
 
     name: str
-    limit: int
-    """0: no limit."""
-    default: int
-    """The limit where a project has no value of its own."""
+    limit: int  # 0: no limit
+    default: int  # the limit where a project has no value of its own
     used: int | None = None
 
 
@@ -96,8 +93,7 @@ class Projects(Object, frozen=True):
 class Topic(Object, frozen=True):
     """A topic (contract 8)."""
 
-    name: str
-    """Its resource name, `/projects/P/topics/T`."""
+    name: str  # its resource name, `/projects/P/topics/T`
     created_on: str
     schema: str = ""
     retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
@@ -156,14 +152,10 @@ class Schema(Object, frozen=True):
     """A schema (contract 15)."""
 
     uuid: str
-    name: str
-    """Its resource name, `projects/P/schemas/X`."""
-    type: str
-    """`json` or `avro`."""
-    schema: dict[str, Any]
-    """What payloads must be; empty in a schema of attributes alone."""
-    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What attributes must be; empty: anything."""
+    name: str  # its resource name, `projects/P/schemas/X`
+    type: str  # `json` or `avro`
+    schema: dict[str, Any]  # what payloads must be; empty in a schema of attributes alone
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)  # what attributes must be; empty: anything
 
 
 class Schemas(Object, frozen=True):
@@ -175,8 +167,7 @@ class Schemas(Object, frozen=True):
 class Revision(Object, frozen=True):
     """What a schema said from some moment on."""
 
-    revision: str
-    """Its id, 8 hex digits: the one after `@` that Google's clients see."""
+    revision: str  # its id, 8 hex digits: the one after `@` that Google's clients see
     created_on: str
     type: str
     schema: dict[str, Any]
@@ -207,5 +198,4 @@ class DryRun(Object, frozen=True):
 
     checked: int
     refused: int
-    reasons: list[RefusedMessage]
-    """Of the oldest it would refuse."""
+    reasons: list[RefusedMessage]  # of the oldest it would refuse

@@ -62,8 +62,7 @@ class Membership(Object, frozen=True):
 
     project: str
     roles: Sequence[str]
-    topics: Sequence[str]
-    """Those whose access list holds the user; so are the subscriptions."""
+    topics: Sequence[str]  # those whose access list holds the user; so are the subscriptions
     subscriptions: Sequence[str]
 
 
@@ -81,8 +80,7 @@ class User(Object, frozen=True):
     last_name: str = ""
     organization: str = ""
     description: str = ""
-    token: str = ""
-    """There only for those who may see it."""
+    token: str = ""  # there only for those who may see it
     created_by: str = ""
 
 
@@ -102,8 +100,7 @@ class Registration(Object, frozen=True):
     organization: str
     description: str
     email: str
-    status: str
-    """pending, accepted or declined."""
+    status: str  # pending, accepted or declined
     registered_at: str
     decline_comment: str = ""
     activation_token: str = ""
@@ -120,10 +117,8 @@ class Registrations(Object, frozen=True):
 class Right(Object, frozen=True):
     """One thing a token is good for: an action, and the resource it is for."""
 
-    action: str
-    """`KIND:VERB`, or `*`."""
-    resource: str
-    """`projects/P`, something in it such as `projects/P/topics/T`, or `*`."""
+    action: str  # `KIND:VERB`, or `*`
+    resource: str  # `projects/P`, something in it such as `projects/P/topics/T`, or `*`
 
 
 class RightBody(Request, frozen=True):
@@ -149,16 +144,11 @@ class Token(Object, frozen=True):
     user: str
     created_on: Text = ""
     created_by: str = ""
-    expires_on: str = ""
-    """Empty: never."""
-    last_used: str = ""
-    """To about a minute; empty: never."""
-    rights: Sequence[Right] | None = None
-    """What it is good for, of what its user may do; None: all of it."""
-    key_id: str = ""
-    """Of its public key; empty: it has none, but a text."""
-    client_email: str = ""
-    """What a program with the key calls itself in what it signs."""
+    expires_on: str = ""  # empty: never
+    last_used: str = ""  # to about a minute; empty: never
+    rights: Sequence[Right] | None = None  # what it is good for, of what its user may do; None: all of it
+    key_id: str = ""  # of its public key; empty: it has none, but a text
+    client_email: str = ""  # what a program with the key calls itself in what it signs
     token: str = ""
 
     def __repr__(self) -> str:
@@ -184,10 +174,8 @@ class Binding(Object, frozen=True):
 
     name: str
     user: str
-    issuer: str
-    """The issuer's URL, as tokens say it in `iss`."""
-    subject: str
-    """As tokens say it in `sub`."""
+    issuer: str  # the issuer's URL, as tokens say it in `iss`
+    subject: str  # as tokens say it in `sub`
     created_on: Text = ""
     created_by: str = ""
     by_login: bool = False
@@ -236,25 +224,20 @@ class IssuerKeys(Object, frozen=True):
     """How it stands with an issuer's keys on the node that answers."""
 
     ids: Sequence[str]
-    fetched_on: str = ""
-    """Empty: not yet."""
-    failure: str = ""
-    """Why they could not be fetched the last time."""
+    fetched_on: str = ""  # empty: not yet
+    failure: str = ""  # why they could not be fetched the last time
 
 
 class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
     """An issuer; its secret is shown as `***`."""
 
     name: str
-    source: Text = ""
-    """`settings` or `registry`."""
-    url: str
-    """Exactly as tokens say it in `iss`."""
+    source: Text = ""  # `settings` or `registry`
+    url: str  # exactly as tokens say it in `iss`
     audiences: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
     clients: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
     jwks_url: Text = ""
-    introspect: Text = "never"
-    """`never`, `opaque` or `always`."""
+    introspect: Text = "never"  # `never`, `opaque` or `always`
     introspection_url: Text = ""
     client_id: Text = ""
     client_secret: Text = ""

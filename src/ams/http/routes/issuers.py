@@ -13,8 +13,7 @@ from ams.service import issuers
 from ams.storage.registry import records
 from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerBody, IssuerKeys, Issuers, RoleRule
 
-_SHOWN_ONLY = frozenset({"name", "source", "keys"})
-"""Fields of answers: the path names an issuer."""
+_SHOWN_ONLY = frozenset({"name", "source", "keys"})  # fields of answers: the path names an issuer
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _binding = Reader(BindingBody, bad_request)
 

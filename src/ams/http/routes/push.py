@@ -34,25 +34,20 @@ from ams.service.push.pushing import DISABLED, KEEP_SECONDS, Pushing, PushSecret
 from ams.wire import push as wire
 from ams.wire.base import Request
 
-MAX_HELD = 10_000
-"""Subscriptions one process may hold."""
-MAX_STATE_BYTES = 64 * 1024
-"""Of one state, as JSON."""
+MAX_HELD = 10_000  # subscriptions one process may hold
+MAX_STATE_BYTES = 64 * 1024  # of one state, as JSON
 MAX_LEASE_BODY = 8 * 2**20
-MAX_WAITED_FOR = 1000
-"""Subscriptions that one request may wait for."""
+MAX_WAITED_FOR = 1000  # subscriptions that one request may wait for
 MAX_WAIT_SECONDS = 30
 MAX_WAIT_BODY = 64 * 1024
 
 _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _ID = re.compile(r"[!-~]{1,36}")
 """What may be the identity of a subscription: no database needs to be asked for anything else."""
-_LAST_MOMENT = 253_402_300_799_999
-"""The end of the year 9999, in milliseconds: later ones cannot be written."""
+_LAST_MOMENT = 253_402_300_799_999  # the end of the year 9999, in milliseconds: later ones cannot be written
 
 _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
-_NOBODY = str(uuid.UUID(int=0))
-"""Stands for the user the service token is not."""
+_NOBODY = str(uuid.UUID(int=0))  # stands for the user the service token is not
 
 _heartbeat = Reader(wire.BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
 _wait = Reader(wire.WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))

@@ -40,21 +40,15 @@ T = TypeVar("T")
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
-DEFAULT_MESSAGES = 10_000
-"""Of a read that does not say how many."""
-END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""Of an Arrow IPC stream."""
-COSTLY = 300
-"""Messages with attributes or keys that are made into Arrow here at once."""
-_DATA = b'"data"'
-"""How the fragment of a message begins that has nothing else."""
-_WORKER_SECONDS = 10.0
-"""For a worker to make a piece; after that it is made here."""
+DEFAULT_MESSAGES = 10_000  # when a read does not say how many
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
+COSTLY = 300  # messages with attributes or keys that are made into Arrow here at once
+_DATA = b'"data"'  # how the fragment of a message begins that has nothing else
+_WORKER_SECONDS = 10.0  # for a worker to make a piece; after that it is made here
 EVENTS = "text/event-stream"
 HELD = 64 * 1024
 """Bytes that a view without a tail counts for in the memory of answers: one piece of counts is on its way."""
-SILENCE = 15.0
-"""Seconds after which a comment says that the view is alive: proxies close what is silent for longer."""
+SILENCE = 15.0  # seconds after which a comment says that the view is alive: proxies close what is silent for longer
 PROXY = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LINES_WILL_DO = frozenset({LINES, "application/json", "application/*", "*/*"})
@@ -67,8 +61,7 @@ class ReadingRoutes:
     def __init__(self, reader: RangeReader, workers: Pool | None = None) -> None:
         self._reader = reader
         self._workers = workers
-        self._turn = asyncio.Lock()
-        """Of making a piece."""
+        self._turn = asyncio.Lock()  # one piece is made at a time
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""

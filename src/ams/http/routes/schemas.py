@@ -16,8 +16,7 @@ from ams.service.validators import Candidate
 from ams.storage.registry import records
 from ams.wire import projects as wire
 
-DEFAULT_DRY_RUN = 100
-"""Messages a dry run looks at when the body does not say."""
+DEFAULT_DRY_RUN = 100  # messages a dry run looks at when the body does not say
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):

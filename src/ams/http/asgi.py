@@ -35,10 +35,7 @@ def project_of(scope: MutableMapping[str, Any]) -> str:
 
 
 def query_value(query: bytes, name: str) -> str | None:
-    """Return the first value of a query parameter; parameter names are case-sensitive (contract 1).
-
-    Only the fields up to it are looked at, and only its value is decoded.
-    """
+    """Return the first value of a query parameter, whose name is case-sensitive; nothing behind it is decoded."""
     if not query:
         return None
     for field in query.split(b"&"):

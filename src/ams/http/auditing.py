@@ -82,12 +82,7 @@ class Traced:
 
 
 def log_request(method: str, path: str, status: int, began: float) -> None:
-    """Log one request at debug. Not awaited: a request that is cancelled at a stop is logged too.
-
-    Args:
-        began: When it began, by `time.perf_counter`.
-        status: Of its answer; 0 without one.
-    """
+    """Log one request at debug; `began` is by `time.perf_counter`, `status` 0 without an answer."""
     spent = round((time.perf_counter() - began) * 1000, 1)
     logger.debug("request", method=method, path=shown_path(path), status=status or None, milliseconds=spent)
 

@@ -159,10 +159,7 @@ def access_change_reader(text: str) -> Callable[[bytes], tuple[list[str], list[s
 
 
 def strings(body: bytes) -> dict[str, str]:
-    """Read a body that is a plain map of texts, its names matched exactly (contract 1.2); an empty body is allowed.
-
-    Null is the same as absent. Raises `BadRequest`.
-    """
+    """Read a body that is a map of texts, names matched exactly (contract 1.2), or empty; raise `BadRequest`."""
     if not body:
         return {}
     try:
@@ -172,10 +169,7 @@ def strings(body: bytes) -> dict[str, str]:
 
 
 def first_value(body: bytes) -> bytes:
-    """Return the first JSON value of a body, for routes that do not look at what follows it (contract 1.2).
-
-    A body without any text stays empty. Raises `BadRequest`.
-    """
+    """Return the first JSON value of a body, whatever follows it (contract 1.2); raise `BadRequest`."""
     try:
         text = body.decode().lstrip(_BLANKS)
         return text[: _values.raw_decode(text)[1]].encode() if text else b""

@@ -112,10 +112,7 @@ class Gate:
             rates.count(caller)
 
     def count_connection(self, connection: Connection, caller: Caller) -> None:
-        """Count a connection for the project of a request that is let in.
-
-        Raises `QuotaExceeded`, and leaves it counted as it was, when the project has as many as it may.
-        """
+        """Count a connection for the project of a request that is let in; raise `QuotaExceeded`, and count nothing."""
         if self._connections is not None and caller.project is not None and not connection.is_lost:
             connection.slot = self._connections.take(connection.slot, caller.project)
 
@@ -168,10 +165,7 @@ class Gate:
             self._rates.count_user(UserId(user))
 
     async def count(self, token: str | None) -> None:
-        """Count a request of a user to an open route; raise `RateLimited`.
-
-        Raises `UnknownToken` too, which such a route would be answered with: so a bad token is looked at once.
-        """
+        """Count a request of a user to an open route; raise `RateLimited`, and `UnknownToken` for a bad token."""
         if self._rates is None:
             return
         user = await self._admission.principal(token)

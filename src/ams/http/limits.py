@@ -149,10 +149,7 @@ class Bodies:
             self.release(arriving)
 
     def grow(self, arriving: Arriving, size: int) -> None:
-        """Count a body that has so many bytes by now, and free memory if there is too little.
-
-        Raises `Overloaded` when it is this body that has to go.
-        """
+        """Count a body that has so many bytes by now, freeing memory; raise `Overloaded` when this body has to go."""
         if size <= SMALL or arriving.is_ended:
             return
         self._arriving.add(arriving)

@@ -60,10 +60,7 @@ _acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 
 
 class MessageReader:
-    """Reads what may be big: publish and acknowledge requests.
-
-    `pool` reads the big ones; absent: they are read here, one at a time, others in between.
-    """
+    """Reads publish and acknowledge requests: big ones by a worker of `pool`, or here, one at a time."""
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool
@@ -277,10 +274,7 @@ def _unusual(body: bytes, lenient: bool) -> Batch:
 
 
 def read_ack_ids(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Read a big acknowledge body; a job of a worker. Takes the prefix of the ids, and the body.
-
-    Returns what `MessageReader.ack_ids` does, as MessagePack; raises as it does.
-    """
+    """Read a big acknowledge body; a job of a worker: from prefix and body to what `MessageReader.ack_ids` returns."""
     prefix, body = map(bytes, parts)
     return [msgspec.msgpack.encode(_largest(prefix.decode(), ack_ids(body)))]
 

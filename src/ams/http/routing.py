@@ -241,10 +241,7 @@ PAGE = ("pageSize", "pageToken")  # query parameters of lists that come in pages
 
 
 def page_request(call: Call) -> PageRequest:
-    """Return which page of a list is asked for; a size of 0 or less means everything (contract 4).
-
-    Raises `InvalidInput` "Invalid page size"; the token is read with the list.
-    """
+    """Return which page is asked for; a size of 0 or less is everything (contract 4). Raises `InvalidInput`."""
     size = call.parameter("pageSize") or "0"
     if not _INTEGER.fullmatch(size):
         raise InvalidInput("Invalid page size")

@@ -36,10 +36,7 @@ class Certificate:
 
     @classmethod
     def load(cls, chain: str, key: str, context: ssl.SSLContext | None = None) -> "Certificate":
-        """Read the files, into a context of one's own or a usual one.
-
-        Raises `BadSettings` with one line when they cannot serve.
-        """
+        """Read the files, into a context of one's own or a usual one; raise `BadSettings` with one line."""
         context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the

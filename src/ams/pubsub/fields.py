@@ -155,10 +155,7 @@ def refuse(message: Message, reasons: Mapping[str, str]) -> None:
 
 
 def merged(current: Message, wanted: Message, update_mask: Any) -> Message:
-    """Return a resource as it is to be: as it is now, but for what the mask names.
-
-    Raises `InvalidInput` for a path within a field that there is not.
-    """
+    """Return a resource as it is now, but for what the mask names; raise `InvalidInput` for an unknown path."""
     if not update_mask.IsValidForDescriptor(current.DESCRIPTOR):
         raise InvalidInput(f"Invalid update_mask provided: '{', '.join(update_mask.paths)}' has an unknown field.")
     for path in update_mask.paths:

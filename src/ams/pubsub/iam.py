@@ -21,7 +21,8 @@ from ams.core.errors import (
 )
 from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
 from ams.core.versions import ANY_VERSION, Precondition, version_of
-from ams.pubsub import fields, protos
+from ams.pubsub import fields
+from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
@@ -119,18 +120,16 @@ class IamRpcs:
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
         return [
-            Rpc("GetIamPolicy", protos.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
-            ChangeRpc(
-                "SetIamPolicy", protos.SetIamPolicyRequest, lambda each: _kind(each).changes, _resource, self.set
-            ),
-            Rpc("TestIamPermissions", protos.TestIamPermissionsRequest, "", _resource, self.test),
+            Rpc("GetIamPolicy", pb.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
+            ChangeRpc("SetIamPolicy", pb.SetIamPolicyRequest, lambda each: _kind(each).changes, _resource, self.set),
+            Rpc("TestIamPermissions", pb.TestIamPermissionsRequest, "", _resource, self.test),
         ]
 
     async def get(self, call: Call, request: Message) -> Message:
         """Show the access list; what has none has an empty policy."""
         if not _KINDS[call.name.kind].role:
             await self._authorized(call.caller, call.name)
-            return protos.Policy()
+            return pb.Policy()
         return _policy(_KINDS[call.name.kind].role, await self._users(call))
 
     async def set(self, call: Call, request: Message) -> Message:
@@ -164,7 +163,7 @@ class IamRpcs:
         if unknown:
             raise InvalidInput(f"The permission {unknown[0]} is not one of {call.name.kind}.")
         has = [each for each in dict.fromkeys(request.permissions) if await self._has(call, kind, each)]
-        return protos.TestIamPermissionsResponse(permissions=has)
+        return pb.TestIamPermissionsResponse(permissions=has)
 
     async def _has(self, call: Call, kind: _Kind, permission: str) -> bool:
         try:
@@ -197,7 +196,7 @@ class IamRpcs:
 
 
 def _policy(role: str, users: Sequence[UserName]) -> Message:
-    policy = protos.Policy(version=1, etag=version_of(users).encode())
+    policy = pb.Policy(version=1, etag=version_of(users).encode())
     if users:
         policy.bindings.add(role=role, members=[f"{_USER}{each}" for each in users])
     return policy
@@ -206,7 +205,7 @@ def _policy(role: str, users: Sequence[UserName]) -> Message:
 def _mask(request: Message) -> Collection[str]:
     """Return which fields of a policy are to be set; raise `InvalidInput`, `NotSupported` for one that is not there."""
     for path in request.update_mask.paths:
-        if path not in protos.Policy.DESCRIPTOR.fields_by_name:
+        if path not in pb.Policy.DESCRIPTOR.fields_by_name:
             raise InvalidInput(
                 f"Invalid update_mask provided in the SetIamPolicyRequest: '{path}' is not a known Policy field."
             )

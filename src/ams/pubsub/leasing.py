@@ -8,7 +8,8 @@ from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
-from ams.pubsub import messages, protos
+from ams.pubsub import messages
+from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import InvalidAckIds
 from ams.pubsub.fields import OF_SUBSCRIPTION
@@ -41,10 +42,7 @@ class Leases:
         self.working = working
 
     async def subscription(self, call: Call) -> Subscription:
-        """Return the parallel subscription of a call, if the caller may consume it now.
-
-        Raises `NotFound`, `Conflict` for a detached, a push, or an ordered one, `NotAllowed`.
-        """
+        """Return the parallel subscription that the caller may consume; raise `NotFound`, `Conflict`, `NotAllowed`."""
         found = await find_subscription(self.deliverer.registry, call.caller, SubscriptionName(call.name.leaf))
         if found.is_detached:
             raise Conflict(f"Subscription {call.name.path} is detached.")
@@ -121,13 +119,11 @@ class LeasingRpcs:
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
         return [
-            Rpc("Pull", protos.PullRequest, "subscriptions:pull", OF_SUBSCRIPTION, self.pull),
-            Rpc(
-                "Acknowledge", protos.AcknowledgeRequest, "subscriptions:acknowledge", OF_SUBSCRIPTION, self.acknowledge
-            ),
+            Rpc("Pull", pb.PullRequest, "subscriptions:pull", OF_SUBSCRIPTION, self.pull),
+            Rpc("Acknowledge", pb.AcknowledgeRequest, "subscriptions:acknowledge", OF_SUBSCRIPTION, self.acknowledge),
             Rpc(
                 "ModifyAckDeadline",
-                protos.ModifyAckDeadlineRequest,
+                pb.ModifyAckDeadlineRequest,
                 "subscriptions:acknowledge",
                 OF_SUBSCRIPTION,
                 self.modify_deadline,
@@ -153,14 +149,14 @@ class LeasingRpcs:
             subscription = await self._leases.subscription(call._replace(caller=await call.again()))
         options = subscription.parallel
         counts = options is not None and options.dead_letter_policy is not None
-        return protos.PullResponse(received_messages=messages.received(lots, with_attempt=counts))
+        return pb.PullResponse(received_messages=messages.received(lots, with_attempt=counts))
 
     async def acknowledge(self, call: Call, request: Message) -> Message:
         """Acknowledge messages, each for itself; durable when this returns."""
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.acknowledge(call, subscription, request.ack_ids)
-        return protos.Empty()
+        return pb.Empty()
 
     async def modify_deadline(self, call: Call, request: Message) -> Message:
         """Let leases end at another time, or give messages back."""
@@ -168,7 +164,7 @@ class LeasingRpcs:
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.extend(call, subscription, request.ack_ids, request.ack_deadline_seconds)
-        return protos.Empty()
+        return pb.Empty()
 
 
 def check_seconds(seconds: int) -> None:

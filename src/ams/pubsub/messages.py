@@ -21,11 +21,7 @@ _FRAME = 300  # bytes of a received message beside its content: ack id, message 
 
 
 def published(request: protos.Message) -> Sequence[Message]:
-    """Return the messages of a publish request, checked.
-
-    Raises `InvalidInput`: for none or more than 1,000, for more than 10 MB, for one that is empty, for an ordering key
-    of more than 1,024 bytes, for messages of several keys, for attributes that are too many, too long or reserved.
-    """
+    """Return the messages of a publish request; raise `InvalidInput` or `TooLarge` beyond any of Google's limits."""
     if not request.messages:
         raise InvalidInput("The value for message_count is too small. You must pass at least 1 message.")
     if len(request.messages) > MOST_MESSAGES:

@@ -104,10 +104,7 @@ def read(kind: Any, said: bytes) -> Message:
 
 
 def check_fields(descriptor: Any, said: bytes) -> None:
-    """Raise `InvalidInput` for a request of a type with more in it than any that is served, and for what is no message.
-
-    Groups, which no type here has, are refused, too.
-    """
+    """Raise `InvalidInput` for a request with more in it than any that is served, and for what is no message."""
     if len(said) <= SMALL:
         return
     kind = _type(descriptor)

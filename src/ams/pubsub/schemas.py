@@ -11,7 +11,8 @@ import msgspec
 
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SchemaName, is_name, revision_id
-from ams.pubsub import fields, protos
+from ams.pubsub import fields
+from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing, NotSupported
 from ams.pubsub.fields import SCHEMAS, Name
@@ -43,16 +44,16 @@ class SchemaRpcs:
         """Return the methods."""
         change, check = "schemas:update", "schemas:validateMessage"
         return [
-            ChangeRpc("CreateSchema", protos.CreateSchemaRequest, "schemas:create", _new, self.create),
-            Rpc("GetSchema", protos.GetSchemaRequest, "schemas:show", _named, self.get),
-            Rpc("ListSchemas", protos.ListSchemasRequest, "schemas:list", _parent, self.list),
-            Rpc("ListSchemaRevisions", protos.ListSchemaRevisionsRequest, "schemas:show", _named, self.list_revisions),
-            ChangeRpc("CommitSchema", protos.CommitSchemaRequest, change, _named, self.commit),
-            ChangeRpc("RollbackSchema", protos.RollbackSchemaRequest, change, _named, self.roll_back),
-            ChangeRpc("DeleteSchemaRevision", protos.DeleteSchemaRevisionRequest, change, _named, self.delete_revision),
-            ChangeRpc("DeleteSchema", protos.DeleteSchemaRequest, "schemas:delete", _named, self.delete),
-            Rpc("ValidateSchema", protos.ValidateSchemaRequest, check, _parent, self.validate),
-            Rpc("ValidateMessage", protos.ValidateMessageRequest, check, _parent, self.validate_message),
+            ChangeRpc("CreateSchema", pb.CreateSchemaRequest, "schemas:create", _new, self.create),
+            Rpc("GetSchema", pb.GetSchemaRequest, "schemas:show", _named, self.get),
+            Rpc("ListSchemas", pb.ListSchemasRequest, "schemas:list", _parent, self.list),
+            Rpc("ListSchemaRevisions", pb.ListSchemaRevisionsRequest, "schemas:show", _named, self.list_revisions),
+            ChangeRpc("CommitSchema", pb.CommitSchemaRequest, change, _named, self.commit),
+            ChangeRpc("RollbackSchema", pb.RollbackSchemaRequest, change, _named, self.roll_back),
+            ChangeRpc("DeleteSchemaRevision", pb.DeleteSchemaRevisionRequest, change, _named, self.delete_revision),
+            ChangeRpc("DeleteSchema", pb.DeleteSchemaRequest, "schemas:delete", _named, self.delete),
+            Rpc("ValidateSchema", pb.ValidateSchemaRequest, check, _parent, self.validate),
+            Rpc("ValidateMessage", pb.ValidateMessageRequest, check, _parent, self.validate_message),
         ]
 
     async def create(self, call: Call, request: Message) -> Message:
@@ -74,7 +75,7 @@ class SchemaRpcs:
         size = _size(wanted.size, view)
         found = await self._schemas.page(call.caller, wanted.token, size + 1)
         shown = [_shown(call, each, view) for each in found[:size]]
-        return _fill(protos.ListSchemasResponse(), shown, found, lambda last: last.name)
+        return _fill(pb.ListSchemasResponse(), shown, found, lambda last: last.name)
 
     async def list_revisions(self, call: Call, request: Message) -> Message:
         """Show a page of the revisions of a schema, the newest first."""
@@ -83,7 +84,7 @@ class SchemaRpcs:
         revisions = await self._schemas.revisions(call.caller, SchemaName(call.name.leaf))
         found = [each for each in revisions if before is None or each.revision < before]
         shown = [_shown(call, each, view) for each in found[:size]]
-        return _fill(protos.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
+        return _fill(pb.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
     async def commit(self, call: Call, request: Message) -> Message:
         """Make a new revision."""
@@ -109,14 +110,14 @@ class SchemaRpcs:
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a schema with all its revisions."""
         await self._schemas.delete(call.caller, SchemaName(call.name.leaf))
-        return protos.Empty()
+        return pb.Empty()
 
     async def validate(self, call: Call, request: Message) -> Message:
         """Ask whether this could be made a schema."""
         if request.schema.name:
             fields.read_name(request.schema.name, SCHEMAS)
         await self._schemas.check(_content(request.schema))
-        return protos.ValidateSchemaResponse()
+        return pb.ValidateSchemaResponse()
 
     async def validate_message(self, call: Call, request: Message) -> Message:
         """Ask whether a schema, there already or not, would allow the data of a message."""
@@ -127,7 +128,7 @@ class SchemaRpcs:
         if encoding == "BINARY" and content.type == "json":
             raise InvalidInput("A schema of type json has the encoding JSON")
         await self._schemas.validate_payload(call.caller, content, request.message, encoding)
-        return protos.ValidateMessageResponse()
+        return pb.ValidateMessageResponse()
 
     async def _asked(self, call: Call, request: Message) -> SchemaContent:
         """Return what a message is to be asked about."""
@@ -152,7 +153,7 @@ class SchemaRpcs:
 
 def _shown(call: Call, schema: Schema, view: int) -> Message:
     content = schema.content
-    return protos.Schema(
+    return pb.Schema(
         name=Name(call.project, SCHEMAS, schema.name).path,
         type_=_AVRO if content.type == "avro" else _NO_TYPE,
         definition=(content.payload or "{}") if view == _FULL else "",

@@ -3,13 +3,15 @@
 import contextlib
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ams.access.permissions import CONSUMER
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
-from ams.pubsub import fields, protos, resources
+from ams.pubsub import fields, resources
+from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing
 from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
@@ -24,58 +26,43 @@ from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
 _PUSH = "subscriptions:modifyPushConfig"
-_snapshot = fields.name_at("snapshot", SNAPSHOTS)
+_updated = fields.name_at("subscription.name", SUBSCRIPTIONS)
+_snapshot, _updated_snapshot = fields.name_at("snapshot", SNAPSHOTS), fields.name_at("snapshot.name", SNAPSHOTS)
 
 
+@dataclass(frozen=True, slots=True)
 class SubscriberRpcs:
     """Methods of the service Subscriber that administer."""
 
-    def __init__(
-        self, registry: Registry, subscriptions: Subscriptions, snapshots: Snapshots, seeker: Seeker, pushing: Pushing
-    ) -> None:
-        self._registry = registry
-        self._subscriptions = subscriptions
-        self._snapshots = snapshots
-        self._seeker = seeker
-        self._pushing = pushing
+    _registry: Registry
+    _subscriptions: Subscriptions
+    _snapshots: Snapshots
+    _seeker: Seeker
+    _pushing: Pushing
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
         return [
-            ChangeRpc("CreateSubscription", protos.Subscription, "subscriptions:create", _new, self.create),
-            Rpc("GetSubscription", protos.GetSubscriptionRequest, "subscriptions:show", OF_SUBSCRIPTION, self.get),
+            ChangeRpc("CreateSubscription", pb.Subscription, "subscriptions:create", _new, self.create),
+            Rpc("GetSubscription", pb.GetSubscriptionRequest, "subscriptions:show", OF_SUBSCRIPTION, self.get),
             ChangeRpc(
-                "UpdateSubscription",
-                protos.UpdateSubscriptionRequest,
-                "subscriptions:update",
-                fields.name_at("subscription.name", SUBSCRIPTIONS),
-                self.update,
+                "UpdateSubscription", pb.UpdateSubscriptionRequest, "subscriptions:update", _updated, self.update
             ),
-            ChangeRpc("ModifyPushConfig", protos.ModifyPushConfigRequest, _PUSH, OF_SUBSCRIPTION, self.modify_push),
-            Rpc("ListSubscriptions", protos.ListSubscriptionsRequest, "subscriptions:list", OF_PROJECT, self.list),
+            ChangeRpc("ModifyPushConfig", pb.ModifyPushConfigRequest, _PUSH, OF_SUBSCRIPTION, self.modify_push),
+            Rpc("ListSubscriptions", pb.ListSubscriptionsRequest, "subscriptions:list", OF_PROJECT, self.list),
             ChangeRpc(
-                "DeleteSubscription",
-                protos.DeleteSubscriptionRequest,
-                "subscriptions:delete",
-                OF_SUBSCRIPTION,
-                self.delete,
+                "DeleteSubscription", pb.DeleteSubscriptionRequest, "subscriptions:delete", OF_SUBSCRIPTION, self.delete
             ),
             ChangeRpc(
-                "CreateSnapshot", protos.CreateSnapshotRequest, "snapshots:create", _new_snapshot, self.create_snapshot
+                "CreateSnapshot", pb.CreateSnapshotRequest, "snapshots:create", _new_snapshot, self.create_snapshot
             ),
-            Rpc("GetSnapshot", protos.GetSnapshotRequest, "snapshots:show", _snapshot, self.get_snapshot),
+            Rpc("GetSnapshot", pb.GetSnapshotRequest, "snapshots:show", _snapshot, self.get_snapshot),
             ChangeRpc(
-                "UpdateSnapshot",
-                protos.UpdateSnapshotRequest,
-                "snapshots:create",
-                fields.name_at("snapshot.name", SNAPSHOTS),
-                self.update_snapshot,
+                "UpdateSnapshot", pb.UpdateSnapshotRequest, "snapshots:create", _updated_snapshot, self.update_snapshot
             ),
-            Rpc("ListSnapshots", protos.ListSnapshotsRequest, "snapshots:list", OF_PROJECT, self.list_snapshots),
-            ChangeRpc(
-                "DeleteSnapshot", protos.DeleteSnapshotRequest, "snapshots:delete", _snapshot, self.delete_snapshot
-            ),
-            ChangeRpc("Seek", protos.SeekRequest, "subscriptions:seek", OF_SUBSCRIPTION, self.seek),
+            Rpc("ListSnapshots", pb.ListSnapshotsRequest, "snapshots:list", OF_PROJECT, self.list_snapshots),
+            ChangeRpc("DeleteSnapshot", pb.DeleteSnapshotRequest, "snapshots:delete", _snapshot, self.delete_snapshot),
+            ChangeRpc("Seek", pb.SeekRequest, "subscriptions:seek", OF_SUBSCRIPTION, self.seek),
         ]
 
     async def create(self, call: Call, asked: Message) -> Message:
@@ -144,19 +131,19 @@ class SubscriberRpcs:
         push = asked_push(request.push_config, exactly_once=exactly_once)
         await self._check_push(call, subscription, push)
         await self._pushing.modify(call.caller, subscription.name, push)
-        return protos.Empty()
+        return pb.Empty()
 
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's subscriptions."""
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
-        answer = protos.ListSubscriptionsResponse(next_page_token=page.next_token)
+        answer = pb.ListSubscriptionsResponse(next_page_token=page.next_token)
         answer.subscriptions.extend([await self._shown(call, each) for each in page.items])
         return answer
 
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a subscription."""
         await self._subscriptions.delete(call.caller, SubscriptionName(call.name.leaf))
-        return protos.Empty()
+        return pb.Empty()
 
     async def create_snapshot(self, call: Call, request: Message) -> Message:
         """Remember where a subscription stands."""
@@ -176,9 +163,9 @@ class SubscriberRpcs:
 
     async def update_snapshot(self, call: Call, request: Message) -> Message:
         """Change labels or the end of a snapshot."""
-        known = frozenset(protos.Snapshot.DESCRIPTOR.fields_by_name)
+        known = frozenset(pb.Snapshot.DESCRIPTOR.fields_by_name)
         changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
-        wanted = fields.merged(protos.Snapshot(), request.snapshot, request.update_mask)
+        wanted = fields.merged(pb.Snapshot(), request.snapshot, request.update_mask)
         labels, name = fields.labels(wanted.labels), SnapshotName(call.name.leaf)
         if "expire_time" in changed:
             await self._snapshots.set_expiry(call.caller, name, fields.moment(wanted.expire_time))
@@ -189,7 +176,7 @@ class SubscriberRpcs:
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         """Show a page of the project's snapshots."""
         page = await self._snapshots.list(call.caller, fields.page_request(request))
-        answer = protos.ListSnapshotsResponse()
+        answer = pb.ListSnapshotsResponse()
         return fields.fill_page(
             answer, answer.snapshots, page, lambda each: resources.shown_snapshot(call.project, each)
         )
@@ -197,7 +184,7 @@ class SubscriberRpcs:
     async def delete_snapshot(self, call: Call, request: Message) -> Message:
         """Remove a snapshot."""
         await self._snapshots.delete(call.caller, SnapshotName(call.name.leaf))
-        return protos.Empty()
+        return pb.Empty()
 
     async def seek(self, call: Call, request: Message) -> Message:
         """Move a subscription to a time or a snapshot."""
@@ -211,7 +198,7 @@ class SubscriberRpcs:
                 await self._seeker.seek_snapshot(call.caller, name, SnapshotName(snapshot))
         else:
             raise InvalidInput("You have passed an invalid argument to the service (argument=target).")
-        return protos.SeekResponse()
+        return pb.SeekResponse()
 
     async def _found(self, call: Call) -> Subscription:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))

@@ -133,11 +133,7 @@ class AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": not self._is_body_complete}
 
     async def send(self, event: Event) -> None:
-        """Take an ASGI event. Returns when little of the answer is left to be read.
-
-        Raises:
-            RuntimeError: The application breaks the rules of ASGI, or the length it gave.
-        """
+        """Take an ASGI event; return when little of the answer is unread. Raises `RuntimeError` for a bad event."""
         if event["type"] == "http.response.start":
             if self._start is not None or self.has_answer_begun:
                 raise RuntimeError("an answer has one head")

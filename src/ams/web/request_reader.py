@@ -285,10 +285,7 @@ class RequestReader:
         return len(self.target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _is_other_protocol(self, method: bytes) -> bool:
-        """Whether the request is of RTSP or ICE, which the parser reads as well without telling them apart.
-
-        Another request with the same method and target in this slice is refused with it.
-        """
+        """Whether the request is of RTSP or ICE, which the parser reads too; one like it in this slice goes with it."""
         text = self._head_start + self._slice if self._head_start else self._slice
         if b"RTSP/" not in text and b"ICE/" not in text:
             return False

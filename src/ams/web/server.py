@@ -50,10 +50,7 @@ class HttpServer:
         self.listener.start(sock, lambda when_lost: self._connection(self.port, when_lost))
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Accept no more, answer what has arrived, and close.
-
-        Requests that take longer than `seconds` are cancelled, and answer so.
-        """
+        """Answer what has arrived, and close; requests that take longer than `seconds` are cancelled, and answer so."""
         self.listener.close()
         await self.listener.wait_closed()
         for connection in list(self.port.connections):
@@ -87,11 +84,7 @@ class HttpServer:
 
 
 def listen(host: str, port: int, what: str) -> socket.socket:
-    """Return a listening socket; `what` names the setting of its port.
-
-    Raises:
-        Unusable: It cannot listen there, with one line and the way out.
-    """
+    """Return a listening socket, or raise `Unusable` with the way out; `what` names the setting of its port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -46,10 +46,7 @@ _OWN_REQUEST = {
 
 
 def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
-    """Return the options that a body asks for; None for an ordered subscription.
-
-    Raises `InvalidInput` for another type, for options of an ordered subscription, and for what is no span.
-    """
+    """Return the options that a body asks for, None for an ordered subscription; raise `InvalidInput`."""
     if body.type not in (None, "", ORDERED, PARALLEL):
         raise InvalidInput(BAD_TYPE)
     if body.type != PARALLEL:

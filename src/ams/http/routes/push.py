@@ -7,6 +7,7 @@ know them. Receivers of deliveries in Google's form look for keys where OpenID C
 import hashlib
 import re
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -193,24 +194,16 @@ def _written(moment: int) -> str:
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{moment % 1000:03d}Z"
 
 
+@dataclass(frozen=True, slots=True)
 class DeliveryRoutes:
     """The routes of processes that deliver."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        pushing: Pushing,
-        deliverer: Deliverer,
-        puller: Puller,
-        dead_letters: DeadLetters,
-        leases: LeaseRequests,
-    ) -> None:
-        self._assignment = assignment
-        self._pushing = pushing
-        self._deliverer = deliverer
-        self._puller = puller
-        self._dead_letters = dead_letters
-        self._leases = leases
+    _assignment: Assignment
+    _pushing: Pushing
+    _deliverer: Deliverer
+    _puller: Puller
+    _dead_letters: DeadLetters
+    _leases: LeaseRequests
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""

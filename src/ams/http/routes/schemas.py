@@ -109,10 +109,7 @@ def _said(body: bytes) -> wire.SchemaBody:
 
 
 def _candidate(schema: records.Schema, body: bytes) -> Candidate:
-    """Read what a schema is asked about: a message, if the schema speaks of attributes, else a payload (contract 15.2).
-
-    Raises `BadRequest`, or `InvalidInput` when the payload is missing.
-    """
+    """Read a message if the schema speaks of attributes, else a payload (contract 15.2)."""
     if schema.content.attributes is not None:
         with contextlib.suppress(ValueError, RecursionError):
             whole = _message.decode(body)

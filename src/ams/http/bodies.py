@@ -132,30 +132,20 @@ def bad_request() -> BadRequest:
     return BadRequest("Invalid Request Body")
 
 
-def access_list_reader(text: str) -> Callable[[bytes], list[str]]:
-    """Return what reads the names of a modifyAcl body; it raises `InvalidInput` with `text`, also without the field."""
-    reader = Reader(NewAccessList, lambda: InvalidInput(text))
-
-    def read(body: bytes) -> list[str]:
-        names = reader.read(body).authorized_users
-        if names is None:
-            raise InvalidInput(text)
-        return names
-
-    return read
+def read_access_list(body: bytes, refusal: str) -> list[str]:
+    """Return the names of a modifyAcl body; raise `InvalidInput` with `refusal`, also without the field."""
+    names = Reader(NewAccessList, lambda: InvalidInput(refusal)).read(body).authorized_users
+    if names is None:
+        raise InvalidInput(refusal)
+    return names
 
 
-def access_change_reader(text: str) -> Callable[[bytes], tuple[list[str], list[str]]]:
-    """Return what reads whom a changeAcl body adds and removes; it raises `InvalidInput` with `text`."""
-    reader = Reader(AccessListChange, lambda: InvalidInput(text))
-
-    def read(body: bytes) -> tuple[list[str], list[str]]:
-        change = reader.read(body)
-        if change.add is None and change.remove is None:
-            raise InvalidInput(text)
-        return change.add or [], change.remove or []
-
-    return read
+def read_access_change(body: bytes, refusal: str) -> tuple[list[str], list[str]]:
+    """Return whom a changeAcl body adds and removes; raise `InvalidInput` with `refusal`."""
+    change = Reader(AccessListChange, lambda: InvalidInput(refusal)).read(body)
+    if change.add is None and change.remove is None:
+        raise InvalidInput(refusal)
+    return change.add or [], change.remove or []
 
 
 def strings(body: bytes) -> dict[str, str]:

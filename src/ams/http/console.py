@@ -44,13 +44,6 @@ class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""  # why nobody can log in there now; then there are no endpoints
 
 
-class ConsoleConfig(msgspec.Struct, frozen=True):
-    """What the page asks for first, `config.json`."""
-
-    version: str
-    issuers: Sequence[ConsoleLogin]
-
-
 Logins = Callable[[], Awaitable[Sequence[ConsoleLogin]]]
 
 
@@ -89,7 +82,7 @@ class Console:
         return RedirectResponse("console/", 308)  # relative: a proxy may serve this below a path of its own
 
     async def _config(self, _request: Request) -> Response:
-        config = ConsoleConfig(__version__, await self._logins())
+        config = {"version": __version__, "issuers": await self._logins()}  # the page asks for it first
         return Response(msgspec.json.encode(config), headers=_headers(_ASK_AGAIN), media_type="application/json")
 
     async def _file(self, request: Request) -> Response:
@@ -110,25 +103,13 @@ class Console:
 
 def policy(logins: Iterable[ConsoleLogin]) -> str:
     """Return the content security policy of the page: requests go to this service, and to where tokens are fetched."""
-    origins = sorted({_origin(each.token_endpoint) for each in logins if each.token_endpoint})
-    return "; ".join(
-        [
-            "default-src 'none'",
-            "script-src 'self'",
-            "style-src 'self'",
-            "img-src 'self' data:",
-            " ".join(["connect-src 'self'", *origins]),
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-            "require-trusted-types-for 'script'",
-        ]
+    urls = [urlsplit(each.token_endpoint) for each in logins if each.token_endpoint]
+    origins = sorted({f"{url.scheme}://{url.netloc}" for url in urls})
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        + " ".join(["connect-src 'self'", *origins])
+        + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
     )
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _headers(caching: str) -> dict[str, str]:

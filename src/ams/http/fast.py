@@ -14,10 +14,10 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
-from ams.access.quota_slots import ConnectionSlot, ConnectionSlots, QuotaSlots
+from ams.access.quota_slots import ConnectionSlots, QuotaSlots
 from ams.access.rates import Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
@@ -36,6 +36,7 @@ from ams.service.publishing import Publisher
 from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
+from ams.web.connection import HttpConnection
 from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 from ams.workers import Pool
@@ -44,13 +45,6 @@ CREATE_PROJECT = "projects:create"  # the one action whose project need not exis
 OFFERED, COUNTED = "ams.head", "ams.counted"
 """Members of the state of an ASGI scope: the head by which the connection would know such a request again, and whether
 it was counted for its rate before."""
-
-
-class Connection(Protocol):
-    """A connection of a client, as the gate counts it."""
-
-    slot: ConnectionSlot | None  # its place among the connections of a project
-    is_lost: bool  # whether that place was given back for good
 
 
 class Gate:
@@ -111,7 +105,7 @@ class Gate:
         if rates is not None and (rates.is_usual or (caller.project is not None and caller.project.quotas)):
             rates.count(caller)
 
-    def count_connection(self, connection: Connection, caller: Caller) -> None:
+    def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
         """Count a connection for the project of a request that is let in; raise `QuotaExceeded`, and count nothing."""
         if self._connections is not None and caller.project is not None and not connection.is_lost:
             connection.slot = self._connections.take(connection.slot, caller.project)
@@ -186,31 +180,18 @@ _TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{projec
 
 OPERATIONS = (
     Operation(
-        "POST",
-        _TOPIC + ":publish",
-        "topics:publish",
-        "Store messages at the end of a topic, all or none",
-        PublishBody,
-        Published,
-        ("Idempotency-Key",),
+        "POST", _TOPIC + ":publish", "topics:publish", "Store messages at the end of a topic, all or none",
+        PublishBody, Published, ("Idempotency-Key",),
     ),
     Operation(
-        "POST",
-        _SUBSCRIPTION + ":pull",
-        "subscriptions:pull",
-        "Hand out messages from where the subscription stands",
-        PullBody,
-        Received,
+        "POST", _SUBSCRIPTION + ":pull", "subscriptions:pull", "Hand out messages from where the subscription stands",
+        PullBody, Received,
     ),
     Operation(
-        "POST",
-        _SUBSCRIPTION + ":acknowledge",
-        "subscriptions:acknowledge",
-        "Acknowledge everything up to the largest id; of a parallel subscription, each id",
-        AckBody,
-        Nothing,
+        "POST", _SUBSCRIPTION + ":acknowledge", "subscriptions:acknowledge",
+        "Acknowledge everything up to the largest id; of a parallel subscription, each id", AckBody, Nothing,
     ),
-)
+)  # fmt: skip
 """The hot routes, for the description of the API."""
 
 

@@ -28,7 +28,6 @@ MARK = b"x-ams-forwarded-by"
 _PASSED_ON = frozenset({b"x-api-key", b"authorization", b"content-type", b"accept", b"if-match"})
 _FORWARDED_FOR = b"x-forwarded-for"
 _ANSWERED = (b"retry-after", b"www-authenticate", b"etag")
-_UNAVAILABLE = 503
 _PART_OF_MEMORY = 4  # where answers have little memory, a large one is fetched when this part of it is free
 
 logger = structlog.get_logger("ams.http")
@@ -95,7 +94,7 @@ class Forwarder:
                 return known
             self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
             answer = asked[owner.node] = await self._asked(owner, scope, body(), left)
-            if answer is not None and answer.status != _UNAVAILABLE:
+            if answer is not None and answer.status != 503:
                 return answer
             self._doubt(SubscriptionId(owner.subscription))
 

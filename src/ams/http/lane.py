@@ -134,26 +134,10 @@ class LaneExchange:
     """
 
     __slots__ = (
-        "_admitted",
-        "_arriving",
-        "_began",
-        "_connection",
-        "_head",
-        "_id",
-        "_is_body_complete",
-        "_is_counted",
-        "_is_left",
-        "_keys",
-        "_lane",
-        "_pieces",
-        "_received",
-        "_request",
-        "_task",
-        "_work",
-        "has_answer_begun",
-        "is_answered",
-        "keep_alive",
-    )
+        "_admitted", "_arriving", "_began", "_connection", "_head", "_id", "_is_body_complete", "_is_counted",
+        "_is_left", "_keys", "_lane", "_pieces", "_received", "_request", "_task", "_work", "has_answer_begun",
+        "is_answered", "keep_alive",
+    )  # fmt: skip
 
     def __init__(
         self,

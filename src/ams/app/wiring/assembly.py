@@ -29,7 +29,7 @@ from ams.http.routes.projects import MemberRoutes, ProjectRoutes, RetentionRoute
 from ams.http.routes.push import DeliveryRoutes, PushIdentityRoutes, PushRoutes
 from ams.http.routes.reading import ReadingRoutes, WatchRoutes
 from ams.http.routes.schemas import SchemaRoutes
-from ams.http.routes.service import AuditRoutes, DoctorRoutes, MetricsRoutes, ServiceRoutes
+from ams.http.routes.service import AuditRoutes, DoctorRoutes, ServiceRoutes
 from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routing import Row
@@ -277,13 +277,13 @@ def routes(
         nodes=registry.owners.nodes if nodes.name else None,
     )
     leases = LeaseRequests(deliverer, working.settler)
+    about = About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(
         registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
     )
     rows = [
-        *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))).rows(),
-        *MetricsRoutes(metrics, Usage(registry, counting, admission, clock)).rows(),
+        *ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)).rows(),
         *UserRoutes(Users(registry, roles.roles), admission).rows(),
         *TokenRoutes(Tokens(registry, clock)).rows(),
         *BindingRoutes(Bindings(registry)).rows(),

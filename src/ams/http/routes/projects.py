@@ -3,7 +3,7 @@
 from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
-from ams.http.bodies import Reader, access_change_reader, access_list_reader, bad_request, strings
+from ams.http.bodies import Reader, bad_request, read_access_change, read_access_list, strings
 from ams.http.routes.users import grants, shown_user
 from ams.http.routing import PAGE, Call, Row, Versioned, page_request, shown_list, shown_page
 from ams.service import projects, topics
@@ -20,8 +20,7 @@ _update = Reader(wire.ProjectChange, bad_request)
 _member = Reader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
 _quotas = Reader(wire.QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
 _add = Reader(MemberRoles, bad_request)
-_access_list = access_list_reader("Invalid Topic ACL Arguments")
-_access_change = access_change_reader("Invalid Topic ACL Arguments")
+_BAD_ACCESS_LIST = "Invalid Topic ACL Arguments"
 _retention = Reader(wire.NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
 
 
@@ -224,11 +223,12 @@ class TopicRoutes:
 
     async def modify_acl(self, call: Call) -> None:
         """Replace a topic's access list."""
-        await self._topics.set_access_list(call.caller, call.topic, _access_list(await call.body()))
+        names = read_access_list(await call.body(), _BAD_ACCESS_LIST)
+        await self._topics.set_access_list(call.caller, call.topic, names)
 
     async def change_acl(self, call: Call) -> wire.Acl:
         """Add users to a topic's access list and remove others; answer the list."""
-        add, remove = _access_change(await call.body())
+        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST)
         return wire.Acl(await self._topics.change_access_list(call.caller, call.topic, add, remove))
 
     async def attach(self, call: Call) -> None:

@@ -20,16 +20,26 @@ WINDOW = ("start_date", "end_date", "projects")
 
 
 class ServiceRoutes:
-    """Answers about the service."""
+    """The routes of the service's state, and of metrics."""
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: About, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
         self._about = about
+        self._metrics = metrics
+        self._usage = usage
 
     def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
+        """Return the rows of the route table; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
+        one = "/projects/{project}"
+        subscription = one + "/subscriptions/{subscription}:metrics"
         return [
             Row("GET", "/status", None, self.status, answers=wire.Status, parameters=("details",)),
             Row("GET", "/version", None, self.version, answers=wire.Version),
+            Row("GET", "/metrics", "ams:metrics", self.node, answers=wire.Metrics),
+            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, wire.VaMetrics, WINDOW),
+            Row("GET", "/users/usageReport", None, self.usage_report, None, wire.UsageReport, WINDOW, counted=True),
+            Row("GET", one + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=wire.Metrics),
+            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=wire.Metrics),
+            Row("GET", one + ":metrics", "projects:metrics", self.project, answers=wire.Metrics),
         ]
 
     async def status(self, call: Call) -> wire.Status:
@@ -42,27 +52,6 @@ class ServiceRoutes:
     async def version(self, call: Call) -> wire.Version:
         """What runs here."""
         return await self._about.version(call.token)
-
-
-class MetricsRoutes:
-    """The routes of metrics."""
-
-    def __init__(self, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
-        self._metrics = metrics
-        self._usage = usage
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
-        project = "/projects/{project}"
-        subscription = project + "/subscriptions/{subscription}:metrics"
-        return [
-            Row("GET", "/metrics", "ams:metrics", self.node, answers=wire.Metrics),
-            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, wire.VaMetrics, WINDOW),
-            Row("GET", "/users/usageReport", None, self.usage_report, None, wire.UsageReport, WINDOW, counted=True),
-            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=wire.Metrics),
-            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=wire.Metrics),
-            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=wire.Metrics),
-        ]
 
     async def node(self, _call: Call) -> wire.Metrics:
         """Answer what the service takes of its machine."""

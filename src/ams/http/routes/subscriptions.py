@@ -12,7 +12,7 @@ from ams.core.ack_deadline import BAD_ACK_DEADLINE
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ack_prefix, snapshot_reference, subscription_path, topic_path
-from ams.http.bodies import Reader, access_change_reader, access_list_reader
+from ams.http.bodies import Reader, read_access_change, read_access_list
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes.parallel import asked_changes, asked_options, shown_options
 from ams.http.routes.push import asked, shown_push
@@ -34,8 +34,7 @@ _create = Reader(wire.NewSubscription, lambda: InvalidInput("Invalid Subscriptio
 _update = Reader(wire.SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
 _ack_deadline = Reader(wire.AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
 _nack = Reader(wire.Nack, lambda: InvalidInput("Invalid ack parameter"))
-_access_list = access_list_reader("Invalid Subscription ACL Arguments")
-_access_change = access_change_reader("Invalid Subscription ACL Arguments")
+_BAD_ACCESS_LIST = "Invalid Subscription ACL Arguments"
 _seek = Reader(wire.Seek, lambda: InvalidInput("Invalid Seek Arguments"))
 _offset = Reader(wire.NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
@@ -153,11 +152,12 @@ class SubscriptionRoutes:
 
     async def modify_acl(self, call: Call) -> None:
         """Replace a subscription's access list."""
-        await self._subscriptions.set_access_list(call.caller, call.subscription, _access_list(await call.body()))
+        names = read_access_list(await call.body(), _BAD_ACCESS_LIST)
+        await self._subscriptions.set_access_list(call.caller, call.subscription, names)
 
     async def change_acl(self, call: Call) -> Acl:
         """Add users to a subscription's access list and remove others; answer the list."""
-        add, remove = _access_change(await call.body())
+        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST)
         return Acl(await self._subscriptions.change_access_list(call.caller, call.subscription, add, remove))
 
 

@@ -135,7 +135,6 @@ class App:
         return f"{self._prefix}-{next(self._count):x}".encode()
 
     async def _answer_other(self, scope: dict[str, Any], receive: Receive, send: Send, request_id: bytes) -> None:
-        """Answer a request that is for no hot route."""
         project, is_begun = project_of(scope), False
 
         async def stamped(event: Event) -> None:
@@ -225,7 +224,6 @@ class App:
     async def _handle(
         self, row: Row, request: Request, audited: AuditedRequest
     ) -> tuple[bytes, dict[str, str]] | Streamed | Answer:
-        """Return the body and header fields of a 200, or another node's; raise what is answered otherwise."""
         headers, query = request.scope["headers"], request.scope["query_string"]
         names, caller = request.path_params, audited.caller
         token = self._gate.token(headers, query)

@@ -239,7 +239,6 @@ def check_attributes(message: msgspec.Raw) -> None:
 
 
 def _count_objects(items: msgspec.Raw, most: int) -> None:
-    """Raise `TooLarge` as soon as a list has an object too many, before anything is made of them."""
     numbers = iter(range(most))
 
     class Counted(msgspec.Struct):

@@ -76,7 +76,11 @@ def refusal(error: Exception) -> Refusal:
     """Turn any exception into its envelope. One of ours has its text; any other is nothing but 500."""
     if isinstance(error, errors.AmsError):
         status = status_of(type(error))
-        return Refusal(status.code, envelope(status, error.message), _retry_after(error), _challenge(status, error))
+        is_for_later = error.retriable or (isinstance(error, errors.TokenRefused) and error.later)
+        retry_after = RETRY_AFTER_SECONDS if is_for_later else None
+        if isinstance(error, errors.RateLimited):
+            retry_after = RATE_SECONDS
+        return Refusal(status.code, envelope(status, error.message), retry_after, _challenge(status, error))
     if isinstance(error, HTTPException):  # unknown paths and wrong methods (contract 1.3)
         if error.status_code == 405:
             return Refusal(405, envelope(Status(405, "METHOD_NOT_ALLOWED"), "Method not allowed"))
@@ -84,13 +88,6 @@ def refusal(error: Exception) -> Refusal:
     if isinstance(error, MemoryError):
         return refusal(errors.Overloaded("Too little memory for this request now"))
     return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
-
-
-def _retry_after(error: errors.AmsError) -> int | None:
-    if isinstance(error, errors.RateLimited):
-        return RATE_SECONDS
-    is_for_later = error.retriable or (isinstance(error, errors.TokenRefused) and error.later)
-    return RETRY_AFTER_SECONDS if is_for_later else None
 
 
 def _challenge(status: Status, error: errors.AmsError) -> bytes:

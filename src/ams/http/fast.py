@@ -347,7 +347,6 @@ class FastRoutes:
         self._heads.put(head, admitted)
 
     async def _admitted_again(self, call: Call) -> Caller:
-        """Return who sent a request, after a while in which the rights to it may have changed."""
         return await self.gate.admit_again(call.action, call.names, call.scope["headers"], call.scope["query_string"])
 
     async def _publish(self, call: Call) -> bytes:

@@ -306,7 +306,6 @@ class LaneExchange:
     # Answers
 
     def _answer(self, body: bytes) -> None:
-        """Answer 200."""
         connection, lane, size = self._connection, self._lane, len(body)
         lane.app.answered[2] += 1
         if lane.is_traced:
@@ -386,7 +385,6 @@ class LaneExchange:
 
 @types.coroutine
 def _resumed(work: Coroutine[Any, Any, bytes], waits_for: Any) -> Generator[Any, Any, bytes]:
-    """Go on with a coroutine that was run up to a wait by hand."""
     try:
         while True:
             try:

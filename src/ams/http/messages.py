@@ -171,7 +171,6 @@ def read_messages(parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 async def _taken(counts: memoryview, lengths: memoryview, blob: memoryview) -> Batch:
-    """Return the messages that a worker read."""
     fragments: list[Fragment] = []
     size = 0
     for start, end in pairwise(accumulate(array("I", bytes(lengths)), initial=0)):
@@ -193,7 +192,6 @@ class _Found:
         self.not_base64 = 0
 
     def check(self, data: str, place: int) -> None:
-        """Look at data that is not base64 on one line."""
         try:
             decoded_data(data)
         except ValueError:
@@ -251,7 +249,6 @@ _keyed_body = msgspec.json.Decoder(KeyedBody).decode
 
 
 def _usual(body: bytes) -> Batch | None:
-    """Return the messages of a body that needs no closer look; None of any other."""
     try:
         return batch_of_base64(_usual_body(body).messages or ())
     except (ValueError, RecursionError):
@@ -266,7 +263,6 @@ def _usual_with_keys(body: bytes) -> Batch | None:
 
 
 def _unusual(body: bytes, lenient: bool) -> Batch:
-    """Return the messages of any small body; see `MessageReader.read`."""
     every = _publish.read(body).messages or ()
     found = _Found(lenient)
     messages = [_message(each, place, found) for place, each in enumerate(every)]

@@ -94,7 +94,6 @@ class StreamedResponse(Response):
 
 
 async def _unless(left: asyncio.Future[None], coming: Awaitable[bytes]) -> bytes:
-    """Return the next piece, nothing when the client has left before it came."""
     waiting: asyncio.Future[bytes] = asyncio.ensure_future(coming)
     either: set[asyncio.Future[Any]] = {waiting, left}
     try:

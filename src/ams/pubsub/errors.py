@@ -122,21 +122,16 @@ def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.Sta
     code = next(CODES[base] for base in type(error).__mro__ if base in CODES)
     if on_stream and code is Code.RESOURCE_EXHAUSTED:
         code = Code.UNAVAILABLE
-    return code, _text(error, leaf)
-
-
-def _text(error: errors.AmsError, leaf: str) -> str:
     if isinstance(error, Missing):
         leaf = error.leaf
     if isinstance(error, errors.NotFound):
-        return f"Resource not found (resource={leaf})."
+        return code, f"Resource not found (resource={leaf})."
     if isinstance(error, errors.AlreadyExists):
-        return f"Resource already exists in the project (resource={leaf})."
-    return TEXTS.get(error.message, error.message)
+        return code, f"Resource already exists in the project (resource={leaf})."
+    return code, TEXTS.get(error.message, error.message)
 
 
 def _fitting(ids: Sequence[str]) -> int:
-    """Return how many ids, from the first, an error may name."""
     ends = itertools.accumulate(len(each) + len(PERMANENT) + _FRAME for each in ids)
     return sum(1 for end in ends if end <= MOST_NAMED)
 

@@ -38,8 +38,6 @@ _CHANGED = "There were concurrent policy changes. Please retry the whole read-mo
 
 
 class _Kind(NamedTuple):
-    """What one kind of resources has."""
-
     role: str  # empty: it has no access list
     shows: str  # the action by which its policy is read
     changes: str

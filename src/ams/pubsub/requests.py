@@ -152,8 +152,6 @@ def _count(kind: "_Type", said: bytes, most: int) -> None:
 
 
 class _Type(NamedTuple):
-    """A type of messages."""
-
     most: int  # how many fields a message may have
     refusal: str
     messages: Mapping[int, Any]  # types of the fields to look into: an entry of a map is a pair at most

@@ -72,7 +72,7 @@ class SchemaRpcs:
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         if wanted.token and not is_name(wanted.token):
             raise InvalidInput("Invalid page token")
-        size = _size(wanted.size, view)
+        size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         found = await self._schemas.page(call.caller, wanted.token, size + 1)
         shown = [_shown(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemasResponse(), shown, found, lambda last: last.name)
@@ -80,7 +80,8 @@ class SchemaRpcs:
     async def list_revisions(self, call: Call, request: Message) -> Message:
         """Show a page of the revisions of a schema, the newest first."""
         wanted, view = fields.page_request(request), _view(request, _BASIC)
-        before, size = _number(wanted.token), _size(wanted.size, view)
+        before = _number(wanted.token)
+        size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         revisions = await self._schemas.revisions(call.caller, SchemaName(call.name.leaf))
         found = [each for each in revisions if before is None or each.revision < before]
         shown = [_shown(call, each, view) for each in found[:size]]
@@ -131,7 +132,6 @@ class SchemaRpcs:
         return pb.ValidateMessageResponse()
 
     async def _asked(self, call: Call, request: Message) -> SchemaContent:
-        """Return what a message is to be asked about."""
         if not request.name:
             return _content(request.schema)
         name, _, revision = request.name.partition("@")
@@ -207,16 +207,11 @@ def _view(request: Message, usual: int) -> int:
 
 
 def _number(token: str) -> int | None:
-    """Return the revision before which a page begins, None: at the newest one."""
     if not token:
         return None
     if not token.isascii() or not token.isdigit() or len(token) > _MOST_DIGITS:
         raise InvalidInput("Invalid page token")
     return int(token)
-
-
-def _size(wanted: int, view: int) -> int:
-    return min(wanted, _MOST_FULL) if view == _FULL else wanted
 
 
 def _said_revision(identity: str) -> str:

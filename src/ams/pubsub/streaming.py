@@ -163,7 +163,6 @@ class _Spread:
         self._turns.pop(stream, None)
 
     def offer(self, stream: "_Stream") -> None:
-        """Give a stream a turn, if it has room and has sent what it was given."""
         if stream.may_get and stream in self.streams and stream not in self._turns:
             self._turns[stream] = None
             self._sooner.set()
@@ -248,8 +247,6 @@ class _Spread:
 
 
 class _Stream:
-    """One stream."""
-
     def __init__(self, leases: Leases, call: Call, context: Context, first: Message) -> None:
         self._leases = leases
         self._call = call
@@ -269,7 +266,6 @@ class _Stream:
 
     @property
     def may_get(self) -> bool:
-        """Whether it has room, and has sent what it was given."""
         return self._given is None and not self.window.is_full
 
     def give(self, given: _Given) -> None:
@@ -284,7 +280,6 @@ class _Stream:
             self._failed.set_exception(error)
 
     async def run(self, spread: _Spread, first: Message) -> None:
-        """Send and take, until the client leaves or something ends it."""
         try:
             await self._write(spread.subscription, ())
             await self._run(spread, first)
@@ -311,7 +306,6 @@ class _Stream:
             await asyncio.wait((reading, sending))
 
     async def _look(self) -> None:
-        """Raise when its user may not have it any more."""
         self._generation = self._invalidations.generation
         caller = await self._call.again()
         await self._leases.subscription(self._call._replace(caller=caller))
@@ -434,7 +428,6 @@ def _check_later(request: Message) -> None:
 
 
 async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[None]) -> None:
-    """Say of each id whether what was asked for it is done."""
     invalid: frozenset[str] = frozenset()
     try:
         await settled

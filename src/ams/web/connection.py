@@ -562,6 +562,5 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
-    """Return the host and port of one end of a connection."""
     found: Any = transport.get_extra_info(name)
     return (found[0], found[1]) if found else None

@@ -219,8 +219,6 @@ class Listener:
 
 
 class _Place:
-    """The place of one connection among those that may be open."""
-
     __slots__ = ("_among", "client")
 
     def __init__(self, among: FairShare[str], client: str) -> None:
@@ -229,7 +227,6 @@ class _Place:
         among.add(1, client)
 
     def give_back(self) -> None:
-        """Count the connection no more."""
         among, self._among = self._among, None
         if among is not None:
             among.give_back(self.client)

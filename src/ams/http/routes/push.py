@@ -178,11 +178,9 @@ def _report(status: PushStatus) -> wire.PushReport:
 
 
 def _error(failure: wire.Failure | None) -> wire.PushError | None:
-    return (
-        None
-        if failure is None
-        else wire.PushError(_written(failure.time), failure.what, failure.detail, failure.status)
-    )
+    if failure is None:
+        return None
+    return wire.PushError(_written(failure.time), failure.what, failure.detail, failure.status)
 
 
 def _moment(moment: int | None) -> str:
@@ -262,7 +260,6 @@ class DeliveryRoutes:
 
 
 def _checked(body: wire.BeatBody) -> Heartbeat:
-    """Return what a body says; raise `InvalidInput` for what is no name, too much, or cannot be written again."""
     held, states = body.held or [], body.states or {}
     if not _HOLDER.fullmatch(body.holder or ""):
         raise InvalidInput("Invalid push lease holder")

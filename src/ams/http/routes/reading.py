@@ -32,7 +32,6 @@ from ams.service.reading import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
 from ams.wire.messages import ReadMessage
 from ams.wire.projects import TopicOffsets
-from ams.wire.service import Counts, ViewEnd, ViewSkipped
 from ams.wire.subscriptions import OffsetAt
 from ams.workers import NoWorker, Pool, TaskFailed
 
@@ -204,18 +203,23 @@ class WatchRoutes:
         """Return the rows of the route table."""
         one, of = "/projects/{project}", ("topics", "subscriptions")
         return [
-            Row("GET", one + ":watch", "projects:watch", self.watch, None, Counts, (*of, "tail", "filter"), (EVENTS,)),
+            Row(
+                "GET",
+                one + ":watch",
+                "projects:watch",
+                self.watch,
+                None,
+                wire.Counts,
+                (*of, "tail", "filter"),
+                (EVENTS,),
+            ),
             Row("GET", one + ":history", "projects:history", self.history, None, wire.History, (*of, "span")),
         ]
 
     async def watch(self, call: Call) -> Streamed:
         """Answer counts of topics and subscriptions as they change, and messages as they are published, as events."""
-        wanted = Wanted(
-            _names(call, "topics"),
-            _names(call, "subscriptions"),
-            call.parameter("tail") or "",
-            call.parameter("filter") or "",
-        )
+        tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
+        wanted = Wanted(_names(call, "topics"), _names(call, "subscriptions"), tail, chosen)
 
         async def admit(action: str, names: Mapping[str, str]) -> Caller:
             return await self._gate.admit_again(action, names, list(call.headers), call.query)
@@ -230,7 +234,8 @@ class WatchRoutes:
 
 
 def _shown(past: Past) -> wire.History:
-    ends, project = past.ends, past.project
+    ends, of = past.ends, past.project
+    project = None if of is None else wire.ProjectHistory(of.grown(0), of.grown(1), of.grown(2), of.at_end(3))
     return wire.History(
         past.interval,
         resource_date(Milliseconds(ends[0] - past.interval * 1000)),
@@ -240,9 +245,7 @@ def _shown(past: Past) -> wire.History:
             name: wire.SubscriptionHistory(of.grown(0), of.at_end(1), _ages(of.at_end(2), ends))
             for name, of in past.subscriptions.items()
         },
-        None
-        if project is None
-        else wire.ProjectHistory(project.grown(0), project.grown(1), project.grown(2), project.at_end(3)),
+        project,
     )
 
 
@@ -255,7 +258,7 @@ def _names(call: Call, parameter: str) -> list[str]:
     return [each for each in (call.parameter(parameter) or "").split(",") if each]
 
 
-async def events(view: AsyncGenerator[Counts | Tail | None]) -> AsyncIterator[bytes]:
+async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterator[bytes]:
     """Yield a view as events, and a comment after a silence; what ends it is said by the last one.
 
     Raises what is raised before the view begins.
@@ -273,13 +276,13 @@ async def events(view: AsyncGenerator[Counts | Tail | None]) -> AsyncIterator[by
         except AmsError as error:
             if told is None:
                 raise
-            yield event("end", ViewEnd(error.message, refusal(error).code))
+            yield event("end", wire.ViewEnd(error.message, refusal(error).code))
 
 
-def _written(seen: Counts | Tail) -> bytes:
-    if isinstance(seen, Counts):
+def _written(seen: wire.Counts | Tail) -> bytes:
+    if isinstance(seen, wire.Counts):
         return event("counts", seen)
-    parts = [event("skipped", ViewSkipped(seen.skipped))] if seen.skipped else []
+    parts = [event("skipped", wire.ViewSkipped(seen.skipped))] if seen.skipped else []
     for first, time, fragments, *_ in runs_of(seen.messages):
         shown = f'","publishTime":"{publish_time(time)}",'.encode()
         for offset, fragment in enumerate(fragments, first):

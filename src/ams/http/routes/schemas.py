@@ -101,7 +101,6 @@ class SchemaRoutes:
 
 
 def _said(body: bytes) -> wire.SchemaBody:
-    """Read the first JSON value of a body, whatever follows it (contract 1.2)."""
     try:
         return _details.read(first_value(body))
     except BadRequest:

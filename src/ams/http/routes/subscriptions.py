@@ -212,7 +212,6 @@ class OffsetRoutes:
 
 
 def _shown(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:
-    """Show a subscription of a project, also when its topic is gone."""
     shown = wire.Subscription(
         name=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),

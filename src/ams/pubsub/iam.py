@@ -10,15 +10,7 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
-from ams.core.errors import (
-    ChangedMeanwhile,
-    InvalidInput,
-    NoMembers,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    UnknownToken,
-)
+from ams.core import errors
 from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
 from ams.core.versions import ANY_VERSION, Precondition, version_of
 from ams.pubsub import fields
@@ -148,10 +140,10 @@ class IamRpcs:
                 await self._topics.set_access_list(caller, TopicName(call.name.leaf), users)
             else:
                 await self._subscriptions.set_access_list(caller, SubscriptionName(call.name.leaf), users)
-        except NoMembers as missing:
-            raise InvalidInput(missing.message) from None
-        except ChangedMeanwhile:
-            raise ChangedMeanwhile(_CHANGED) from None
+        except errors.NoMembers as missing:
+            raise errors.InvalidInput(missing.message) from None
+        except errors.ChangedMeanwhile:
+            raise errors.ChangedMeanwhile(_CHANGED) from None
         return await self.get(call, request)
 
     async def test(self, call: Call, request: Message) -> Message:
@@ -159,7 +151,7 @@ class IamRpcs:
         kind = _KINDS[call.name.kind]
         unknown = [each for each in request.permissions if each not in kind.permissions]
         if unknown:
-            raise InvalidInput(f"The permission {unknown[0]} is not one of {call.name.kind}.")
+            raise errors.InvalidInput(f"The permission {unknown[0]} is not one of {call.name.kind}.")
         has = [each for each in dict.fromkeys(request.permissions) if await self._has(call, kind, each)]
         return pb.TestIamPermissionsResponse(permissions=has)
 
@@ -169,9 +161,9 @@ class IamRpcs:
             authorized = await self._authorized(caller, call.name)
             if permission == kind.listed:
                 caller.require_listed(authorized, kind.member)
-        except UnknownToken:
+        except errors.UnknownToken:
             raise
-        except (NotAllowed, NotAuthenticated, NotFound):
+        except (errors.NotAllowed, errors.NotAuthenticated, errors.NotFound):
             return False
         return True
 
@@ -204,7 +196,7 @@ def _mask(request: Message) -> Collection[str]:
     """Return which fields of a policy are to be set; raise `InvalidInput`, `NotSupported` for one that is not there."""
     for path in request.update_mask.paths:
         if path not in pb.Policy.DESCRIPTOR.fields_by_name:
-            raise InvalidInput(
+            raise errors.InvalidInput(
                 f"Invalid update_mask provided in the SetIamPolicyRequest: '{path}' is not a known Policy field."
             )
         if path == "audit_configs":
@@ -217,12 +209,12 @@ def _members(policy: Message, role: str) -> list[str]:
     found: dict[str, None] = {}
     for binding in policy.bindings:
         if binding.role != role:
-            raise InvalidInput(f"Role {binding.role} is not supported for this resource: only {role} is.")
+            raise errors.InvalidInput(f"Role {binding.role} is not supported for this resource: only {role} is.")
         if binding.HasField("condition"):
-            raise InvalidInput("Conditions in bindings are not supported.")
+            raise errors.InvalidInput("Conditions in bindings are not supported.")
         for member in binding.members:
             if not member.startswith(_USER):
-                raise InvalidInput(
+                raise errors.InvalidInput(
                     f"The member {member} is of unknown type: only {_USER}NAME, a user of AMS, is known."
                 )
             found[member.removeprefix(_USER)] = None

@@ -11,24 +11,13 @@ from typing import cast
 
 from ams.access.admission import Caller
 from ams.access.permissions import SERVICE_ADMIN
+from ams.core import parallel_options as limits
 from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput, NotAllowed
 from ams.core.google_push import VERSION, GoogleForm, version_of
 from ams.core.names import ProjectName, revision_id
-from ams.core.parallel_options import (
-    DEFAULT_ATTEMPTS,
-    DEFAULT_MAXIMUM,
-    DEFAULT_MINIMUM,
-    MAX_ATTEMPTS,
-    MAX_RETENTION,
-    MIN_ATTEMPTS,
-    MIN_RETENTION,
-    Changes,
-    DeadLetterPolicy,
-    ParallelOptions,
-    RetryPolicy,
-)
+from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig
 from ams.pubsub import fields, protos
 from ams.pubsub.fields import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
@@ -181,7 +170,7 @@ def _ttl(policy: Message) -> Milliseconds | None:
 
 def _retention(asked: Message) -> Milliseconds:
     found = fields.span(asked.message_retention_duration)
-    if not MIN_RETENTION <= found <= MAX_RETENTION:
+    if not limits.MIN_RETENTION <= found <= limits.MAX_RETENTION:
         raise InvalidInput(
             "The value for message retention duration is out of bounds. It must be between 600s and 2678400s."
         )
@@ -193,8 +182,8 @@ def _retry(asked: Message) -> RetryPolicy | None:
         return None
     policy = asked.retry_policy
     return RetryPolicy(
-        fields.span(policy.minimum_backoff) if policy.HasField("minimum_backoff") else DEFAULT_MINIMUM,
-        fields.span(policy.maximum_backoff) if policy.HasField("maximum_backoff") else DEFAULT_MAXIMUM,
+        fields.span(policy.minimum_backoff) if policy.HasField("minimum_backoff") else limits.DEFAULT_MINIMUM,
+        fields.span(policy.maximum_backoff) if policy.HasField("maximum_backoff") else limits.DEFAULT_MAXIMUM,
     )
 
 
@@ -203,12 +192,12 @@ def _dead_letters(project: ProjectName, asked: Message) -> DeadLetterPolicy | No
         return None
     policy = asked.dead_letter_policy
     topic = fields.name_in(policy.dead_letter_topic, project, TOPICS)
-    attempts = policy.max_delivery_attempts or DEFAULT_ATTEMPTS
-    if not MIN_ATTEMPTS <= attempts <= MAX_ATTEMPTS:
-        size = "small" if attempts < MIN_ATTEMPTS else "large"
+    attempts = policy.max_delivery_attempts or limits.DEFAULT_ATTEMPTS
+    if not limits.MIN_ATTEMPTS <= attempts <= limits.MAX_ATTEMPTS:
+        size = "small" if attempts < limits.MIN_ATTEMPTS else "large"
         raise InvalidInput(
             f"The value for max_delivery_attempts is too {size}. You passed {attempts} in the request, but it must be"
-            f" between {MIN_ATTEMPTS} and {MAX_ATTEMPTS}."
+            f" between {limits.MIN_ATTEMPTS} and {limits.MAX_ATTEMPTS}."
         )
     return DeadLetterPolicy(topic, attempts)
 

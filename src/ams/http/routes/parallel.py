@@ -1,22 +1,13 @@
 """Options of parallel subscriptions in bodies and answers (contract 19), and snapshots (contract 19.3)."""
 
+import msgspec
 from msgspec import UNSET
 
-from ams.core import parallel_options
+from ams.core import parallel_options as limits
 from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
 from ams.core.names import snapshot_path, topic_path
-from ams.core.parallel_options import (
-    BAD_TYPE,
-    DEFAULT_ATTEMPTS,
-    DEFAULT_MAXIMUM,
-    DEFAULT_MINIMUM,
-    ORDERED,
-    PARALLEL,
-    Changes,
-    ParallelOptions,
-    RetryPolicy,
-)
+from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.http.bodies import Reader
 from ams.http.routes.push import is_empty
 from ams.http.routing import PAGE, Call, Row, page_request, shown_page
@@ -25,16 +16,7 @@ from ams.storage.registry import records
 from ams.wire import subscriptions as wire
 
 _create = Reader(wire.NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
-_OPTIONS = {
-    "retryPolicy": "retry_policy",
-    "deadLetterPolicy": "dead_letter_policy",
-    "filter": "filter",
-    "enableMessageOrdering": "enable_message_ordering",
-    "enableExactlyOnceDelivery": "enable_exactly_once_delivery",
-    "retainAckedMessages": "retain_acked_messages",
-    "expirationPolicy": "expiration_policy",
-    "messageRetentionDuration": "message_retention_duration",
-}
+_OPTIONS = {field.encode_name: field.name for field in msgspec.structs.fields(wire.ParallelOptions)}
 """Fields of a body that only a parallel subscription has."""
 _FIXED = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}
 """Those that never change."""
@@ -47,9 +29,9 @@ _OWN_REQUEST = {
 
 def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
     """Return the options that a body asks for, None for an ordered subscription; raise `InvalidInput`."""
-    if body.type not in (None, "", ORDERED, PARALLEL):
-        raise InvalidInput(BAD_TYPE)
-    if body.type != PARALLEL:
+    if body.type not in (None, "", limits.ORDERED, limits.PARALLEL):
+        raise InvalidInput(limits.BAD_TYPE)
+    if body.type != limits.PARALLEL:
         said = [name for name, field in _OPTIONS.items() if not is_empty(getattr(body, field))]
         if said:
             raise InvalidInput(f"Only a subscription of type parallel has {', '.join(said)}")
@@ -98,14 +80,17 @@ def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:
         return None
     minimum = _span("minimumBackoff", body.minimum_backoff)
     maximum = _span("maximumBackoff", body.maximum_backoff)
-    return RetryPolicy(DEFAULT_MINIMUM if minimum is None else minimum, DEFAULT_MAXIMUM if maximum is None else maximum)
+    return RetryPolicy(
+        limits.DEFAULT_MINIMUM if minimum is None else minimum,
+        limits.DEFAULT_MAXIMUM if maximum is None else maximum,
+    )
 
 
-def _dead_letters(body: wire.DeadLetterPolicyBody | None) -> parallel_options.DeadLetterPolicy | None:
+def _dead_letters(body: wire.DeadLetterPolicyBody | None) -> DeadLetterPolicy | None:
     if body is None:
         return None
-    attempts = body.max_delivery_attempts or DEFAULT_ATTEMPTS
-    return parallel_options.DeadLetterPolicy(body.dead_letter_topic or "", attempts)
+    attempts = body.max_delivery_attempts or limits.DEFAULT_ATTEMPTS
+    return DeadLetterPolicy(body.dead_letter_topic or "", attempts)
 
 
 def _ttl(body: wire.ExpirationPolicyBody | None) -> Milliseconds | None:
@@ -127,7 +112,7 @@ def shown_options(project: str, options: ParallelOptions) -> dict[str, object]:
     ttl, kept = options.expiration_ttl, options.message_retention
     shown_retry = retry and wire.RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
     return {
-        "type": PARALLEL,
+        "type": limits.PARALLEL,
         "retry_policy": shown_retry,
         "dead_letter_policy": letters
         and wire.DeadLetterPolicy(topic_path(project, letters.topic), letters.max_attempts),

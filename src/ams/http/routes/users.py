@@ -1,6 +1,7 @@
 """Users (contract 5), their named tokens, and registrations (contract 6)."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import msgspec
 
@@ -267,15 +268,9 @@ def _identity(call: Call) -> RegistrationId:
 
 
 def _shown_registration(registration: records.Registration) -> wire.Registration:
-    applicant = registration.applicant
     return wire.Registration(
         uuid=registration.id,
-        name=applicant.name,
-        first_name=applicant.first_name,
-        last_name=applicant.last_name,
-        organization=applicant.organization,
-        description=applicant.description,
-        email=applicant.email,
+        **asdict(registration.applicant),
         status=registration.status,
         registered_at=resource_date(registration.registered_at),
         decline_comment=registration.decline_comment,

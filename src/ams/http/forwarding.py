@@ -6,9 +6,8 @@ that each take the other for the owner answer 503 instead of asking each other f
 and gives nothing, so it needs no secret: who forges it is answered 503 where others are helped.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpcore
@@ -18,7 +17,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST
 from ams.http.asgi import Header, project_of
-from ams.http.limits import ClientLeft
+from ams.http.limits import unless_left
 from ams.outgoing.client import PORTS, HttpClient, NotReached, RequestFailed, new_request
 from ams.service.delivering import Gone, UnreadAnswers
 
@@ -106,8 +105,10 @@ class Forwarder:
         self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes, left: Callable[[], Gone] | None
     ) -> Answer | None:
         """Return what the owner answers; None when it cannot be reached."""
+        asking = self._client.ask(self._request(owner.url, scope, body))
+        watch = left() if left else None
         try:
-            answer = await _unless_left(self._client.ask(self._request(owner.url, scope, body)), left)
+            answer = await (unless_left(asking, watch) if watch else asking)
         except NotReached as error:
             logger.warning("forward.not_reached", url=owner.url, reason=str(error))
             return None
@@ -115,6 +116,9 @@ class Forwarder:
             logger.warning("forward.failed", url=owner.url, reason=str(error))
             self._doubt(SubscriptionId(owner.subscription))
             raise Unavailable(OUTCOME_UNKNOWN) from error
+        finally:
+            if watch:
+                watch.cancel()
         headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _ANSWERED]
         return Answer(answer.status, answer.body, headers)
 
@@ -134,18 +138,3 @@ class Forwarder:
             headers.append((_FORWARDED_FOR, b", ".join(hops)))
         headers += [(b"x-request-id", REQUEST.get()), (MARK, self._node.encode())]
         return new_request(scope["method"], place, headers, body)
-
-
-async def _unless_left(asking: Coroutine[Any, Any, T], left: Callable[[], Gone] | None) -> T:
-    """Return the answer; raise `ClientLeft`, and end the request, when the client leaves before."""
-    if left is None:
-        return await asking
-    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(asking), left()]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if not waits[0].done():
-            raise ClientLeft
-        return cast("T", waits[0].result())
-    finally:
-        for each in waits:
-            each.cancel()

@@ -8,12 +8,15 @@ import asyncio
 import contextlib
 import resource
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge, UnknownCoding
 from ams.core.fair_share import FairShare
 from ams.core.held import SMALL, held
 from ams.http.asgi import Receive
+
+T = TypeVar("T")
 
 Headers = Iterable[tuple[bytes, bytes]]
 Holders = Sequence[Hashable]  # whose memory it is: a project and a user; each of them is counted
@@ -215,6 +218,21 @@ def gone(receive: Receive) -> asyncio.Future[None]:
             pass
 
     return asyncio.ensure_future(disconnect())
+
+
+async def unless_left(work: Awaitable[T], left: "asyncio.Future[None]") -> T:
+    """Return what comes of some work; raise `ClientLeft`, and cancel the work, when the client leaves before."""
+    task = asyncio.ensure_future(work)
+    either: set[asyncio.Future[Any]] = {task, left}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
 
 
 def is_gzip(headers: Headers) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -18,7 +18,7 @@ from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
-from ams.http.limits import SMALL_BODY, ClientLeft, gone
+from ams.http.limits import SMALL_BODY, ClientLeft, gone, unless_left
 from ams.service.delivering import UnreadAnswers
 from ams.storage.registry.records import Page, PageRequest
 from ams.wire.base import ListPage, Request
@@ -82,27 +82,16 @@ class StreamedResponse(Response):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         left = gone(receive)
         try:
-            while piece and not left.done():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                coming = anext(pieces, b"")
-                piece = await (_unless(left, coming) if self._streamed.is_endless else coming)
+            with contextlib.suppress(ClientLeft):
+                while piece and not left.done():
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    coming = anext(pieces, b"")
+                    piece = await (unless_left(coming, left) if self._streamed.is_endless else coming)
             await send({"type": "http.response.body", "body": b""})
         except (AmsError, asyncio.CancelledError) as error:  # cancelled: the service stops, its patience is over
             logger.warning("answer.cut", path=scope["path"], reason=str(error) or type(error).__name__)
         finally:
             left.cancel()
-
-
-async def _unless(left: asyncio.Future[None], coming: Awaitable[bytes]) -> bytes:
-    waiting: asyncio.Future[bytes] = asyncio.ensure_future(coming)
-    either: set[asyncio.Future[Any]] = {waiting, left}
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return waiting.result() if waiting.done() else b""
-    finally:
-        if not waiting.done():
-            waiting.cancel()
-            await asyncio.wait({waiting})
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

@@ -49,7 +49,7 @@ _HEADERS = _SIMPLE_HEADERS | {
     b"if-match",
 }  # fmt: skip
 _EXPOSED = b"x-request-id, date, retry-after, etag"
-"""What pages of other origins may read of every answer: how an error is reported, when to ask again, and versions."""
+"""Header fields that pages of other origins may read: how an error is reported, when to ask again, and versions."""
 
 
 REQUEST_ID = b"x-request-id"

@@ -1,4 +1,4 @@
-"""What of requests is logged, and what goes into the audit log: every change, and every login that failed.
+"""Log lines of requests, and the audit log: every change, and every login that failed.
 
 Never a token, a body or a query. The only secret a path can hold is a token (17.3, U8): behind `/users:`, or where
 one was put by mistake. Nothing here runs for a publish, a pull or an acknowledgement of a caller who is let in,
@@ -35,7 +35,7 @@ _SECRET = re.compile(
     r"(^[/.]*(?:v1[/.]+)?users:(?:by(?:token|uuid)/)?|bytoken/).+|[0-9a-f]{40,}", re.IGNORECASE | re.DOTALL
 )
 _BY_UUID = re.compile(r"/v1/users:byUUID/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""What stands behind `/users:` and is none."""
+"""A path behind `/users:` that holds no secret."""
 _UNCHANGING = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:lease", "push:wait", "subscriptions:nack"})
 """Actions that are asked for by POST and change nothing that people would want to know of.
 
@@ -52,7 +52,7 @@ def shown_path(path: str) -> str:
 
 
 def is_change(method: str, action: str) -> bool:
-    """Whether an action changes something, and is not only a way to read."""
+    """Return whether an action changes something, and is not only a way to read."""
     return method != "GET" and action not in _UNCHANGING
 
 
@@ -98,7 +98,7 @@ class AuditedRequest:
 
     @property
     def is_change(self) -> bool:
-        """Whether it is for the audit log."""
+        """True: it is for the audit log."""
         return self.action is not None and is_change(self.method, self.action)
 
     @property

@@ -189,7 +189,7 @@ _each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
 def holds_few(body: bytes) -> bool:
-    """Whether a body has surely no more messages, and none of them more attributes, than may be.
+    """Return whether a body has surely no more messages, and none of them more attributes, than may be.
 
     A message is an object, and a name of an object has a colon behind it.
     """

@@ -1,7 +1,7 @@
 """The console: pages for a browser at `/console/`, which ask the public API and nothing else.
 
 The files are made from the folder `console/` of the repository when a wheel is built or a clone is set up; they are the
-same for everybody, so no token is asked for. What a page may do is narrowed by its content security policy: scripts and
+same for everybody, so no token is asked for. A content security policy limits what a page may do: scripts and
 styles of this service only, requests to this service and to the issuers at which one may log in, no frames around it.
 """
 

@@ -120,7 +120,7 @@ class Gate:
         return caller
 
     def is_still(self, caller: Caller, token: str) -> bool:
-        """Whether a token that let a caller in does so now, in the same generation. Notes the use of a named token."""
+        """Return whether a token that let a caller in does so still. Notes the use of a named token."""
         return caller.login is None or self._admission.is_still(token, caller.login)
 
     async def admit_again(
@@ -218,7 +218,7 @@ class Call(NamedTuple):
 
 
 Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
-"""What is done with a body: from the body to that of a 200. It raises `NotOnLane` instead of waiting for a message."""
+"""The work on a body: from the body to that of a 200. It raises `NotOnLane` instead of waiting for a message."""
 Head = tuple[Any, ...]  # the target and the header fields of a request, but for those that differ from one to the next
 
 
@@ -231,7 +231,7 @@ class NotOnLane(Exception):
 
 
 class Admitted(NamedTuple):
-    """What is known of requests with one head, as long as the generation is the same."""
+    """Knowledge about requests with one head, as long as the generation is the same."""
 
     generation: int
     caller: Caller
@@ -309,7 +309,7 @@ class FastRoutes:
         return found if found is not None and found.generation == self._invalidations.generation else None
 
     def is_still(self, admitted: Admitted) -> bool:
-        """Whether such a request would be let in now; raises `TokenRefused` when its token has expired."""
+        """Return whether such a request would be let in now; raises `TokenRefused` when its token has expired."""
         if admitted.generation != self._invalidations.generation or not self._invalidations.trusted:
             return False
         return self.gate.is_still(admitted.caller, admitted.token)

@@ -33,7 +33,7 @@ logger = structlog.get_logger("ams.http")
 
 
 class Answer(NamedTuple):
-    """What the owner said."""
+    """The answer of the owner."""
 
     status: int
     body: bytes

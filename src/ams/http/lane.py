@@ -118,7 +118,7 @@ def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:
 
 
 def _is_for_lane(connection: HttpConnection, request: RequestHead, admitted: Admitted, length: int) -> bool:
-    """Whether a request with a known head may be taken: nothing waits before it, and its client reads."""
+    """Return whether a request with a known head may be taken: nothing waits before it, and its client reads."""
     if not 0 < length <= admitted.most or length > BIG_BODY or not request.is_alone:
         return False
     return connection.is_free and not connection.is_write_paused and request.version == "1.1"

@@ -1,4 +1,4 @@
-"""What a client may cost: bodies are read with a limit and in time, bodies and answers within budgets of memory.
+"""Limits of what clients may cost: bodies are read with a limit and in time, bodies and answers within memory budgets.
 
 One project or user cannot use up a budget for the others. Of bodies that arrive, the largest holder's are ended first;
 of answers that are not read, a project may hold as much as it leaves free.
@@ -236,7 +236,7 @@ async def unless_left(work: Awaitable[T], left: "asyncio.Future[None]") -> T:
 
 
 def is_gzip(headers: Headers) -> bool:
-    """Whether a body comes in gzip; raises `UnknownCoding` for any other coding, or several."""
+    """Return whether a body comes in gzip; raises `UnknownCoding` for any other coding, or several."""
     codings = [value.strip().lower() for name, value in headers if name == b"content-encoding"]
     found = [each for each in codings if each not in (b"", b"identity")]
     if found and found not in ([b"gzip"], [b"x-gzip"]):

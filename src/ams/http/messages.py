@@ -1,6 +1,6 @@
 """Messages on the wire: reading what is published and pulled for, writing what is delivered (contract 10 and 12).
 
-What may be big is read by a worker process. Where there is none it is read here, by the same functions, in slices with
+A worker process reads big requests. Where there is none they are read here, by the same functions, in slices with
 breaths in between.
 """
 

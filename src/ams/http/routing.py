@@ -30,18 +30,18 @@ U = TypeVar("U")
 P = TypeVar("P", bound=ListPage)
 
 STREAMED_BYTES = 2 * 2**20
-"""What an answer in pieces is counted as from its beginning to its end: one piece on its way, and the next one."""
+"""Bytes that an answer in pieces counts for from its beginning to its end: one piece on its way, and the next one."""
 
 
 class Streamed(NamedTuple):
-    """The body of a 200 in pieces. What goes wrong before the first one is answered as for any other request."""
+    """The body of a 200 in pieces. An error before the first one is answered as for any other request."""
 
     media_type: str
     headers: Sequence[tuple[bytes, bytes]]
     pieces: AsyncIterator[bytes]
     held: int = STREAMED_BYTES  # bytes it counts for in the memory of answers, from its beginning to its end
     is_endless: bool = False
-    """Whether it goes on until the client leaves, who is then noticed while the next piece is waited for."""
+    """True: it goes on until the client leaves, who is then noticed while the next piece is waited for."""
 
 
 class Versioned(NamedTuple):
@@ -177,7 +177,7 @@ Handler = Callable[[Call], Awaitable[object]]
 
 
 class Operation(NamedTuple):
-    """What one route takes and gives, for the description of the API."""
+    """A route for the description of the API."""
 
     method: str
     path: str
@@ -210,14 +210,14 @@ class Row(NamedTuple):
     parameters: tuple[str, ...] = ()
     forms: tuple[str, ...] = ("application/json",)
     counted: bool = False
-    """Whether an open route counts for the rate of the user whose token it is asked with; all others do."""
+    """True: an open route counts for the rate of the user whose token it is asked with; all others do."""
     most: int | None = SMALL_BODY  # bytes a body may have; None: as many as a publish
     at_root: bool = False  # whether the path is where others look for it, and not under `/v1`
     versioned: bool = False  # see `Operation`
 
     @property
     def operation(self) -> Operation:
-        """What the route takes and gives; the first line about its handler says what it is for."""
+        """The description of the route; the first line about its handler says what it is for."""
         summary = (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
         return Operation(
             self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters, self.forms,

@@ -111,7 +111,7 @@ def self_signed(folder: str, clock: Clock | None = None) -> tuple[str, str, str]
 
 
 def _is_good(ca: str, chain: str, key: str, now: datetime.datetime) -> bool:
-    """Whether all three are there, belong together, and are not about to expire; a crash may have torn them."""
+    """Return whether all three are there, belong together, and are not about to expire; a crash may have torn them."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 

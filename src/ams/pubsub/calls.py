@@ -67,14 +67,14 @@ class Rpc(NamedTuple):
     name: str
     request: Any
     action: str | Callable[[Message], str]
-    """What the caller must be allowed (`ams.access.permissions`); empty: the method looks by itself."""
+    """The action that the caller must be allowed (`ams.access.permissions`); empty: the method looks by itself."""
     about: Callable[[Message], Name]  # reads which resource a request is about; raises `InvalidInput`
     act: Callable[[Call, Any], Awaitable[Message]]
     is_change: bool = False  # whether the audit log gets it
 
     @property
     def only_reads(self) -> bool:
-        """Whether asking again is as if one had not asked."""
+        """True: asking again is as if one had not asked."""
         return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 

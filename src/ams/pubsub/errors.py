@@ -48,7 +48,7 @@ CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
     errors.Unusable: Code.FAILED_PRECONDITION,
 }
 """The nearest class in an error's ancestry decides. No permanent failure is INTERNAL or UNKNOWN: a publisher of a key
-would try it for ever. What may be asked again is UNAVAILABLE, which all clients do by themselves."""
+would try it for ever. An error that may be asked again is UNAVAILABLE, which all clients do by themselves."""
 
 TEXTS: Mapping[str, str] = {
     parallel_options.BAD_BACKOFF: (
@@ -59,7 +59,7 @@ TEXTS: Mapping[str, str] = {
     ),
     OWN_TOPIC: "The field dead_letter_policy.dead_letter_topic must not be the subscription's own topic.",
 }
-"""What is said here instead of a text that spells fields as the HTTP API does."""
+"""Texts that are used here instead of one that spells fields as the HTTP API does."""
 
 
 class NotSupported(errors.InvalidInput):

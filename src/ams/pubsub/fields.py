@@ -30,7 +30,7 @@ _LABEL_KEY, _LABEL_VALUE = re.compile(_KEY), re.compile(r"[\w-]{0,63}")
 
 
 class Name(NamedTuple):
-    """What a resource name says."""
+    """A resource name, read."""
 
     project: str
     kind: str  # `topics` and so on; empty: it is the project itself

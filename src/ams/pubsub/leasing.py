@@ -1,4 +1,4 @@
-"""What consumers do by single calls: pull, acknowledge, modify deadlines. Streams' clients use these too."""
+"""Single calls of consumers: pull, acknowledge, modify deadlines. Streams' clients use these too."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -100,7 +100,7 @@ def _read(ids: Sequence[str]) -> AckIds:
 
 
 def takes_long_errors(context: Context) -> bool:
-    """Whether a client takes an error that names very many ids.
+    """Return whether a client takes an error that names very many ids.
 
     Google's libraries do on the connections that they make by TLS themselves. Plain ones take 8 KiB mostly. The library
     for Java has to be told of all in any case: for it what an error does not name is done.

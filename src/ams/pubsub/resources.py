@@ -119,7 +119,7 @@ _OPTIONS = {"expiration_policy": "expiration_ttl", "message_retention_duration":
 
 @dataclass(frozen=True, slots=True)
 class AskedSubscription:
-    """What a request says of a subscription."""
+    """A subscription, as a request asks for it."""
 
     ack_deadline_seconds: int
     options: ParallelOptions

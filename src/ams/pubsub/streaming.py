@@ -1,7 +1,7 @@
 """StreamingPull: a consumer's stream of messages, and how a subscription's messages are spread over its streams.
 
 Of each subscription one task pulls, for the streams with room in turn, so that a backlog is spread over them and a
-thousand idle streams cost one wait. What a stream has on lease is counted by the leases themselves (`Window`): it gets
+thousand idle streams cost one wait. The leases themselves count what a stream has (`Window`): it gets
 room again whichever way a lease ends, also by a single call on another connection, which is how clients acknowledge.
 
 Three things that clients need (`docs/reference/pubsub.md`): a request without content is a ping and is answered
@@ -121,7 +121,7 @@ def _check_first(first: Message) -> None:
 
 
 class _Given(NamedTuple):
-    """What one pull leased to a stream, and the subscription as it was then."""
+    """The messages that one pull leased to a stream, and the subscription as it was then."""
 
     subscription: Subscription
     lots: Sequence[Lot]
@@ -144,7 +144,7 @@ class _Spread:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it pulls no more, as something failed: the streams that it had are ending."""
+        """True: it pulls no more, as something failed: the streams that it had are ending."""
         return self._task.done()
 
     def add(self, stream: "_Stream") -> None:

@@ -249,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether every request is answered that was taken."""
+        """True: every request is answered that was taken."""
         return self._current is None and not self._waiting
 
     def note_project(self, project: str) -> None:

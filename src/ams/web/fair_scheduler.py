@@ -45,7 +45,7 @@ class FairScheduler:
         self._held_bytes = 0
 
     def must_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether work that arrives now has to `put` itself into its queue. To be called when nothing is `free`."""
+        """Return whether work that arrives now has to `put` itself into its queue; called when nothing is `free`."""
         self.free = 0
         if self._waiting:
             return True

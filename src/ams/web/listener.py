@@ -249,7 +249,7 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    """Whether an address is in one of the networks; False for an empty one."""
+    """Return whether an address is in one of the networks; False for an empty one."""
     return bool(address and networks) and any(_parsed(address) in network for network in networks)
 
 

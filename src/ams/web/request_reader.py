@@ -100,7 +100,7 @@ class RequestReader:
 
     @property
     def is_in_head_request(self) -> bool:
-        """Whether the request that arrives is a HEAD, as far as that is known."""
+        """True: the request that arrives is a HEAD, as far as that is known."""
         return bool(self.is_in_request and self.target) and self._parser.get_method() == b"HEAD"
 
     def feed(self, data: bytes) -> bytes:
@@ -285,7 +285,7 @@ class RequestReader:
         return len(self.target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _is_other_protocol(self, method: bytes) -> bool:
-        """Whether the request is of RTSP or ICE, which the parser reads too; one like it in this slice goes with it."""
+        """Return whether the request is of RTSP or ICE, which the parser reads too; one like it may go with it."""
         text = self._head_start + self._slice if self._head_start else self._slice
         if b"RTSP/" not in text and b"ICE/" not in text:
             return False

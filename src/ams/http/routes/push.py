@@ -44,7 +44,7 @@ MAX_WAIT_BODY = 64 * 1024
 
 _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _ID = re.compile(r"[!-~]{1,36}")
-"""What may be the identity of a subscription: no database needs to be asked for anything else."""
+"""The form of a subscription's identity: no database needs to be asked for anything else."""
 _LAST_MOMENT = 253_402_300_799_999  # the end of the year 9999, in milliseconds: later ones cannot be written
 
 _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
@@ -121,7 +121,7 @@ def asked(config: wire.PushConfigBody | None) -> AskedPush | None:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a part of a body is absent, or has only empty values."""
+    """Return whether a part of a body is absent, or has only empty values."""
     if isinstance(value, Request):
         return all(is_empty(member) for member in msgspec.structs.astuple(value))
     return not value

@@ -1,4 +1,4 @@
-"""What is read of a project: ranges of topics, its last hour or day, and live views.
+"""Reads of a project: ranges of topics, its last hour or day, and live views.
 
 A range is JSON lines, or an Arrow IPC stream when that is asked for (`docs/reference/reading.md`). A live view is
 Server-Sent Events that go on until the client leaves or may no more. They are read by `fetch`, with the token in a
@@ -145,7 +145,7 @@ def _arrow() -> Any:
 
 
 def _is_costly(piece: Sequence[Stored]) -> bool:
-    """Whether a piece takes longer than about a millisecond to make: these are read one message at a time."""
+    """Return whether a piece takes longer than about a millisecond to make: these are read one message at a time."""
     return len(piece) > COSTLY and sum([not each.fragment.startswith(_DATA) for each in piece]) > COSTLY
 
 

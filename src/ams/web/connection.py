@@ -58,30 +58,20 @@ class Exchange(Protocol):
 
 @dataclass(slots=True)
 class Port:
-    """Whatever the connections of one port share.
-
-    Attributes:
-        open_exchange: Makes the exchange of a request. An `AmsError` refuses the request and closes the connection.
-        refusal: Words an error that a connection answers itself.
-        max_header_bytes: Of a request line and its header fields.
-        head_seconds: For a head, from its first byte on; for a new connection, from accept.
-        body_seconds: For a body.
-        idle_seconds: From an answer to the next request.
-        connections: Those that are open.
-        exchanges: Those whose work has begun and not ended, also after their connections are lost.
-        default_headers: Of every answer; a new list whenever they change.
-    """
+    """Whatever the connections of one port share."""
 
     open_exchange: Callable[["HttpConnection", RequestHead], Exchange]
-    refusal: Callable[[Exception], Refusal]
-    max_header_bytes: int = 64 * 1024
-    head_seconds: float = 30.0
+    """Makes the exchange of a request. An `AmsError` refuses the request and closes the connection."""
+    refusal: Callable[[Exception], Refusal]  # words an error that a connection answers itself
+    max_header_bytes: int = 64 * 1024  # of a request line and its header fields
+    head_seconds: float = 30.0  # for a head, from its first byte on; for a new connection, from accept
     body_seconds: float = 30.0
-    idle_seconds: float = 5.0
+    idle_seconds: float = 5.0  # from an answer to the next request
     scheduler: FairScheduler = field(default_factory=FairScheduler)
-    connections: set["HttpConnection"] = field(default_factory=set)
+    connections: set["HttpConnection"] = field(default_factory=set)  # those that are open
     exchanges: set[Exchange] = field(default_factory=set)
-    default_headers: list[Header] = field(default_factory=list)
+    """Those whose work has begun and not ended, also after their connections are lost."""
+    default_headers: list[Header] = field(default_factory=list)  # of every answer; a new list whenever they change
     when_empty: Callable[[], None] = lambda: None  # called when no connection is open and no exchange at work any more
 
     def end_exchange(self, exchange: Exchange) -> None:

@@ -42,24 +42,15 @@ logger = structlog.get_logger("ams.web")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """How much a port takes.
+    """How much a port takes."""
 
-    Attributes:
-        connections: Open at a time, those in their handshake included.
-        handshakes: TLS handshakes under way at a time. Each takes 50 to 80 kB, and several times as much while a client
-            sends a large certificate.
-        handshake_seconds: Time for one.
-        goodbye_seconds: Time for the client to close TLS.
-        unshared: Networks of proxies. Many clients come from each, so no share limits them.
-        only_from: Networks that connections must come from; empty for any.
-    """
-
-    connections: int
+    connections: int  # open at a time, those in their handshake included
     handshakes: int = 1_000
+    """TLS handshakes under way at a time: each takes 50 to 80 kB, and more while a client sends a large certificate."""
     handshake_seconds: float = 10.0
-    goodbye_seconds: float = 30.0
-    unshared: Sequence[Network] = ()
-    only_from: Sequence[Network] = ()
+    goodbye_seconds: float = 30.0  # for the client to close TLS
+    unshared: Sequence[Network] = ()  # networks of proxies: many clients come from each, so no share limits them
+    only_from: Sequence[Network] = ()  # networks that connections must come from; empty for any
 
 
 class Listener:

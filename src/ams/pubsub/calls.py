@@ -186,7 +186,10 @@ class Calls:
                 held.enter_context(self._calls.taken(await self._login(scope), TOO_MANY_CALLS))
                 request = read(rpc.request, await first_of(context, self._seconds))
                 found = await self._answer(rpc, method, request, context, scope)
-                held.enter_context(self._counted(rpc, project_of(scope), len(found)))
+                project = project_of(scope)
+                if rpc.only_reads:  # a change, or a lease of messages, is not to be done twice
+                    self._unread.check(project, len(found))
+                held.enter_context(self._unread.held(project, len(found)))
                 return found
             except Exception as error:
                 return await self._fail(context, error, scope)
@@ -247,15 +250,6 @@ class Calls:
         scope = scope_of(context, method, self._proxies)
         SCOPE.set(scope)
         return scope
-
-    def _counted(self, rpc: Rpc, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
-        """Count an answer; raise `Overloaded` when there is no memory for it now.
-
-        Not of what has changed something, nor leased messages: that is not to be done twice.
-        """
-        if project is not None and rpc.only_reads:
-            self._unread.check(project, size)
-        return self._unread.held(project, size)
 
     def _note_end(self, context: Context, task: "asyncio.Task[Any]") -> None:
         code: Any = context.code()

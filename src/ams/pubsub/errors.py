@@ -86,7 +86,8 @@ class InvalidAckIds(errors.AckTimeout):
         """`asked` are all ids of the call; without `names_all` as many of those that failed are named as fit."""
         super().__init__(_INVALID_ACK_IDS)
         self.ids = ids
-        self.named = ids if names_all else ids[: _fitting(ids)]
+        ends = itertools.accumulate(len(each) + len(PERMANENT) + _FRAME for each in ids)
+        self.named = ids if names_all else ids[: sum(1 for end in ends if end <= MOST_NAMED)]
         self.code = Code.INVALID_ARGUMENT if set(self.named) >= set(asked) else Code.ABORTED
 
 
@@ -129,11 +130,6 @@ def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.Sta
     if isinstance(error, errors.AlreadyExists):
         return code, f"Resource already exists in the project (resource={leaf})."
     return code, TEXTS.get(error.message, error.message)
-
-
-def _fitting(ids: Sequence[str]) -> int:
-    ends = itertools.accumulate(len(each) + len(PERMANENT) + _FRAME for each in ids)
-    return sum(1 for end in ends if end <= MOST_NAMED)
 
 
 def _details(code: grpc.StatusCode, text: str, invalid_ids: Sequence[str]) -> bytes:

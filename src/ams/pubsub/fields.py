@@ -158,14 +158,10 @@ def merged(current: Message, wanted: Message, update_mask: Any) -> Message:
     """Return a resource as it is now, but for what the mask names; raise `InvalidInput` for an unknown path."""
     if not update_mask.IsValidForDescriptor(current.DESCRIPTOR):
         raise InvalidInput(f"Invalid update_mask provided: '{', '.join(update_mask.paths)}' has an unknown field.")
-    for path in update_mask.paths:
-        _set_outer(wanted, path)
+    for path in update_mask.paths:  # what it goes through is there, so that an inner field is cleared, not left
+        outer = wanted
+        for name in path.split(".")[:-1]:
+            outer = getattr(outer, name)
+            outer.SetInParent()
     update_mask.MergeMessage(wanted, current, True, True)
     return current
-
-
-def _set_outer(wanted: Message, path: str) -> None:
-    """Let what a path goes through be there, so that an inner field that is not set is cleared, not left."""
-    for name in path.split(".")[:-1]:
-        wanted = getattr(wanted, name)
-        wanted.SetInParent()

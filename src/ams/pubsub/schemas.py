@@ -80,10 +80,12 @@ class SchemaRpcs:
     async def list_revisions(self, call: Call, request: Message) -> Message:
         """Show a page of the revisions of a schema, the newest first."""
         wanted, view = fields.page_request(request), _view(request, _BASIC)
-        before = _number(wanted.token)
+        token = wanted.token
+        if token and not (token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS):
+            raise InvalidInput("Invalid page token")
         size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         revisions = await self._schemas.revisions(call.caller, SchemaName(call.name.leaf))
-        found = [each for each in revisions if before is None or each.revision < before]
+        found = [each for each in revisions if not token or each.revision < int(token)]
         shown = [_shown(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
@@ -125,17 +127,15 @@ class SchemaRpcs:
         encoding = ENCODINGS.get(request.encoding)
         if encoding is None:
             raise InvalidInput("The encoding of the message must be JSON or BINARY (argument=encoding).")
-        content = await self._asked(call, request)
+        if request.name:
+            name, _, revision = request.name.partition("@")
+            content = (await self._find(call, fields.name_in(name, call.project, SCHEMAS), revision)).content
+        else:
+            content = _content(request.schema)
         if encoding == "BINARY" and content.type == "json":
             raise InvalidInput("A schema of type json has the encoding JSON")
         await self._schemas.validate_payload(call.caller, content, request.message, encoding)
         return pb.ValidateMessageResponse()
-
-    async def _asked(self, call: Call, request: Message) -> SchemaContent:
-        if not request.name:
-            return _content(request.schema)
-        name, _, revision = request.name.partition("@")
-        return (await self._find(call, fields.name_in(name, call.project, SCHEMAS), revision)).content
 
     async def _find(self, call: Call, leaf: str, revision: str = "") -> Schema:
         name = SchemaName(leaf)
@@ -204,14 +204,6 @@ def _view(request: Message, usual: int) -> int:
     if view not in (_BASIC, _FULL):
         raise InvalidInput("The view must be BASIC or FULL (argument=view).")
     return view
-
-
-def _number(token: str) -> int | None:
-    if not token:
-        return None
-    if not token.isascii() or not token.isdigit() or len(token) > _MOST_DIGITS:
-        raise InvalidInput("Invalid page token")
-    return int(token)
 
 
 def _said_revision(identity: str) -> str:

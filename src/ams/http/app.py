@@ -85,7 +85,7 @@ class App:
         self._fast = fast
         self._forwarder = forwarder
         rows = list(rows)
-        self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
+        self._description = functools.cache(lambda: encoded([*OPERATIONS, *rows]))
         routes = [self._route(row) for row in rows]
         self._router = Router([*routes, Route("/openapi.json", self._describe), *pages], redirect_slashes=False)
         self.answered = [0] * 6  # requests by the first digit of their answers' status
@@ -216,7 +216,7 @@ class App:
                 self._unread.check(project, len(body))
             return Response(body, media_type=JSON_TYPE, headers=headers)
 
-        route = Route(row.operation.whole_path, endpoint, methods=[row.method])
+        route = Route(row.whole_path, endpoint, methods=[row.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route

@@ -44,9 +44,6 @@ class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""  # why nobody can log in there now; then there are no endpoints
 
 
-Logins = Callable[[], Awaitable[Sequence[ConsoleLogin]]]
-
-
 @dataclass(frozen=True, slots=True)
 class File:
     """A file as it is sent."""
@@ -61,7 +58,7 @@ class File:
 class Console:
     """Serves the console's files; reads them once, when they are first asked for."""
 
-    def __init__(self, logins: Logins, folder: Path = FILES) -> None:
+    def __init__(self, logins: Callable[[], Awaitable[Sequence[ConsoleLogin]]], folder: Path = FILES) -> None:
         self._logins = logins
         self._folder = folder
 

@@ -28,7 +28,7 @@ from ams.http.asgi import Receive, query_value
 from ams.http.bodies import BIG_BODY
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
-from ams.http.routing import Operation
+from ams.http.routing import Row
 from ams.service.delivering import Deliverer, Gone
 from ams.service.parallel.settling import holder_of
 from ams.service.parallel.working import Working
@@ -174,25 +174,6 @@ def check_names(names: Mapping[str, str]) -> None:
 
 
 _UNCLEAN = ("", ".", "..")  # parts of a path that leads to a clean one (contract 1.3), which is not found here
-
-
-_TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{project}/subscriptions/{subscription}"
-
-OPERATIONS = (
-    Operation(
-        "POST", _TOPIC + ":publish", "topics:publish", "Store messages at the end of a topic, all or none",
-        PublishBody, Published, ("Idempotency-Key",),
-    ),
-    Operation(
-        "POST", _SUBSCRIPTION + ":pull", "subscriptions:pull", "Hand out messages from where the subscription stands",
-        PullBody, Received,
-    ),
-    Operation(
-        "POST", _SUBSCRIPTION + ":acknowledge", "subscriptions:acknowledge",
-        "Acknowledge everything up to the largest id; of a parallel subscription, each id", AckBody, Nothing,
-    ),
-)  # fmt: skip
-"""The hot routes, for the description of the API."""
 
 
 class Call(NamedTuple):
@@ -350,6 +331,7 @@ class FastRoutes:
         return await self.gate.admit_again(call.action, call.names, call.scope["headers"], call.scope["query_string"])
 
     async def _publish(self, call: Call) -> bytes:
+        """Store messages at the end of a topic, all or none."""
         headers, name = call.scope["headers"], TopicName(call.name)
         topic = await self._publisher.topic(call.caller, name)
         key = messages.idempotency_key(headers)
@@ -382,6 +364,7 @@ class FastRoutes:
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
+        """Hand out messages from where the subscription stands."""
         subscription = await self._deliverer.to_pull(call.caller, SubscriptionName(call.name))
         began = time.monotonic()
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
@@ -450,6 +433,7 @@ class FastRoutes:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
 
     async def _acknowledge(self, call: Call) -> bytes:
+        """Acknowledge everything up to the largest id; of a parallel subscription, each id."""
         caller = call.caller
         began = time.monotonic()
         body = await self.bodies.read(call.scope["headers"], call.receive, None, call.holders)
@@ -488,6 +472,17 @@ class FastRoutes:
     async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
         await self._settler.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"
+
+
+_TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{project}/subscriptions/{subscription}"
+OPERATIONS = (
+    Row(
+        "POST", _TOPIC + ":publish", "topics:publish", FastRoutes._publish, PublishBody, Published, ("Idempotency-Key",)
+    ),
+    Row("POST", _SUBSCRIPTION + ":pull", "subscriptions:pull", FastRoutes._pull, PullBody, Received),
+    Row("POST", _SUBSCRIPTION + ":acknowledge", "subscriptions:acknowledge", FastRoutes._acknowledge, AckBody, Nothing),
+)
+"""The hot routes, for the description of the API."""
 
 
 def _unless_refused(answer: bytes | Answer) -> bytes:

@@ -47,7 +47,6 @@ _KEY = re.compile(rb"[ -~]{1,255}")  # what may be an idempotency key, blanks ar
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH_IDS = 4096  # ack ids of a big body that are read between two breaths
 _SECONDS = 10.0  # for a worker to read a body; after that it is read here
-_LENIENT = b"lenient"
 _ORDERING_KEY = b'"orderingKey"'
 _COUNTS = struct.Struct("<QQQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
@@ -79,7 +78,7 @@ class MessageReader:
         if len(body) <= BIG_BODY:
             return self.read_small(body, lenient=lenient)
         if self._pool is not None and self._pool.is_ready(len(body)):
-            parts = _LENIENT if lenient else b"", body
+            parts = b"lenient" if lenient else b"", body
             with contextlib.suppress(NoWorker, TaskFailed):
                 async with self._pool.done(project, read_messages, parts, seconds=_SECONDS) as made:
                     return await _taken(*made)

@@ -14,7 +14,7 @@ import msgspec
 import ams
 from ams.core.names import MAX_NAME
 from ams.http.errors import STATUS
-from ams.http.routing import Operation
+from ams.http.routing import Row
 
 PARAMETERS: dict[str, tuple[str, str]] = {
     "pageSize": ("integer", "Items of a page; absent, 0 or negative: everything."),
@@ -86,7 +86,7 @@ class Error(msgspec.Struct):
     error: ErrorDetail
 
 
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
+def document(operations: Iterable[Row]) -> dict[str, Any]:
     """Describe operations."""
     operations = list(operations)
     paths: dict[str, dict[str, Any]] = {}
@@ -110,7 +110,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: Row) -> dict[str, Any]:
     is_change = operation.versioned and operation.method != "GET"
     names = (*operation.parameters, "If-Match") if is_change else operation.parameters
     variables = _VARIABLE.findall(operation.path)
@@ -140,7 +140,7 @@ def _parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": meaning, "schema": {"type": kind}}
 
 
-def _success(operation: Operation) -> dict[str, Any]:
+def _success(operation: Row) -> dict[str, Any]:
     if operation.answers is None:
         return {"description": "Done; the body is empty."}
     schema = {"schema": _reference(operation.answers)}
@@ -162,7 +162,7 @@ _ERRORS = {
 _ERROR_REFERENCES = {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS}
 
 
-def _components(operations: Sequence[Operation]) -> dict[str, Any]:
+def _components(operations: Sequence[Row]) -> dict[str, Any]:
     """Describe all bodies; two of one name would be written with their modules, so there are none."""
     requests = {operation.reads for operation in operations if operation.reads is not None}
     answers = {operation.answers for operation in operations if operation.answers is not None} | {Error}
@@ -193,6 +193,6 @@ def _describe_as_answer(component: dict[str, Any]) -> None:
     component["required"] = [name for name in component["properties"] if name in required]
 
 
-def encoded(operations: Iterable[Operation]) -> bytes:
+def encoded(operations: Iterable[Row]) -> bytes:
     """Write the document as it is served and kept in `docs/reference/openapi.json`."""
     return msgspec.json.format(msgspec.json.encode(document(operations)), indent=2) + b"\n"

@@ -172,23 +172,26 @@ class Call(NamedTuple):
         return ",".join(value.decode("latin-1") for given, value in self.headers if given == name)
 
 
-Handler = Callable[[Call], Awaitable[object]]
-"""Returns what the body of a 200 shows, written as JSON, None for an empty body; a `Streamed`, or a `Versioned`."""
+class Row(NamedTuple):
+    """A method and path, the action whose roles may use it (None: open), and the handler that answers.
 
-
-class Operation(NamedTuple):
-    """A route for the description of the API."""
+    A handler takes a `Call`. It returns what the body of a 200 shows, to be written as JSON, None for an empty body; a
+    `Streamed`, or a `Versioned`. The hot routes are rows too, for the description of the API; their handlers differ.
+    """
 
     method: str
     path: str
-    action: str | None  # None: open
-    summary: str
+    action: str | None
+    handler: Callable[..., Awaitable[object]]
     reads: type[Request] | None = None  # what the body is; None: none is read
     answers: type[msgspec.Struct] | None = None  # what the body of a 200 is; None: it is empty
     parameters: tuple[str, ...] = ()  # query parameters and, with a capital letter, headers
     forms: tuple[str, ...] = ("application/json",)
     """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
-    at_root: bool = False  # whether the path is not under `/v1`
+    counted: bool = False
+    """True: an open route counts for the rate of the user whose token it is asked with; all others do."""
+    most: int | None = SMALL_BODY  # bytes a body may have; None: as many as a publish
+    at_root: bool = False  # whether the path is where others look for it, and not under `/v1`
     versioned: bool = False
     """Of a GET: whether the answer has an `ETag`; of all others: whether `If-Match` names the versions they are for."""
 
@@ -197,32 +200,10 @@ class Operation(NamedTuple):
         """The path of its URL."""
         return self.path if self.at_root else f"/v1{self.path}"
 
-
-class Row(NamedTuple):
-    """A method and path, the action whose roles may use it (None: open), and the handler that answers."""
-
-    method: str
-    path: str
-    action: str | None
-    handler: Handler
-    reads: type[Request] | None = None
-    answers: type[msgspec.Struct] | None = None
-    parameters: tuple[str, ...] = ()
-    forms: tuple[str, ...] = ("application/json",)
-    counted: bool = False
-    """True: an open route counts for the rate of the user whose token it is asked with; all others do."""
-    most: int | None = SMALL_BODY  # bytes a body may have; None: as many as a publish
-    at_root: bool = False  # whether the path is where others look for it, and not under `/v1`
-    versioned: bool = False  # see `Operation`
-
     @property
-    def operation(self) -> Operation:
-        """The description of the route; the first line about its handler says what it is for."""
-        summary = (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
-        return Operation(
-            self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters, self.forms,
-            self.at_root, self.versioned,
-        )  # fmt: skip
+    def summary(self) -> str:
+        """The first line about the handler."""
+        return (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
 
 
 PAGE = ("pageSize", "pageToken")  # query parameters of lists that come in pages (contract 4)

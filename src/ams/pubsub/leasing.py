@@ -29,9 +29,6 @@ ORDERED = (
     " Use the AMS API for it, or a subscription of type parallel."
 )
 BAD_ID = "You have passed an invalid ack ID to the service (one of the request is none)."
-_AGENTS = ("user-agent", AGENT)
-_JAVA = "grpc-java"
-_NO_PULL = "This method is not supported for this subscription type."
 
 
 class Leases:
@@ -48,7 +45,7 @@ class Leases:
             raise Conflict(f"Subscription {call.name.path} is detached.")
         require_attached(found)
         if found.push is not None:
-            raise Conflict(_NO_PULL)
+            raise Conflict("This method is not supported for this subscription type.")
         found = await self.deliverer.to_acknowledge(call.caller, found.name)
         if found.parallel is None:
             raise Conflict(ORDERED)
@@ -106,8 +103,8 @@ def takes_long_errors(context: Context) -> bool:
     for Java has to be told of all in any case: for it what an error does not name is done.
     """
     is_tls = b"ssl" in context.auth_context().get("transport_security_type", ())
-    agents = [str(value) for name, value in context.invocation_metadata() or () if name in _AGENTS]
-    return is_tls or any(_JAVA in each for each in agents)
+    agents = [str(value) for name, value in context.invocation_metadata() or () if name in ("user-agent", AGENT)]
+    return is_tls or any("grpc-java" in each for each in agents)
 
 
 class LeasingRpcs:

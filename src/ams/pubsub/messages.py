@@ -17,7 +17,6 @@ MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 100, 256, 1024
 _RESERVED = "goog"
 _TRACING = frozenset({"googclient_traceparent", "googclient_tracestate", "googclient_OpenTelemetrySpanContext"})
 """Reserved names that Google's clients set themselves when tracing is on; the last by Node before 4.9."""
-_FRAME = 300  # bytes of a received message beside its content: ack id, message id, time and framing, about
 
 
 def published(request: protos.Message) -> Sequence[Message]:

@@ -42,8 +42,6 @@ _OWN: Mapping[str, tuple[int, str]] = {
 }
 """How many fields a message of these types may have, and what is said of more: what it may have at most, each once, and
 some that are not known yet."""
-_TOO_MANY = "The request has too much in it: at most {} fields are allowed."
-_TOO_LARGE = f"The request is too large: at most {MOST_FLAT} bytes are allowed."
 _VARINT, _LENGTH = 0, 2
 _FIXED: Mapping[int, int] = {1: 8, 5: 4}  # bytes of the types of fixed size
 _LONGEST_VARINT = 10
@@ -110,7 +108,7 @@ def check_fields(descriptor: Any, said: bytes) -> None:
     kind = _type(descriptor)
     if kind.is_flat:
         if len(said) > MOST_FLAT:
-            raise InvalidInput(_TOO_LARGE)
+            raise InvalidInput(f"The request is too large: at most {MOST_FLAT} bytes are allowed.")
         return
     try:
         _count(kind, said, MOST_PUBLISHED if descriptor.full_name == _PUBLISH else MOST_FIELDS)
@@ -129,7 +127,8 @@ def _count(kind: "_Type", said: bytes, most: int) -> None:
             end, kind, left = around.pop()
         in_all, left = in_all - 1, left - 1
         if left < 0 or in_all < 0:
-            raise InvalidInput(kind.refusal if left < 0 else _TOO_MANY.format(most))
+            in_general = f"The request has too much in it: at most {most} fields are allowed."
+            raise InvalidInput(kind.refusal if left < 0 else in_general)
         key, at = _varint(said, at)
         form = key & 7
         if form == _LENGTH:

@@ -35,18 +35,14 @@ class Reader(Generic[T]):
     def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
         self._shape = shape
         self._refusal = refusal
-        self.exact = msgspec.json.Decoder(shape).decode
-        """Reads the exact spelling alone; raises `ValueError` or `RecursionError`."""
+        self._decode = msgspec.json.Decoder(shape).decode
 
     def read(self, body: bytes | msgspec.Raw) -> T:
         """Return the body as its shape; raise the route's parse error."""
         try:
-            return self.exact(body)
-        except (ValueError, RecursionError):
-            return self.read_patiently(body)
-
-    def read_patiently(self, body: bytes | msgspec.Raw) -> T:
-        """Return the body as its shape, without regard to letter case; raise the route's parse error."""
+            return self._decode(body)
+        except (ValueError, RecursionError):  # another spelling, or no such body
+            pass
         try:
             return _folded(body, self._shape)
         except (ValueError, RecursionError):

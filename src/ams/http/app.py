@@ -38,8 +38,7 @@ from ams.http.routing import Call, Row, Streamed, StreamedResponse, Versioned
 from ams.service.delivering import UnreadAnswers
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
-CHALLENGE = b"www-authenticate"
-"""Says how to log in, and why a token was refused; pages of other origins read it only where they are let."""
+CHALLENGE = b"www-authenticate"  # says why a token was refused; shown to pages of other origins where it is there
 
 _SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 _METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}

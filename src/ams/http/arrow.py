@@ -36,8 +36,7 @@ SCHEMA = pa.schema(
     ]
 )
 """Part of the API; `docs/reference/reading.md` shows it."""
-_ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'
-"""How two members of a fragment begin (`ams.core.messages.Fragment`); the third is taken away before."""
+_ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'  # how members of a fragment begin; the third is taken away before
 _NONE: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 

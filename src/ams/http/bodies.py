@@ -20,8 +20,7 @@ from ams.wire.projects import AccessListChange, NewAccessList
 T = TypeVar("T", bound=Request)
 
 
-BIG_BODY = 256 * 1024
-"""Bodies above this are read by a worker process, or one at a time, letting other requests in between."""
+BIG_BODY = 256 * 1024  # bodies above this are read by a worker process, or one at a time, other requests in between
 MAX_MESSAGES = 100_000  # in a request; small ones cost more to read than to send
 MAX_ATTRIBUTES = 100_000  # of a message, likewise
 BREATH_MESSAGES = 256
@@ -49,8 +48,7 @@ class Reader(Generic[T]):
             raise self._refusal() from None
 
 
-MAX_MEMBERS = 10_000
-"""Of an object that has unknown names or odd spellings: each name costs more to look at than to send."""
+MAX_MEMBERS = 10_000  # of an object with odd spellings or unknown names: each costs more to look at than to send
 _FEW_BYTES = 128 * 1024  # the members of a shorter body are not counted
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 

@@ -26,8 +26,7 @@ FILES = Path(__file__).parent / "console_files"
 PAGE = "index.html"
 NOT_BUILT = "The console is not in this installation. In a clone of the repository, `make console` builds it.\n"
 
-_HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")
-"""The end of a file's name that changes with what is in it, so that a browser may keep it."""
+_HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")  # a name that changes with the file, which a browser may keep
 _FOREVER, _ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
 _SMALLEST_GZIPPED = 256  # bytes
 

@@ -30,8 +30,7 @@ A client can send its head, have its token revoked, and send its body half a min
 GZIP_PORTION_BYTES = 64 * 1024  # decoded at once
 MAX_GZIP_MEMBERS = 100  # in a body: each may be empty, and costs work all the same
 _GZIP = 31  # of `wbits`: gzip, and nothing else
-SHARE_OF_MEMORY = 8
-"""A budget is at most this part of the memory that the process may still take: a body is held in several forms."""
+SHARE_OF_MEMORY = 8  # of the memory that the process may still take, for a budget: a body is held in several forms
 
 
 class ClientLeft(Exception):

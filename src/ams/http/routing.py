@@ -29,8 +29,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 P = TypeVar("P", bound=ListPage)
 
-STREAMED_BYTES = 2 * 2**20
-"""Bytes that an answer in pieces counts for from its beginning to its end: one piece on its way, and the next one."""
+STREAMED_BYTES = 2 * 2**20  # that an answer in pieces counts for: one piece on its way, and the next one
 
 
 class Streamed(NamedTuple):
@@ -40,8 +39,7 @@ class Streamed(NamedTuple):
     headers: Sequence[tuple[bytes, bytes]]
     pieces: AsyncIterator[bytes]
     held: int = STREAMED_BYTES  # bytes it counts for in the memory of answers, from its beginning to its end
-    is_endless: bool = False
-    """True: it goes on until the client leaves, who is then noticed while the next piece is waited for."""
+    is_endless: bool = False  # it goes on until the client leaves, also while the next piece is waited for
 
 
 class Versioned(NamedTuple):
@@ -104,14 +102,12 @@ class Call(NamedTuple):
 
     names: Mapping[str, str]  # path variables; all keep the name rule, except on open routes, which have none
     query: bytes
-    admitted: Caller | None
-    """The user of the request; None on the open routes, which check for themselves (contract 1.5)."""
+    admitted: Caller | None  # None on open routes, which check for themselves (contract 1.5)
     token: str | None
     body: Callable[[], Awaitable[bytes]]
     headers: Sequence[tuple[bytes, bytes]] = ()
     receive: Receive | None = None
-    leave_unrecorded: Callable[[], None] = lambda: None
-    """To be called when the body says that this is nothing for the audit log, unlike others of its route."""
+    leave_unrecorded: Callable[[], None] = lambda: None  # called when the body is nothing for the audit log
 
     @property
     def caller(self) -> Caller:
@@ -186,10 +182,8 @@ class Row(NamedTuple):
     reads: type[Request] | None = None  # what the body is; None: none is read
     answers: type[msgspec.Struct] | None = None  # what the body of a 200 is; None: it is empty
     parameters: tuple[str, ...] = ()  # query parameters and, with a capital letter, headers
-    forms: tuple[str, ...] = ("application/json",)
-    """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
-    counted: bool = False
-    """True: an open route counts for the rate of the user whose token it is asked with; all others do."""
+    forms: tuple[str, ...] = ("application/json",)  # media types of a 200; `answers` is the body, or a line of it
+    counted: bool = False  # an open route counts for the rate of the token's user; all others do
     most: int | None = SMALL_BODY  # bytes a body may have; None: as many as a publish
     at_root: bool = False  # whether the path is where others look for it, and not under `/v1`
     versioned: bool = False

@@ -48,8 +48,7 @@ class Call(NamedTuple):
     name: Name  # what it is about
     context: Context
     action: str
-    may: Callable[[str], Awaitable[Caller]]
-    """Looks whether who calls may do an action on it, and does not count that; raises as `Calls.admit`."""
+    may: Callable[[str], Awaitable[Caller]]  # looks whether the caller may do an action on it, without counting it
 
     @property
     def project(self) -> ProjectName:
@@ -66,8 +65,7 @@ class Rpc(NamedTuple):
 
     name: str
     request: Any
-    action: str | Callable[[Message], str]
-    """The action that the caller must be allowed (`ams.access.permissions`); empty: the method looks by itself."""
+    action: str | Callable[[Message], str]  # that the caller must be allowed; empty: the method looks by itself
     about: Callable[[Message], Name]  # reads which resource a request is about; raises `InvalidInput`
     act: Callable[[Call, Any], Awaitable[Message]]
     is_change: bool = False  # whether the audit log gets it

@@ -23,8 +23,7 @@ _INVALID_ACK_IDS = (
     "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have expired"
     " or the acknowledgement ids were malformed."
 )
-MOST_NAMED = 7_000
-"""Bytes of ids that an error names, so that all of it is less than the 8 KiB that clients take by default."""
+MOST_NAMED = 7_000  # bytes of ids that an error names, which is less than the 8 KiB that clients take by default
 _FRAME = 8  # bytes around an id there
 MOST_TEXT = 1000  # characters of an error's text: some are made of what was sent
 Code = grpc.StatusCode

@@ -20,8 +20,7 @@ MARK = "x-ams-forwarded-by"
 _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
 _FORWARDED_FOR = "x-forwarded-for"
 _SECONDS = 30.0  # for an answer of another node
-_UNHEARD_SECONDS = 10
-"""For the answer to a ping: an owner that is frozen, or whose machine is gone, breaks no connection."""
+_UNHEARD_SECONDS = 10  # for the answer to a ping: an owner that is frozen or gone breaks no connection
 KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node, which tell whether it is there
 _OPTIONS = (
     ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),

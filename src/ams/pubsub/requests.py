@@ -21,8 +21,7 @@ from ams.pubsub.protos import Message
 from ams.web.listener import is_within
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Scope = MutableMapping[str, Any]
-"""The members of an ASGI scope that are looked at; and `leaf`, the last part of the name of what a call is about."""
+Scope = MutableMapping[str, Any]  # members of an ASGI scope; and `leaf`, the last part of the name a call is about
 Headers = list[tuple[bytes, bytes]]
 
 MOST_REQUEST = 20 * 2**20  # bytes of a request that are taken in
@@ -117,8 +116,7 @@ def check_fields(descriptor: Any, said: bytes) -> None:
 
 
 def _count(kind: "_Type", said: bytes, most: int) -> None:
-    around: list[tuple[int, _Type, int]] = []
-    """The messages around the one that is being read: its end, its type, how many fields it may have yet."""
+    around: list[tuple[int, _Type, int]] = []  # messages around this one: end, type, fields they may still have
     at, end, left, in_all = 0, len(said), kind.most, most
     while True:
         while at == end:

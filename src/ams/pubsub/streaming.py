@@ -137,8 +137,7 @@ class _Spread:
         self._project = call.project
         self._project_id = call.caller.here.id
         self.streams: set[_Stream] = set()
-        self._turns: OrderedDict[_Stream, None] = OrderedDict()
-        """Streams with room: the first is given messages next, and goes to the end when it has room again."""
+        self._turns: OrderedDict[_Stream, None] = OrderedDict()  # with room, in the order in which they are given
         self._sooner = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 

@@ -20,8 +20,7 @@ from ams.web.request_reader import RequestHead, RequestReader
 GOODBYE_SECONDS = 0.5  # how long a peer has to close its side at a stop
 LINGER_SECONDS = 2.0  # how long a client whose request was refused may go on sending it
 PORTION_BYTES = 64 * 1024  # of an answer, written at once; about what a connection holds that its client has not read
-PLAIN_PORTION_BYTES = 4 * PORTION_BYTES
-"""The same without TLS: such a transport tells at once when the client does not read."""
+PLAIN_PORTION_BYTES = 4 * PORTION_BYTES  # without TLS: a transport tells at once when the client does not read
 _JOINED_BYTES = 16 * 1024  # bodies up to this size are copied behind their heads, for one write
 MAX_PIPELINED = 100  # requests of a connection that wait for the answers before
 _PROJECT = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
@@ -69,8 +68,7 @@ class Port:
     idle_seconds: float = 5.0  # from an answer to the next request
     scheduler: FairScheduler = field(default_factory=FairScheduler)
     connections: set["HttpConnection"] = field(default_factory=set)  # those that are open
-    exchanges: set[Exchange] = field(default_factory=set)
-    """Those whose work has begun and not ended, also after their connections are lost."""
+    exchanges: set[Exchange] = field(default_factory=set)  # at work, also after their connections are lost
     default_headers: list[Header] = field(default_factory=list)  # of every answer; a new list whenever they change
     when_empty: Callable[[], None] = lambda: None  # called when no connection is open and no exchange at work any more
 
@@ -108,8 +106,7 @@ class HttpConnection(asyncio.Protocol):
         self._arriving: Exchange | None = None  # the exchange whose body is not complete
         self._current: Exchange | None = None  # the exchange that is being answered
         self._waiting: deque[Exchange] = deque()  # the exchanges behind it
-        self._last_answer: Refusal | None = None
-        """The answer that ends the connection, once the requests before are answered."""
+        self._last_answer: Refusal | None = None  # ends the connection, once the requests before are answered
         self._project = ""  # the one that a request of this connection was last let in to
         self._held: list[bytes] | None = None  # packets that wait for their turn, not looked at yet
         self._held_bytes = 0

@@ -23,13 +23,11 @@ from ams.core.fair_share import FairShare
 from ams.core.observing import Figure
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]
-"""Makes the protocol of a connection, which must call what it is given when it has lost the connection."""
+ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]  # the protocol calls its argument when it is lost
 
 PAUSE_SECONDS = 0.2  # how long nothing is accepted after the system gave no file
 REPORT_SECONDS = 60.0  # between two lines of the log about refused connections
-MAX_LINGERING = 64
-"""Refused connections that are kept open while their clients read why. One more, and the oldest is closed."""
+MAX_LINGERING = 64  # refused connections kept open while their clients read why; one more closes the oldest
 LINGER_SECONDS = 1.0
 _IPV6_CLIENT_BITS = 64  # a client has at least so many bits of IPv6 addresses to itself, and takes any of them
 
@@ -45,8 +43,7 @@ class ListenerLimits:
     """How much a port takes."""
 
     connections: int  # open at a time, those in their handshake included
-    handshakes: int = 1_000
-    """TLS handshakes under way at a time: each takes 50 to 80 kB, and more while a client sends a large certificate."""
+    handshakes: int = 1_000  # of TLS, under way at a time: each takes 50 to 80 kB, more with a large certificate
     handshake_seconds: float = 10.0
     goodbye_seconds: float = 30.0  # for the client to close TLS
     unshared: Sequence[Network] = ()  # networks of proxies: many clients come from each, so no share limits them

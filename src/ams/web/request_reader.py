@@ -13,14 +13,11 @@ from ams.core.errors import AmsError, BadRequest
 from ams.web.answers import Header
 
 MAX_HEADER_FIELDS = 100  # in a request; common servers take as many
-MAX_TRAILER_BYTES = 8 * 1024
-"""Received behind the head without being part of the body: sizes of chunks, and trailers, which are dropped."""
-MAX_FRAMING_BYTES = 16 * 1024
-"""Framing of a body in chunks, such as sizes of chunks, beside twice as many bytes as there is data."""
+MAX_TRAILER_BYTES = 8 * 1024  # behind the head and no part of the body: sizes of chunks, and trailers
+MAX_FRAMING_BYTES = 16 * 1024  # of a body in chunks, beside twice as many bytes as there is data
 MAX_QUERY_BYTES = 8 * 1024
 MAX_QUERY_FIELDS = 100
-MAX_LENGTH_DIGITS = 20
-"""Of a `Content-Length`. The parser takes any number of zeros before, which Python does not read."""
+MAX_LENGTH_DIGITS = 20  # of a `Content-Length`: the parser takes any number of zeros, which Python does not read
 SLICE_BYTES = 4 * 1024  # fed to the parser at a time, of a packet in which there may be many chunks, or many requests
 MAX_PARTS_PER_TURN = 256  # parts of bodies read in one call, about: a packet may hold 40,000 chunks of one byte
 _PARTS_PER_REQUEST = 16  # a request counts as so many parts
@@ -54,8 +51,7 @@ class Receiver(Protocol):
         """Take note that the request is complete; `is_last`: the parser reads nothing behind it, by its trailer."""
 
 
-MAX_REQUESTS_ALONE = 8
-"""Requests of one packet that are `is_alone`: each may be answered at once, and nobody else has a turn in between."""
+MAX_REQUESTS_ALONE = 8  # requests of one packet that are `is_alone`: nobody else has a turn in between
 
 
 class RequestReader:

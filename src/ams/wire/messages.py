@@ -82,8 +82,7 @@ class ReceivedMessage(CamelObject, frozen=True, kw_only=True):
     """
 
     ack_id: str
-    delivery_attempt: int | None = None
-    """The number of this delivery, from 1: how often it has failed, and one more. Of a parallel subscription."""
+    delivery_attempt: int | None = None  # of a parallel subscription, from 1: how often it has failed, plus one
     ordering_key: str = ""
     message: PulledMessage
 

@@ -39,8 +39,7 @@ class PushConfigBody(CamelRequest, frozen=True):
     mattermost_username: str | None = ""
     mattermost_channel: str | None = ""
     base64_decode: bool | None = None
-    dead_letter_topic: str | None = ""
-    """Name of a topic of the project for messages that are refused too often; empty: they are retried without limit."""
+    dead_letter_topic: str | None = ""  # a topic of the project; empty: refused messages are tried without limit
     max_delivery_attempts: Integer | None = 0  # how often; 0: 5, where there is a topic for them
     max_outstanding: Integer | None = 0  # of a parallel subscription: deliveries that may be under way at a time; 0: 10
 
@@ -66,8 +65,7 @@ class DeadLetter(CamelRequest, frozen=True):
     reason: str | None = None
     attempts: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     status: Annotated[int, msgspec.Meta(ge=0, le=999)] | None = None
-    wait: Annotated[int, msgspec.Meta(ge=0, le=600_000)] | None = None
-    """Milliseconds after which a message of a parallel subscription without a retry policy comes again."""
+    wait: Annotated[int, msgspec.Meta(ge=0, le=600_000)] | None = None  # milliseconds, where there is no retry policy
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -78,8 +76,7 @@ class Attempt(msgspec.Struct, frozen=True):
     status: int  # of the answer; 0: there was none
     milliseconds: int  # how long it took
     bytes: int  # size of the body that was sent
-    error: str = ""
-    """Why it failed, on one short line: `HTTP` with the status and what the endpoint said; empty: it succeeded."""
+    error: str = ""  # why it failed, on one line: `HTTP`, status and the endpoint's words; empty: it succeeded
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -87,30 +84,25 @@ class Failure(msgspec.Struct, frozen=True):
 
     time: int
     what: str  # `consume`, `send` or `acknowledge`
-    detail: str
-    """For people, at most 300 bytes: the endpoint's or the service's own words, or what happened to the connection."""
+    detail: str  # for people, at most 300 bytes: words of the endpoint or service, or a connection's end
     status: int = 0  # of the endpoint's answer; 0: there was none
 
 
 class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How the delivery of one subscription goes."""
 
-    phase: str = "active"
-    """`active`, `retrying` after a cycle that failed, `stopped` when the endpoint said that it is gone (410)."""
-    failure: Failure | None = None
-    """What is wrong now; None: nothing. An empty pull and a delivery clear it (push contract 15, P5)."""
+    phase: str = "active"  # `active`, `retrying` after a failed cycle, `stopped` when the endpoint is gone (410)
+    failure: Failure | None = None  # what is wrong now; an empty pull or a delivery clears it (push contract P5)
     last_failure: Failure | None = None  # what was wrong last, also when it is over
     last_success: int | None = None  # when a delivery was last acknowledged; None: never since this worker began
-    next_attempt: int | None = None
-    """When it is tried again; None: as soon as there is something to deliver, or never (`stopped`)."""
+    next_attempt: int | None = None  # None: as soon as there is something to deliver, or never (`stopped`)
     circuit: str = "closed"  # `closed`, `open` or `half-open` (`ams.push.circuit`)
     batch: int = 1  # most messages that one delivery has now (`ams.push.retry`)
     delivered: int = 0  # messages acknowledged, since this worker began; the next ones likewise
     deliveries: int = 0  # requests that succeeded
     failed: int = 0  # requests that failed
     dead: int = 0  # messages put aside as dead letters
-    undecodable: int = 0
-    """Messages whose data was delivered as base64 although decoding was asked for, as it is no text (P13)."""
+    undecodable: int = 0  # messages delivered as base64 although decoding was asked for: they are no text (P13)
     late: int = 0  # deliveries whose acknowledgement came too late, so that they are repeated (P15)
     outstanding: int | None = None  # deliveries of a parallel subscription that are under way; None: it is ordered
     attempts: Sequence[Attempt] = ()  # the newest, oldest of them first
@@ -270,8 +262,7 @@ class PushTarget(CamelObject, frozen=True, kw_only=True, omit_defaults=False):
     revision: Annotated[int, ALWAYS] = 0  # raised by each modification of the configuration
     ack_deadline_seconds: int
     push_config: PushConfig
-    parallel: bool | msgspec.UnsetType = msgspec.UNSET
-    """Whether messages are leased one by one; only there when they are."""
+    parallel: bool | msgspec.UnsetType = msgspec.UNSET  # messages are leased one by one; only there when they are
     google: GooglePush | msgspec.UnsetType = msgspec.UNSET  # only there for deliveries in Google's form
     secrets: Sequence[str]  # the newest first
 

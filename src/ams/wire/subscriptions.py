@@ -77,8 +77,7 @@ class Snapshot(CamelObject, frozen=True):
     topic: str
     created_on: str
     expire_time: str  # when it is gone by itself
-    lost: int | None = None
-    """How many messages that were not acknowledged then retention has taken since; where one is shown."""
+    lost: int | None = None  # unacknowledged messages that retention has taken since; where one is shown
 
 
 class Snapshots(ListPage, frozen=True):
@@ -128,8 +127,7 @@ class Nack(CamelRequest, frozen=True):
 
     ack_ids: list[str] | None = None
     delay_seconds: int | None = None  # after which they come again, 0 to 600; absent: as the retry policy says
-    failed: bool | None = None
-    """False: nobody has worked on them, so that they come again at once and no failure is counted."""
+    failed: bool | None = None  # False: nobody worked on them, so they come at once and no failure is counted
 
 
 class NewOffset(Request, frozen=True):
@@ -179,10 +177,8 @@ class Offsets(Object, frozen=True):
 
     min: int
     max: int
-    current: int
-    """The first id not acknowledged: `max - current` messages are still to come, without those acknowledged above."""
-    acknowledged: int | None = None
-    """Of a parallel subscription: how many above `current` are acknowledged, or passed over by the filter."""
+    current: int  # the first id not acknowledged: `max - current` are to come, less those acknowledged above
+    acknowledged: int | None = None  # of a parallel subscription: above `current`, or passed over by the filter
     leased: int | None = None  # of one that is used: how many consumers have; what follows likewise
     waiting: int | None = None  # how many failed, and are to be given again
     blocked: int | None = None  # how many are blocked by an earlier one of their ordering key

@@ -7,8 +7,7 @@ import msgspec
 
 from ams.wire.base import ALWAYS, ListPage, Object, Request, Text
 
-ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
-"""Claims with entitlements, unless something else is said."""
+ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")  # where nothing else is said
 
 
 class MembershipBody(Request, frozen=True):
@@ -33,8 +32,7 @@ class UserBody(ApplicantBody, frozen=True):
     """What is said of a user (contract 5.3)."""
 
     # In an update, `name` is the new name.
-    projects: list[MembershipBody] | None = None
-    """In an update, these replace what there was, also with nothing; so do the service roles."""
+    projects: list[MembershipBody] | None = None  # in an update, these and the service roles replace those before
     service_roles: list[str] | None = None
 
 
@@ -178,8 +176,7 @@ class Binding(Object, frozen=True):
     subject: str  # as tokens say it in `sub`
     created_on: Text = ""
     created_by: str = ""
-    by_login: bool = False
-    """Whether user and binding were made at the first login; then entitlements decide the user's roles."""
+    by_login: bool = False  # made with its user at the first login: entitlements decide the user's roles
 
 
 class Bindings(Object, frozen=True):

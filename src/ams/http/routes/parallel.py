@@ -18,8 +18,7 @@ from ams.wire import subscriptions as wire
 _create = Reader(wire.NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
 _OPTIONS = {field.encode_name: field.name for field in msgspec.structs.fields(wire.ParallelOptions)}
 """Fields of a body that only a parallel subscription has."""
-_FIXED = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}
-"""Those that never change."""
+_FIXED = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}  # never changed
 _OWN_REQUEST = {
     "ackDeadlineSeconds": ("ack_deadline_seconds", ":modifyAckDeadline"),
     "pushConfig": ("push_config", ":modifyPushConfig"),

@@ -43,8 +43,7 @@ MAX_WAIT_SECONDS = 30
 MAX_WAIT_BODY = 64 * 1024
 
 _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_ID = re.compile(r"[!-~]{1,36}")
-"""The form of a subscription's identity: no database needs to be asked for anything else."""
+_ID = re.compile(r"[!-~]{1,36}")  # of a subscription: no database needs to be asked for anything else
 _LAST_MOMENT = 253_402_300_799_999  # the end of the year 9999, in milliseconds: later ones cannot be written
 
 _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")

@@ -45,8 +45,7 @@ COSTLY = 300  # messages with attributes or keys that are made into Arrow here a
 _DATA = b'"data"'  # how the fragment of a message begins that has nothing else
 _WORKER_SECONDS = 10.0  # for a worker to make a piece; after that it is made here
 EVENTS = "text/event-stream"
-HELD = 64 * 1024
-"""Bytes that a view without a tail counts for in the memory of answers: one piece of counts is on its way."""
+HELD = 64 * 1024  # bytes that a view without a tail counts for in the memory of answers
 SILENCE = 15.0  # seconds after which a comment says that the view is alive: proxies close what is silent for longer
 PROXY = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 _NUMBER = re.compile(r"[0-9]{1,18}")

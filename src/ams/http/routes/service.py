@@ -15,8 +15,7 @@ from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.registry.records import Subscription
 from ams.wire import service as wire
 
-WINDOW = ("start_date", "end_date", "projects")
-"""Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""
+WINDOW = ("start_date", "end_date", "projects")  # days `YYYY-MM-DD`, both included, and names joined by commas
 
 
 class ServiceRoutes:

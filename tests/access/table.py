@@ -72,7 +72,7 @@ def roles_of(method: str, path: str) -> set[str]:
     return {permissions.SELF if role == SELF else SHORT.get(role, role) for role in OVERVIEW_ROWS[method, path]}
 
 
-ACTIONS = {each.action: each for each in (*OPERATIONS, *(row.operation for row in ROUTES)) if each.action}
+ACTIONS = {each.action: each for each in (*OPERATIONS, *ROUTES) if each.action}
 OWN = sorted(ACTIONS.keys() - {line.action for line in LINES})
 OWN_LINES = [
     _line(

@@ -10,7 +10,6 @@ from typing import Any, NoReturn, cast
 from unittest.mock import AsyncMock
 from urllib.parse import parse_qsl
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,16 +21,16 @@ from ams.core.errors import AmsError, BadSettings, InvalidInput, NotAllowed, Not
 from ams.core.held import SMALL
 from ams.http import messages
 from ams.http.app import App
-from ams.http.asgi import client_address, is_within, query_value, usual_address
+from ams.http.asgi import client_address, query_value, usual_address
 from ams.http.errors import refusal, status_of
 from ams.http.fast import Gate
 from ams.http.limits import ClientLeft
-from ams.http.routes import answers
 from ams.http.routes.subscriptions import zulu_time
-from ams.http.routing import Call, page_request
+from ams.http.routing import Call, page_request, shown_page
 from ams.outgoing.guard import networks
 from ams.service.delivering import UnreadAnswers
 from ams.storage.registry.records import Page
+from ams.web.listener import is_within
 from ams.wire.projects import Topic, Topics
 from tests.support.hot_packets import ACKNOWLEDGE, said
 from tests.support.two_ways import one_way
@@ -348,12 +347,12 @@ async def test_a_long_list_is_shown_with_breaths_in_between() -> None:
         shown += 1
         return Topic(str(number), "")
 
-    writing = asyncio.ensure_future(answers.encode_page(Topics, "topics", Page(range(2_300), "next", 9_000), show))
+    writing = asyncio.ensure_future(shown_page(Topics, "topics", Page(range(2_300), "next", 9_000), show))
     while not writing.done():
         before = shown
         await asyncio.sleep(0)
         most = max(most, shown - before)
 
-    page = msgspec.json.decode(await writing)
-    assert [each["name"] for each in page["topics"]] == [str(number) for number in range(2_300)]
-    assert (page["nextPageToken"], page["totalSize"], most) == ("next", 9_000, 500)
+    page = await writing
+    assert [each.name for each in page.topics] == [str(number) for number in range(2_300)]
+    assert (page.next_page_token, page.total_size, most) == ("next", 9_000, 500)

@@ -17,8 +17,7 @@ from ams.core.errors import AmsError, BadRequest, InvalidInput, TooLarge
 from ams.core.messages import Batch, Message, Stored, message
 from ams.core.names import Offset
 from ams.http import messages
-from ams.http.big_bodies import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
-from ams.http.bodies import MAX_MEMBERS, Reader, first_value, strings
+from ams.http.bodies import BIG_BODY, MAX_ATTRIBUTES, MAX_MEMBERS, MAX_MESSAGES, Reader, first_value, strings
 from ams.http.messages import MessageReader, read_ack_ids, read_messages
 from ams.http.openapi import HEADERS
 from ams.wire.base import CamelRequest

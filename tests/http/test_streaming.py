@@ -25,10 +25,8 @@ from ams.core.messages import Stored, message
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Runs, runs_of
 from ams.http.arrow import SCHEMA, batch, payload
-from ams.http.arrow_stream import COSTLY, stream
 from ams.http.routes import reading
-from ams.http.routes.reading import ARROW, LINES, wanted_form
-from ams.http.routing import in_turn
+from ams.http.routes.reading import ARROW, COSTLY, LINES, arrow_stream, in_turn, wanted_form
 from ams.workers import NoWorker, Pool, TaskFailed
 from tests.support.pools import CountedPool, FailingPool, ready_pool
 from tests.support.served import SERVICE_TOKEN, Served
@@ -199,7 +197,7 @@ async def streamed(pieces: Sequence[Sequence[Stored]], pool: Pool | None = None)
         for each in pieces:
             yield each
 
-    return [part async for part in stream(one_by_one(), asyncio.Lock(), pool, "P")]
+    return [part async for part in arrow_stream(one_by_one(), asyncio.Lock(), pool, "P")]
 
 
 async def test_each_piece_is_a_batch_of_one_stream_and_nothing_is_a_stream_with_a_schema() -> None:
@@ -255,7 +253,7 @@ def test_a_worker_makes_what_is_made_in_place(
     made, before = [runs(*each) for each in pieces], pool.tasks
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ams.http.arrow_stream._is_costly", lambda _: True)
+        patch.setattr("ams.http.routes.reading._is_costly", lambda _: True)
         by_worker = runner.run(streamed(made, pool))
 
     assert pool.tasks == before + 1 + len(made)

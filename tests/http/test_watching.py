@@ -19,7 +19,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import NotAllowed, TopicGone
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
-from ams.http.routes.watching import events
+from ams.http.routes.reading import events
 from ams.service import live
 from ams.wire.service import Counts
 from tests.support.events import read_events

@@ -16,8 +16,8 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from ams.outgoing.guard import networks
-from ams.pubsub import names
 from ams.pubsub.calls import Calls, Rpc
+from ams.pubsub.fields import TOPICS, read_name
 from ams.service.delivering import UnreadAnswers
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import Served, served
@@ -28,7 +28,7 @@ MOST = 20
 MANY = 200
 TOPIC, SUBSCRIPTION = "projects/P/topics/T", "projects/P/subscriptions/S"
 GREEDY = "projects/P/subscriptions/greedy"
-NAME = names.read(TOPIC, names.TOPICS)
+NAME = read_name(TOPIC, TOPICS)
 PULL = "/google.pubsub.v1.Subscriber/Pull"
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -188,10 +188,10 @@ class Waiting:
         self.know = AsyncMock()
         self._users = itertools.count()
 
-    def known(self, headers: list[tuple[bytes, bytes]]) -> str | None:
+    def known(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
         return "user" if (b"x-api-key", b"known") in headers else None
 
-    async def login(self, headers: list[tuple[bytes, bytes]]) -> str:
+    async def who(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
         await self.going_on.wait()
         return f"user-{next(self._users)}"
 
@@ -201,7 +201,6 @@ class Asking:
 
     def __init__(self, door: Waiting) -> None:
         auditor, bodies = MagicMock(), MagicMock()
-        auditor.refused = auditor.changed = AsyncMock()
         auditor.turned_away = AsyncMock(side_effect=lambda error, scope: error)
         rpc = Rpc("M", pb.Topic.pb(), "", lambda _: NAME, AsyncMock(return_value=pb.Topic.pb()()))
         limits: Any = {"most": 4, "seconds": 5, "proxies": networks("192.0.2.1", "trusted_proxies")}

@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from ams.core.errors import AmsError, InvalidInput, OwnedElsewhere
 from ams.core.supervisor import Supervisor
-from ams.pubsub import wire
-from ams.pubsub.calls import read
+from ams.pubsub import requests
 from ams.pubsub.messages import published
 from ams.pubsub.relaying import Relays
+from ams.pubsub.requests import read
 from ams.pubsub.server import answering
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, refused
@@ -222,8 +222,8 @@ publishes = st.builds(
 
 def looked_at(kind: Any, said: bytes) -> None:
     """Look at a request, however small it is."""
-    with patch.object(wire, "SMALL", -1):
-        wire.check(kind.DESCRIPTOR, said)
+    with patch.object(requests, "SMALL", -1):
+        requests.check_fields(kind.DESCRIPTOR, said)
 
 
 @given(publishes)
@@ -272,8 +272,8 @@ def test_much_in_a_request_is_refused_before_it_is_parsed(kind: Any, said: bytes
 
 
 def test_a_small_request_and_one_of_ids_is_not_looked_at() -> None:
-    wire.check(Publish.DESCRIPTOR, EMPTY_MESSAGE * (wire.SMALL // 2))
-    wire.check(KINDS[2].DESCRIPTOR, b"\x12\x00" * (wire.MOST_FLAT // 2))
+    requests.check_fields(Publish.DESCRIPTOR, EMPTY_MESSAGE * (requests.SMALL // 2))
+    requests.check_fields(KINDS[2].DESCRIPTOR, b"\x12\x00" * (requests.MOST_FLAT // 2))
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from ams.core.push_config import EXPONENTIAL, LINEAR, MATTERMOST, SLOWSTART
-from ams.http.routes.push_lease import MAX_STATE_BYTES
+from ams.http.routes.push import MAX_STATE_BYTES
 from ams.push import worker as worker_module
 from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
 from ams.push.retry import MAX_BYTES

@@ -11,7 +11,7 @@ from ams.core.messages import Message, message, parse
 from ams.core.names import revision_id
 from ams.service.schemas import Schemas
 from ams.service.validators import ENCODING, NO_REVISION_LEFT, REVISION, SCHEMA_NAME
-from ams.wire.schemas import SchemaBody
+from ams.wire.projects import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases
 
 X = "X"

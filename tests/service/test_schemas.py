@@ -13,7 +13,7 @@ from ams.service.validators import Validators
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.registry.records import Schema
 from ams.storage.registry.tables import REGISTRY, schema_revisions
-from ams.wire.schemas import SchemaBody
+from ams.wire.projects import SchemaBody
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
 X = "X"

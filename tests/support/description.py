@@ -16,7 +16,7 @@ TABLE = routes(Settings(), **{name: MagicMock() for name in list(inspect.signatu
 
 
 def description() -> bytes:
-    return encoded([*OPERATIONS, *(row.operation for row in TABLE)])
+    return encoded([*OPERATIONS, *TABLE])
 
 
 if __name__ == "__main__":

@@ -210,3 +210,14 @@ async def test_a_head_or_a_304_has_a_length_and_no_body() -> None:
         assert line.written.endswith(b"\r\n\r\n")
         assert b"content-length: " in line.written
         assert not line.is_closed
+
+
+@pytest.mark.parametrize("said", [b"HEAD http://x", b"HEAD /" + b"p" * 70_000, b"HEAD /defect"])
+async def test_a_refusal_of_a_head_has_a_length_and_no_body(said: bytes) -> None:
+    line, connection = LineServer(lambda scope, receive, send: send({"type": "no event of ASGI"})).connect()
+    connection.data_received(said + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    await wait_until_async(lambda: line.is_closed)
+
+    head, _, body = line.written.partition(b"\r\n\r\n")
+    assert not body
+    assert re.search(rb"\r\ncontent-length: [1-9]", head)

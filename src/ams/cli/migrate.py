@@ -72,8 +72,8 @@ def shadow(
         raise Usage("give a log of haproxy, - for stdin, or --listen PORT")
     if session.bearer is not None:
         raise Usage("give a token of AMS, not a bearer token: the old service knows no others")
-    from ams.migrate.shadow import Shadow
     from ams.migrate.asking import Side
+    from ams.migrate.shadow import Shadow
 
     own = Side(old, "" if listen is not None else environment().get(OLD_TOKEN, ""), old_ca)
     other = Side(session.client.endpoint, "" if listen is not None else session.token, session.ca)

@@ -5,13 +5,11 @@ fast         the gate every request passes, and the hot routes: publish, pull an
 routing      rows of the route table, and what a handler takes and gives
 routes/      all other routes, a file for each resource
 messages     messages on the wire: what is published and pulled for is read, what is delivered is written
-bodies       how JSON bodies are read
-big_bodies   how big ones are split and counted before that
+bodies       how JSON bodies are read, and how big ones are split and counted before that
 errors       from errors to status codes, and the envelope of an error
 limits       what a client may cost: size and time of bodies, memory for bodies and answers
 auditing     what of requests is logged, and what goes into the audit log
-arrow        messages as Arrow (extra `arrow`)
-arrow_stream ranges as Arrow IPC streams, piece by piece
+arrow        messages as Arrow IPC streams (extra `arrow`)
 openapi      the description of the API, made of the route table and the structs
 asgi         types of ASGI, where a request comes from, values of a query, and an answer sent as a whole
 lane         the fast lane: hot requests whose head is known, answered without ASGI

@@ -11,24 +11,24 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from ams.access.admission import Caller
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.held import SMALL
 from ams.core.observing import REQUEST, SCOPE
-from ams.core.versions import read_if_match, written
+from ams.core.versions import read_if_match, version_of, written
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
-from ams.http.auditing import Auditor, log_change, shown_path
+from ams.http.auditing import AuditedRequest, Auditor, shown_path
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes, Gate
 from ams.http.forwarding import Answer, Forwarder, Relayed
@@ -38,8 +38,7 @@ from ams.http.routing import Call, Row, Streamed, StreamedResponse, Versioned
 from ams.service.delivering import UnreadAnswers
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
-CHALLENGE = b"www-authenticate"
-"""Says how to log in, and why a token was refused; pages of other origins read it only where they are let."""
+CHALLENGE = b"www-authenticate"  # says why a token was refused; shown to pages of other origins where it is there
 
 _SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 _METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
@@ -49,12 +48,11 @@ _HEADERS = _SIMPLE_HEADERS | {
     b"if-match",
 }  # fmt: skip
 _EXPOSED = b"x-request-id, date, retry-after, etag"
-"""What pages of other origins may read of every answer: how an error is reported, when to ask again, and versions."""
+"""Header fields that pages of other origins may read: how an error is reported, when to ask again, and versions."""
 
 
 REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
-"""A client's own request id that may go into a header and a log line."""
 
 
 def good_id(value: bytes) -> bytes:
@@ -86,11 +84,10 @@ class App:
         self._fast = fast
         self._forwarder = forwarder
         rows = list(rows)
-        self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
+        self._description = functools.cache(lambda: encoded([*OPERATIONS, *rows]))
         routes = [self._route(row) for row in rows]
         self._router = Router([*routes, Route("/openapi.json", self._describe), *pages], redirect_slashes=False)
-        self.answered = [0] * 6
-        """Requests by the first digit of their answers' status."""
+        self.answered = [0] * 6  # requests by the first digit of their answers' status
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -137,7 +134,6 @@ class App:
         return f"{self._prefix}-{next(self._count):x}".encode()
 
     async def _answer_other(self, scope: dict[str, Any], receive: Receive, send: Send, request_id: bytes) -> None:
-        """Answer a request that is for no hot route."""
         project, is_begun = project_of(scope), False
 
         async def stamped(event: Event) -> None:
@@ -198,88 +194,79 @@ class App:
         await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])
 
     async def _describe(self, request: Request) -> Response:
-        """Answer the description of the API; open to everybody."""
         return Response(self._description(), media_type=JSON_TYPE)
 
     def _route(self, row: Row) -> Route:
         async def endpoint(request: Request) -> Response:
-            caller: Caller | None = None
-            action = row.action
-
-            def leave_unrecorded() -> None:
-                nonlocal action
-                action = None
-
-            try:
-                caller = await self._admitted(row, request)
-                made = await answered(request, caller, leave_unrecorded)
-            except asyncio.CancelledError:
-                await self._auditor.cut_short(row.method, action, caller, request.scope)
-                raise
-            except Relayed:  # its owner has recorded it
-                raise
-            except Exception as error:
-                await self._auditor.refused(row.method, action, caller, request.scope, error)
-                raise
+            audited = AuditedRequest(row.method, row.action, request.scope)
+            async with self._auditor.recording(audited):
+                if row.action:
+                    audited.caller = await self._gate.admit_from(request.scope, row.action, request.path_params)
+                made = await self._handle(row, request, audited)
+                if isinstance(made, Answer):
+                    audited.action = None  # its owner has recorded it
             if isinstance(made, Answer):
                 return Response(made.body, media_type=JSON_TYPE)
-            await self._auditor.changed(row.method, action, caller, request.scope)
-            await log_change(row.method, action, caller, request.scope["path"])
             project = project_of(request.scope)
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
-            headers: dict[str, str] = {}
-            if isinstance(made, Versioned):
-                headers["ETag"] = written(made.version)
-                made = made.body
+            body, headers = made
             if row.method == "GET":  # what was changed is answered in any case
-                self._unread.check(project, len(made))
-            return Response(made, media_type=JSON_TYPE, headers=headers)
+                self._unread.check(project, len(body))
+            return Response(body, media_type=JSON_TYPE, headers=headers)
 
-        async def answered(
-            request: Request, caller: Caller | None, leave_unrecorded: Callable[[], None]
-        ) -> bytes | Streamed | Versioned | Answer:
-            headers, query = request.scope["headers"], request.scope["query_string"]
-            names = request.path_params
-            token = self._gate.token(headers, query)
-            if row.counted:
-                await self._gate.count(token)
-
-            read = b""
-            holding = contextlib.ExitStack()
-
-            async def body() -> bytes:
-                nonlocal read
-                if read:  # asked for again, as another node may have to have it
-                    return read
-                holders = (project_of(request.scope), caller.user if caller is not None else request.client)
-                began = time.monotonic()
-                read = await self._bodies.read(headers, request.receive, row.most, holders)
-                if row.action and time.monotonic() - began > LATE_SECONDS:
-                    await self._gate.admit_again(row.action, names, headers, query)
-                holding.enter_context(self._bodies.held(read, holders))
-                return read
-
-            call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
-            if caller is not None and row.versioned:
-                call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
-            with holding:
-                if self._forwarder is None:
-                    return await row.handler(call)
-                made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
-            if isinstance(made, Answer) and made.status != 200:
-                raise Relayed(made)
-            return made
-
-        route = Route(row.operation.whole_path, endpoint, methods=[row.method])
+        route = Route(row.whole_path, endpoint, methods=[row.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route
 
-    async def _admitted(self, row: Row, request: Request) -> Caller | None:
-        if not row.action:
-            return None
-        return await self._gate.admit_from(request.scope, row.action, request.path_params)
+    async def _handle(
+        self, row: Row, request: Request, audited: AuditedRequest
+    ) -> tuple[bytes, dict[str, str]] | Streamed | Answer:
+        headers, query = request.scope["headers"], request.scope["query_string"]
+        names, caller = request.path_params, audited.caller
+        token = self._gate.token(headers, query)
+        if row.counted:
+            await self._gate.count(token)
+        read = b""
+        holding = contextlib.ExitStack()
+
+        async def body() -> bytes:
+            nonlocal read
+            if read:  # asked for again, as another node may have to have it
+                return read
+            holders = (project_of(request.scope), caller.user if caller is not None else request.client)
+            began = time.monotonic()
+            read = await self._bodies.read(headers, request.receive, row.most, holders)
+            if row.action and time.monotonic() - began > LATE_SECONDS:
+                await self._gate.admit_again(row.action, names, headers, query)
+            holding.enter_context(self._bodies.held(read, holders))
+            return read
+
+        def leave_unrecorded() -> None:
+            audited.action = None
+
+        call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
+        if caller is not None and row.versioned:
+            call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
+        with holding:
+            if self._forwarder is None:
+                return _body_of(await row.handler(call))
+            made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
+            if not isinstance(made, Answer):
+                return _body_of(made)
+        if made.status != 200:
+            raise Relayed(made)
+        return made
+
+
+def _body_of(made: object) -> tuple[bytes, dict[str, str]] | Streamed:
+    """Return body and header fields of a 200 that is sent as a whole, from what a handler returned."""
+    if isinstance(made, Streamed):
+        return made
+    if isinstance(made, Versioned):
+        return msgspec.json.encode(made.shown), {"ETag": written(version_of(made.state))}
+    return b"" if made is None else msgspec.json.encode(made), {}
 
 
 def _clean(path: str) -> str:
@@ -290,9 +277,9 @@ def _clean(path: str) -> str:
     return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
-async def _answer_options(headers: list[Header], from_elsewhere: bool, send: Send) -> None:
+async def _answer_options(headers: list[Header], is_cross_origin: bool, send: Send) -> None:
     status, body, allowed = 200, b"", [JSON]
-    if from_elsewhere:
+    if is_cross_origin:
         try:
             allowed += [ANY_ORIGIN, *_preflight(headers)]
         except (BadRequest, NotAllowed, HTTPException) as error:
@@ -304,12 +291,13 @@ async def _answer_options(headers: list[Header], from_elsewhere: bool, send: Sen
 
 def _preflight(headers: list[Header]) -> list[Header]:
     """Return what is allowed beyond the simple methods and headers; raise when what is asked for is not."""
-    method = next(iter(_lines(headers, b"access-control-request-method")), b"")
+    method = next((value for name, value in headers if name == b"access-control-request-method"), b"")
     if not method:
         raise BadRequest("Preflight without Access-Control-Request-Method")
     if method not in _METHODS:
         raise HTTPException(405)
-    asked = [name.strip() for name in b",".join(_lines(headers, b"access-control-request-headers")).split(b",")]
+    lines = [value for name, value in headers if name == b"access-control-request-headers"]
+    asked = [name.strip() for name in b",".join(lines).split(b",")]
     if any(name and name.lower() not in _HEADERS for name in asked):
         raise NotAllowed
     special = [name for name in asked if name and name.lower() not in _SIMPLE_HEADERS]
@@ -317,10 +305,6 @@ def _preflight(headers: list[Header]) -> list[Header]:
     if method not in _SIMPLE_METHODS:
         allowed.append((b"access-control-allow-methods", method))
     return allowed
-
-
-def _lines(headers: list[Header], name: bytes) -> list[bytes]:
-    return [value for given, value in headers if given == name]
 
 
 def _opened(send: Send) -> Send:

@@ -1,4 +1,7 @@
-"""Messages as Arrow. The one file that needs pyarrow (extra `arrow`), loaded when it is asked for."""
+"""Messages as Arrow IPC streams, a piece at a time: made in this process or by a worker.
+
+The one file that needs pyarrow (extra `arrow`); it is loaded when it is asked for.
+"""
 
 import contextlib
 import itertools
@@ -9,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pybase64
 
+from ams.core.clock import Milliseconds
 from ams.core.messages import (
     Fragment,
     Stored,
@@ -19,7 +23,8 @@ from ams.core.messages import (
     parse,
     split_ordering_key,
 )
-from ams.core.runs import runs_of
+from ams.core.names import Offset
+from ams.core.runs import Run, Runs, runs_of
 
 SCHEMA = pa.schema(
     [
@@ -31,8 +36,7 @@ SCHEMA = pa.schema(
     ]
 )
 """Part of the API; `docs/reference/reading.md` shows it."""
-_ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'
-"""How two members of a fragment begin (`ams.core.messages.Fragment`); the third is taken away before."""
+_ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'  # how members of a fragment begin; the third is taken away before
 _NONE: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -110,3 +114,30 @@ def _patiently(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
 def _map(ends: "array[int]", names: Sequence[str], values: Sequence[str]) -> "pa.MapArray":
     text = pa.string()
     return pa.MapArray.from_arrays(_column(pa.int32(), ends), pa.array(names, text), pa.array(values, text))
+
+
+def encoded(piece: Sequence[Stored]) -> bytes:
+    """Return a piece as part of a stream; of no messages, the schema."""
+    made = batch(piece) if piece else SCHEMA
+    found: bytes = made.serialize().to_pybytes()
+    return found
+
+
+def parts_of(piece: Sequence[Stored]) -> Sequence[bytes]:
+    """Return first offset, time and number of messages of each run, then the lengths of fragments, then these."""
+    runs = runs_of(piece)
+    heads = array("Q", itertools.chain.from_iterable([(run.first, run.time, len(run.fragments)) for run in runs]))
+    fragments = list(itertools.chain.from_iterable([run.fragments for run in runs]))
+    return heads.tobytes(), array("I", map(len, fragments)).tobytes(), b"".join(fragments)
+
+
+def encode(parts: Sequence[memoryview]) -> Sequence[bytes]:
+    """Do what `encoded` does, of what `parts_of` makes of messages; a job of a worker."""
+    heads, lengths, blob = map(bytes, parts)
+    ends = itertools.accumulate(array("I", lengths), initial=0)
+    fragments = [Fragment(blob[start:end]) for start, end in itertools.pairwise(ends)]
+    runs, place, numbers = [], 0, array("Q", heads)
+    for first, time, count in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+        runs.append(Run.of(Offset(first), Milliseconds(time), fragments[place : place + count]))
+        place += count
+    return [encoded(Runs(runs))]

@@ -5,12 +5,13 @@ of ours is the client's; what stands before that can be forged.
 """
 
 import ipaddress
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
 from ams.outgoing.guard import Network
 from ams.web import answers, asgi_exchange
+from ams.web.listener import is_within
 
 Event = asgi_exchange.Event
 Receive = asgi_exchange.Receive
@@ -34,10 +35,7 @@ def project_of(scope: MutableMapping[str, Any]) -> str:
 
 
 def query_value(query: bytes, name: str) -> str | None:
-    """Return the first value of a query parameter; parameter names are case-sensitive (contract 1).
-
-    Only the fields up to it are looked at, and only its value is decoded.
-    """
+    """Return the first value of a query parameter, whose name is case-sensitive; nothing behind it is decoded."""
     if not query:
         return None
     for field in query.split(b"&"):
@@ -53,8 +51,7 @@ def _decoded(text: bytes) -> str:
 
 
 _FORWARDED = b"x-forwarded-for"
-MOST_HOPS = 20
-"""More proxies than there are before any service; a longer list is not read to its end."""
+MOST_HOPS = 20  # a longer list is not read to its end: no service has so many proxies before it
 
 
 def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) -> str:
@@ -63,19 +60,15 @@ def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) 
     near = usual_address(peer[0]) if peer else ""
     if not proxies or not is_within(near, proxies):
         return near
-    for hop in reversed(_hops(scope["headers"])):
-        address = usual_address(hop)
+    said = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == _FORWARDED)
+    for hop in reversed(said.rsplit(",", MOST_HOPS)[-MOST_HOPS:] if said else ()):
+        address = usual_address(hop.strip())
         if not address:  # what no proxy of ours wrote
             return near
         near = address
         if not is_within(address, proxies):
             return address
     return near
-
-
-def _hops(headers: Iterable[Header]) -> list[str]:
-    said = ",".join(value.decode("latin-1") for name, value in headers if name == _FORWARDED)
-    return [each.strip() for each in said.rsplit(",", MOST_HOPS)[-MOST_HOPS:]] if said else []
 
 
 def usual_address(text: str) -> str:
@@ -86,11 +79,3 @@ def usual_address(text: str) -> str:
         return ""
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)
-
-
-def is_within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether an address, as `usual_address` returns it, is in one of the networks."""
-    if not address:
-        return False
-    parsed = ipaddress.ip_address(address)
-    return any(parsed in network for network in networks)

@@ -1,13 +1,16 @@
-"""What of requests is logged, and what goes into the audit log: every change, and every login that failed.
+"""Log lines of requests, and the audit log: every change, and every login that failed.
 
 Never a token, a body or a query. The only secret a path can hold is a token (17.3, U8): behind `/users:`, or where
 one was put by mistake. Nothing here runs for a publish, a pull or an acknowledgement of a caller who is let in,
 but for a line at debug where that is logged.
 """
 
+import asyncio
+import contextlib
 import re
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import AsyncIterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -20,6 +23,7 @@ from ams.core.observing import REQUEST
 from ams.http.asgi import Application, Event, Receive, Send, client_address
 from ams.http.errors import refusal
 from ams.http.fast import Gate
+from ams.http.forwarding import Relayed
 from ams.http.limits import ClientLeft
 from ams.outgoing.guard import Network
 from ams.storage.audit.event import AuditEvent, result_of
@@ -30,13 +34,13 @@ _SECRET = re.compile(
     r"(^[/.]*(?:v1[/.]+)?users:(?:by(?:token|uuid)/)?|bytoken/).+|[0-9a-f]{40,}", re.IGNORECASE | re.DOTALL
 )
 _BY_UUID = re.compile(r"/v1/users:byUUID/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""What stands behind `/users:` and is none."""
+"""A path behind `/users:` that holds no secret."""
 _UNCHANGING = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:lease", "push:wait", "subscriptions:nack"})
 """Actions that are asked for by POST and change nothing that people would want to know of.
 
 `Call.leave_unrecorded` says so of single requests.
 """
-_NOT_RECORDED = (Overloaded, QuotaExceeded, UnknownToken, ClientLeft)
+_NOT_RECORDED = (Overloaded, QuotaExceeded, UnknownToken, ClientLeft, Relayed)
 
 logger = structlog.get_logger("ams.http")
 
@@ -47,16 +51,8 @@ def shown_path(path: str) -> str:
 
 
 def is_change(method: str, action: str) -> bool:
-    """Whether an action changes something, and is not only a way to read."""
+    """Return whether an action changes something, and is not only a way to read."""
     return method != "GET" and action not in _UNCHANGING
-
-
-async def log_change(method: str, action: str | None, caller: Caller | None, path: str) -> None:
-    """Say who changed what; nothing for what only reads."""
-    if action is None or caller is None or not is_change(method, action):
-        return
-    resource = shown_path(path).removeprefix("/v1")
-    await logger.ainfo("changed", action=action, resource=resource, by=caller.name or SERVICE_TOKEN)
 
 
 class Traced:
@@ -85,14 +81,29 @@ class Traced:
 
 
 def log_request(method: str, path: str, status: int, began: float) -> None:
-    """Log one request at debug. Not awaited: a request that is cancelled at a stop is logged too.
-
-    Args:
-        began: When it began, by `time.perf_counter`.
-        status: Of its answer; 0 without one.
-    """
+    """Log one request at debug; `began` is by `time.perf_counter`, `status` 0 without an answer."""
     spent = round((time.perf_counter() - began) * 1000, 1)
     logger.debug("request", method=method, path=shown_path(path), status=status or None, milliseconds=spent)
+
+
+@dataclass(slots=True)
+class AuditedRequest:
+    """One request, as the audit log may get it."""
+
+    method: str
+    action: str | None  # None: it is not recorded
+    scope: MutableMapping[str, Any]
+    caller: Caller | None = None  # who was let in; None before that
+
+    @property
+    def is_change(self) -> bool:
+        """True: it is for the audit log."""
+        return self.action is not None and is_change(self.method, self.action)
+
+    @property
+    def actor(self) -> str:
+        """The user who was let in, by name."""
+        return (self.caller.name if self.caller else None) or SERVICE_TOKEN
 
 
 SERVICE = "ams"
@@ -111,35 +122,34 @@ class Auditor:
         self._clock = clock
         self._proxies = proxies
 
-    async def changed(
-        self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any]
-    ) -> None:
-        """Record a change that was made."""
-        if action is not None and caller is not None and is_change(method, action):
-            await self._record(action, caller.name or SERVICE_TOKEN, scope, 200, _login(caller))
+    @contextlib.asynccontextmanager
+    async def recording(self, request: AuditedRequest) -> AsyncIterator[None]:
+        """Record how a request ends, if it is for the audit log; a change that was made is said in the log, too.
 
-    async def cut_short(
-        self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any]
-    ) -> None:
-        """Record a change that a stop has cut short: what it had begun to write is written all the same."""
-        if action is not None and caller is not None and is_change(method, action):
-            await self._record(action, caller.name or SERVICE_TOKEN, scope, 503, CUT_SHORT)
-
-    async def refused(
-        self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any], error: Exception
-    ) -> None:
-        """Record a change that was refused to a known user, or failed.
-
-        Not those that were turned away to protect the service (429, 503), which come by thousands and did nothing; nor
-        those without a known user, which are failed logins; nor those whose client left before they began.
+        A change that is refused to a known user, or fails, is recorded. Those are not that were turned away to protect
+        the service (429, 503), which come by thousands and did nothing; those without a known user, which are failed
+        logins; those whose client left before they began; and those that another node answers, which records them.
         """
-        if action is None or not is_change(method, action) or isinstance(error, _NOT_RECORDED):
-            return
-        actor = (caller.name or SERVICE_TOKEN) if caller else await self._who(scope)
-        if actor:
-            answer = refusal(error)
-            reason = getattr(error, "message", "") or "Internal error"
-            await self._record(action, actor, scope, answer.code, reason)
+        try:
+            yield
+        except asyncio.CancelledError:  # what it had begun to write is written all the same
+            if request.is_change and request.caller is not None:
+                await self._record(request, request.actor, 503, CUT_SHORT)
+            raise
+        except Exception as error:
+            if request.is_change and not isinstance(error, _NOT_RECORDED):
+                actor = request.actor if request.caller else await self._who(request.scope)
+                if actor:
+                    reason = getattr(error, "message", "") or "Internal error"
+                    await self._record(request, actor, refusal(error).code, reason)
+            raise
+        caller = request.caller
+        if request.is_change and caller is not None:
+            login = caller.login  # None: by the user's own token
+            reason = "" if login is None else f"by {'token' if login.token else 'issuer'} {login.name}"
+            await self._record(request, request.actor, 200, reason)
+            resource = _resource(request.scope)
+            await logger.ainfo("changed", action=request.action, resource=resource, by=request.actor)
 
     async def turned_away(self, error: Exception, scope: MutableMapping[str, Any]) -> Exception:
         """Record a login that failed; return what it is answered: beyond the limit of its address `RateLimited`.
@@ -171,28 +181,21 @@ class Auditor:
         except AmsError:  # the registry is away: the request failed for that already
             return ""
 
-    async def _record(self, action: str, actor: str, scope: MutableMapping[str, Any], code: int, reason: str) -> None:
+    async def _record(self, request: AuditedRequest, actor: str, code: int, reason: str) -> None:
         event = AuditEvent(
             id=new_uuid(),
             at=self._clock.wall(),
             service=SERVICE,
-            action=action,
-            resource=_resource(scope),
+            action=request.action or "",
+            resource=_resource(request.scope),
             actor=actor,
-            address=self._address(scope),
+            address=self._address(request.scope),
             code=code,
             result=result_of(code),
             reason=reason,
             request=_request(),
         )
         await self._trail.record(event)
-
-
-def _login(caller: Caller) -> str:
-    """Return how a user logged in without its own token; empty for a login with that."""
-    if caller.login is None:
-        return ""
-    return f"by {'token' if caller.login.token else 'issuer'} {caller.login.name}"
 
 
 def _request() -> str:

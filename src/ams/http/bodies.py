@@ -1,20 +1,31 @@
-"""JSON bodies: how requests are read (contract 1.2)."""
+"""JSON bodies: how requests are read (contract 1.2), and how big ones are split and counted before (contract 12.2).
+
+Whatever megabytes a big body holds, no step takes longer than to pass over its text.
+"""
 
 import enum
 import functools
 import json
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ams.core.errors import AmsError, BadRequest, InvalidInput
-from ams.wire.base import Request
+from ams.core.errors import AmsError, BadRequest, InvalidInput, TooLarge
+from ams.wire.base import CamelRequest, Request
 from ams.wire.projects import AccessListChange, NewAccessList
 
 T = TypeVar("T", bound=Request)
+
+
+BIG_BODY = 256 * 1024  # bodies above this are read by a worker process, or one at a time, other requests in between
+MAX_MESSAGES = 100_000  # in a request; small ones cost more to read than to send
+MAX_ATTRIBUTES = 100_000  # of a message, likewise
+BREATH_MESSAGES = 256
+BREATH_BYTES = 512 * 1024
+"""Messages of a big body that are read, or taken from a worker, between two breaths, and bytes of them."""
 
 
 class Reader(Generic[T]):
@@ -23,30 +34,23 @@ class Reader(Generic[T]):
     def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
         self._shape = shape
         self._refusal = refusal
-        self.exact = msgspec.json.Decoder(shape).decode
-        """Reads the exact spelling alone; raises `ValueError` or `RecursionError`."""
+        self._decode = msgspec.json.Decoder(shape).decode
 
     def read(self, body: bytes | msgspec.Raw) -> T:
         """Return the body as its shape; raise the route's parse error."""
         try:
-            return self.exact(body)
-        except (ValueError, RecursionError):
-            return self.read_patiently(body)
-
-    def read_patiently(self, body: bytes | msgspec.Raw) -> T:
-        """Return the body as its shape, without regard to letter case; raise the route's parse error."""
+            return self._decode(body)
+        except (ValueError, RecursionError):  # another spelling, or no such body
+            pass
         try:
             return _folded(body, self._shape)
         except (ValueError, RecursionError):
             raise self._refusal() from None
 
 
-MAX_MEMBERS = 10_000
-"""Of an object that has unknown names or odd spellings: each name costs more to look at than to send."""
-_FEW_BYTES = 128 * 1024
-"""What is shorter has not too many members."""
+MAX_MEMBERS = 10_000  # of an object with odd spellings or unknown names: each costs more to look at than to send
+_FEW_BYTES = 128 * 1024  # the members of a shorter body are not counted
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
-_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
@@ -86,17 +90,16 @@ def _member(raw: msgspec.Raw, wanted: Any) -> Any:
     try:
         return _decoder(wanted).decode(raw)
     except ValueError:
-        shape, item = _shape_in(wanted), _argument(wanted, list)
+        lists = [each for each in _options(wanted) if typing.get_origin(each) is list]
+        shape, item = _shape_in(wanted), typing.get_args(lists[0])[0] if lists else None
         if shape is not None:
             return _folded(raw, shape)
         if item is None or _shape_in(item) is None:
             raise
-        return [_member(each, item) for each in _items(raw)]
+        return [_member(each, item) for each in _each(raw) or ()]
 
 
-@functools.cache
-def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(wanted)
+_decoder = functools.cache(msgspec.json.Decoder[Any])
 
 
 @functools.cache
@@ -113,18 +116,9 @@ def _shape_in(wanted: Any) -> type[Request] | None:
     return next((each for each in _options(wanted) if isinstance(each, type) and issubclass(each, Request)), None)
 
 
-def _argument(wanted: Any, container: type) -> Any:
-    for each in _options(wanted):
-        if typing.get_origin(each) is container:
-            return typing.get_args(each)[0]
-    return None
-
-
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
-_values = json.JSONDecoder(parse_int=str, parse_float=str)
-"""Finds where a value ends; numbers of any size may be in it."""
-_BLANKS = " \t\r\n"
-"""What may stand around a JSON value."""
+_values = json.JSONDecoder(parse_int=str, parse_float=str)  # finds where a value ends; numbers of any size may be in it
+_BLANKS = " \t\r\n"  # JSON's white space
 
 
 def bad_request() -> BadRequest:
@@ -132,37 +126,24 @@ def bad_request() -> BadRequest:
     return BadRequest("Invalid Request Body")
 
 
-def access_list_reader(text: str) -> Callable[[bytes], list[str]]:
-    """Return what reads the names of a modifyAcl body; it raises `InvalidInput` with `text`, also without the field."""
-    reader = Reader(NewAccessList, lambda: InvalidInput(text))
-
-    def read(body: bytes) -> list[str]:
-        names = reader.read(body).authorized_users
-        if names is None:
-            raise InvalidInput(text)
-        return names
-
-    return read
+def read_access_list(body: bytes, refusal: str) -> list[str]:
+    """Return the names of a modifyAcl body; raise `InvalidInput` with `refusal`, also without the field."""
+    names = Reader(NewAccessList, lambda: InvalidInput(refusal)).read(body).authorized_users
+    if names is None:
+        raise InvalidInput(refusal)
+    return names
 
 
-def access_change_reader(text: str) -> Callable[[bytes], tuple[list[str], list[str]]]:
-    """Return what reads whom a changeAcl body adds and removes; it raises `InvalidInput` with `text`."""
-    reader = Reader(AccessListChange, lambda: InvalidInput(text))
-
-    def read(body: bytes) -> tuple[list[str], list[str]]:
-        change = reader.read(body)
-        if change.add is None and change.remove is None:
-            raise InvalidInput(text)
-        return change.add or [], change.remove or []
-
-    return read
+def read_access_change(body: bytes, refusal: str) -> tuple[list[str], list[str]]:
+    """Return whom a changeAcl body adds and removes; raise `InvalidInput` with `refusal`."""
+    change = Reader(AccessListChange, lambda: InvalidInput(refusal)).read(body)
+    if change.add is None and change.remove is None:
+        raise InvalidInput(refusal)
+    return change.add or [], change.remove or []
 
 
 def strings(body: bytes) -> dict[str, str]:
-    """Read a body that is a plain map of texts, its names matched exactly (contract 1.2); an empty body is allowed.
-
-    Null is the same as absent. Raises `BadRequest`.
-    """
+    """Read a body that is a map of texts, names matched exactly (contract 1.2), or empty; raise `BadRequest`."""
     if not body:
         return {}
     try:
@@ -172,12 +153,91 @@ def strings(body: bytes) -> dict[str, str]:
 
 
 def first_value(body: bytes) -> bytes:
-    """Return the first JSON value of a body, for routes that do not look at what follows it (contract 1.2).
-
-    A body without any text stays empty. Raises `BadRequest`.
-    """
+    """Return the first JSON value of a body, whatever follows it (contract 1.2); raise `BadRequest`."""
     try:
         text = body.decode().lstrip(_BLANKS)
         return text[: _values.raw_decode(text)[1]].encode() if text else b""
     except (ValueError, RecursionError):
         raise bad_request() from None
+
+
+class _BigPublishBody(Request, frozen=True):
+    """A `PublishBody`, its messages left as they came."""
+
+    messages: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _BigMessage(CamelRequest, frozen=True):
+    """A `PublishedMessage`, its fields left as they came."""
+
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    attributes: msgspec.Raw = msgspec.Raw(b"null")
+    ordering_key: msgspec.Raw = msgspec.Raw(b"null")
+    message_id: msgspec.Raw = msgspec.Raw(b"null")
+    publish_time: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_big_publish = Reader(_BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_big_message = Reader(_BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
+_each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
+def holds_few(body: bytes) -> bool:
+    """Return whether a body has surely no more messages, and none of them more attributes, than may be.
+
+    A message is an object, and a name of an object has a colon behind it.
+    """
+    return body.count(b"{") <= MAX_MESSAGES and body.count(b":") <= MAX_ATTRIBUTES
+
+
+def slices_of(body: bytes) -> Iterator[Sequence[msgspec.Raw]]:
+    """Yield the messages of a publish body in slices that take a moment to read; the first is empty.
+
+    Raises `InvalidInput` "Invalid Message Arguments", `TooLarge` for more than `MAX_MESSAGES`.
+    """
+    raw = _big_publish.read(body).messages
+    yield ()
+    try:
+        if bytes(raw).count(b",") >= MAX_MESSAGES:  # perhaps too many; commas stand in texts too
+            _count_objects(raw, MAX_MESSAGES)
+        messages = _each(raw) or []
+    except (ValueError, RecursionError):
+        raise InvalidInput("Invalid Message Arguments") from None
+    start = size = 0
+    for number, each in enumerate(messages):
+        size += len(memoryview(each))
+        if number - start >= BREATH_MESSAGES or size >= BREATH_BYTES:
+            yield messages[start : number + 1]
+            start, size = number + 1, 0
+    yield messages[start:]
+
+
+def check_attributes(message: msgspec.Raw) -> None:
+    """Raise `TooLarge` for a message of more than `MAX_ATTRIBUTES`, `InvalidInput` for what is none."""
+    if len(memoryview(message)) <= BIG_BODY:
+        return
+    attributes = _big_message.read(message).attributes
+    text = bytes(attributes)
+    if text.count(b",") < MAX_ATTRIBUTES:
+        return
+    try:
+        if text.startswith(b"["):
+            _count_objects(attributes, MAX_ATTRIBUTES)
+        elif text.startswith(b"{"):
+            try:
+                count_members(attributes, MAX_ATTRIBUTES)
+            except ValueError:
+                raise TooLarge from None
+    except (ValueError, RecursionError):  # no object of texts and no list of pairs
+        raise InvalidInput("Invalid Message Arguments") from None
+
+
+def _count_objects(items: msgspec.Raw, most: int) -> None:
+    numbers = iter(range(most))
+
+    class Counted(msgspec.Struct):
+        def __post_init__(self) -> None:
+            if next(numbers, None) is None:
+                raise TooLarge
+
+    msgspec.json.decode(items, type=list[Counted] | None)

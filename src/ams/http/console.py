@@ -1,7 +1,7 @@
 """The console: pages for a browser at `/console/`, which ask the public API and nothing else.
 
 The files are made from the folder `console/` of the repository when a wheel is built or a clone is set up; they are the
-same for everybody, so no token is asked for. What a page may do is narrowed by its content security policy: scripts and
+same for everybody, so no token is asked for. A content security policy limits what a page may do: scripts and
 styles of this service only, requests to this service and to the issuers at which one may log in, no frames around it.
 """
 
@@ -26,11 +26,9 @@ FILES = Path(__file__).parent / "console_files"
 PAGE = "index.html"
 NOT_BUILT = "The console is not in this installation. In a clone of the repository, `make console` builds it.\n"
 
-_HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")
-"""The end of a file's name that changes with what is in it, so that a browser may keep it."""
+_HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")  # a name that changes with the file, which a browser may keep
 _FOREVER, _ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
-_SMALLEST_GZIPPED = 256
-"""Bytes."""
+_SMALLEST_GZIPPED = 256  # bytes
 
 
 class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,18 +40,7 @@ class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: str = "openid"
     authorization_endpoint: str = ""
     token_endpoint: str = ""
-    error: str = ""
-    """Why nobody can log in there now; then there are no endpoints."""
-
-
-class ConsoleConfig(msgspec.Struct, frozen=True):
-    """What the page asks for first, `config.json`."""
-
-    version: str
-    issuers: Sequence[ConsoleLogin]
-
-
-Logins = Callable[[], Awaitable[Sequence[ConsoleLogin]]]
+    error: str = ""  # why nobody can log in there now; then there are no endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +48,7 @@ class File:
     """A file as it is sent."""
 
     body: bytes
-    gzipped: bytes
-    """Empty where that would be no smaller."""
+    gzipped: bytes  # empty: it would not be smaller
     etag: str
     media_type: str
     caching: str
@@ -71,7 +57,7 @@ class File:
 class Console:
     """Serves the console's files; reads them once, when they are first asked for."""
 
-    def __init__(self, logins: Logins, folder: Path = FILES) -> None:
+    def __init__(self, logins: Callable[[], Awaitable[Sequence[ConsoleLogin]]], folder: Path = FILES) -> None:
         self._logins = logins
         self._folder = folder
 
@@ -92,7 +78,7 @@ class Console:
         return RedirectResponse("console/", 308)  # relative: a proxy may serve this below a path of its own
 
     async def _config(self, _request: Request) -> Response:
-        config = ConsoleConfig(__version__, await self._logins())
+        config = {"version": __version__, "issuers": await self._logins()}  # the page asks for it first
         return Response(msgspec.json.encode(config), headers=_headers(_ASK_AGAIN), media_type="application/json")
 
     async def _file(self, request: Request) -> Response:
@@ -113,25 +99,13 @@ class Console:
 
 def policy(logins: Iterable[ConsoleLogin]) -> str:
     """Return the content security policy of the page: requests go to this service, and to where tokens are fetched."""
-    origins = sorted({_origin(each.token_endpoint) for each in logins if each.token_endpoint})
-    return "; ".join(
-        [
-            "default-src 'none'",
-            "script-src 'self'",
-            "style-src 'self'",
-            "img-src 'self' data:",
-            " ".join(["connect-src 'self'", *origins]),
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-            "require-trusted-types-for 'script'",
-        ]
+    urls = [urlsplit(each.token_endpoint) for each in logins if each.token_endpoint]
+    origins = sorted({f"{url.scheme}://{url.netloc}" for url in urls})
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        + " ".join(["connect-src 'self'", *origins])
+        + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
     )
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _headers(caching: str) -> dict[str, str]:

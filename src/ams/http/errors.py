@@ -41,8 +41,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
 
 INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2
-RATE_SECONDS = 1
-"""When to come back after a 429: every rate earns a request within a second."""
+RATE_SECONDS = 1  # Retry-After of a 429: every rate earns a request within a second
 
 
 def status_of(kind: type[errors.AmsError]) -> Status:
@@ -51,8 +50,7 @@ def status_of(kind: type[errors.AmsError]) -> Status:
 
 
 REALM = b'Bearer realm="ams"'
-_UNQUOTABLE = re.compile(r"[^ !#-\[\]-~]")
-"""What may not be in an `error_description` (RFC 6750, 3)."""
+_UNQUOTABLE = re.compile(r"[^ !#-\[\]-~]")  # what may not be in an `error_description` (RFC 6750, 3)
 
 
 class Refusal(NamedTuple):
@@ -61,12 +59,11 @@ class Refusal(NamedTuple):
     code: int
     body: bytes
     retry_after: int | None = None
-    challenge: bytes = b""
-    """What `WWW-Authenticate` says; every 401 has one (RFC 9110, 15.5.2)."""
+    challenge: bytes = b""  # what `WWW-Authenticate` says; every 401 has one (RFC 9110, 15.5.2)
 
     @property
     def headers(self) -> list[Header]:
-        """What the answer says besides its form."""
+        """Header fields beside type and length."""
         found = []
         if self.retry_after is not None:
             found.append((b"retry-after", b"%d" % self.retry_after))
@@ -79,19 +76,18 @@ def refusal(error: Exception) -> Refusal:
     """Turn any exception into its envelope. One of ours has its text; any other is nothing but 500."""
     if isinstance(error, errors.AmsError):
         status = status_of(type(error))
-        return Refusal(status.code, envelope(status, error.message), _retry_after(error), _challenge(status, error))
-    if isinstance(error, HTTPException):
-        return _of_router(error)
+        is_for_later = error.retriable or (isinstance(error, errors.TokenRefused) and error.later)
+        retry_after = RETRY_AFTER_SECONDS if is_for_later else None
+        if isinstance(error, errors.RateLimited):
+            retry_after = RATE_SECONDS
+        return Refusal(status.code, envelope(status, error.message), retry_after, _challenge(status, error))
+    if isinstance(error, HTTPException):  # unknown paths and wrong methods (contract 1.3)
+        if error.status_code == 405:
+            return Refusal(405, envelope(Status(405, "METHOD_NOT_ALLOWED"), "Method not allowed"))
+        return Refusal(404, envelope(STATUS[errors.NotFound], "Page not found"))
     if isinstance(error, MemoryError):
         return refusal(errors.Overloaded("Too little memory for this request now"))
     return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
-
-
-def _retry_after(error: errors.AmsError) -> int | None:
-    if isinstance(error, errors.RateLimited):
-        return RATE_SECONDS
-    is_for_later = error.retriable or (isinstance(error, errors.TokenRefused) and error.later)
-    return RETRY_AFTER_SECONDS if is_for_later else None
 
 
 def _challenge(status: Status, error: errors.AmsError) -> bytes:
@@ -106,10 +102,3 @@ def _challenge(status: Status, error: errors.AmsError) -> bytes:
 def envelope(status: Status, message: str) -> bytes:
     """Write the error envelope of contract 1.1."""
     return msgspec.json.encode({"error": {"code": status.code, "message": message, "status": status.word}})
-
-
-def _of_router(error: HTTPException) -> Refusal:
-    """Unknown paths and wrong methods (contract 1.3)."""
-    if error.status_code == 405:
-        return Refusal(405, envelope(Status(405, "METHOD_NOT_ALLOWED"), "Method not allowed"))
-    return Refusal(404, envelope(STATUS[errors.NotFound], "Page not found"))

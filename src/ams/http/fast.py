@@ -14,20 +14,20 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
-from ams.access.rates import ConnectionSlot, ConnectionSlots, QuotaSlots, Rates
+from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack_prefix, checked_name
 from ams.core.quotas import WAITING_PULLS, Quotas
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
-from ams.http.big_bodies import BIG_BODY
+from ams.http.bodies import BIG_BODY
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
-from ams.http.routing import Operation
+from ams.http.routing import Row
 from ams.service.delivering import Deliverer, Gone
 from ams.service.parallel.settling import holder_of
 from ams.service.parallel.working import Working
@@ -35,24 +35,15 @@ from ams.service.publishing import Publisher
 from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
+from ams.web.connection import HttpConnection
 from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 from ams.workers import Pool
 
-CREATE_PROJECT = "projects:create"
-"""The one action whose project need not exist."""
+CREATE_PROJECT = "projects:create"  # the one action whose project need not exist
 OFFERED, COUNTED = "ams.head", "ams.counted"
 """Members of the state of an ASGI scope: the head by which the connection would know such a request again, and whether
 it was counted for its rate before."""
-
-
-class Connection(Protocol):
-    """A connection of a client, as the gate counts it."""
-
-    slot: ConnectionSlot | None
-    """Its place among the connections of a project."""
-    is_lost: bool
-    """Whether it has given that back for good."""
 
 
 class Gate:
@@ -113,11 +104,8 @@ class Gate:
         if rates is not None and (rates.is_usual or (caller.project is not None and caller.project.quotas)):
             rates.count(caller)
 
-    def count_connection(self, connection: Connection, caller: Caller) -> None:
-        """Count a connection for the project of a request that is let in.
-
-        Raises `QuotaExceeded`, and leaves it counted as it was, when the project has as many as it may.
-        """
+    def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
+        """Count a connection for the project of a request that is let in; raise `QuotaExceeded`, and count nothing."""
         if self._connections is not None and caller.project is not None and not connection.is_lost:
             connection.slot = self._connections.take(connection.slot, caller.project)
 
@@ -131,7 +119,7 @@ class Gate:
         return caller
 
     def is_still(self, caller: Caller, token: str) -> bool:
-        """Whether a token that let a caller in does so now, in the same generation. Notes the use of a named token."""
+        """Return whether a token that let a caller in does so still. Notes the use of a named token."""
         return caller.login is None or self._admission.is_still(token, caller.login)
 
     async def admit_again(
@@ -170,10 +158,7 @@ class Gate:
             self._rates.count_user(UserId(user))
 
     async def count(self, token: str | None) -> None:
-        """Count a request of a user to an open route; raise `RateLimited`.
-
-        Raises `UnknownToken` too, which such a route would be answered with: so a bad token is looked at once.
-        """
+        """Count a request of a user to an open route; raise `RateLimited`, and `UnknownToken` for a bad token."""
         if self._rates is None:
             return
         user = await self._admission.principal(token)
@@ -187,40 +172,7 @@ def check_names(names: Mapping[str, str]) -> None:
         checked_name(variable, names[variable])
 
 
-_UNCLEAN = ("", ".", "..")
-"""Parts of a path that leads to a clean one (contract 1.3), which is not found here."""
-
-
-_TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{project}/subscriptions/{subscription}"
-
-OPERATIONS = (
-    Operation(
-        "POST",
-        _TOPIC + ":publish",
-        "topics:publish",
-        "Store messages at the end of a topic, all or none",
-        PublishBody,
-        Published,
-        ("Idempotency-Key",),
-    ),
-    Operation(
-        "POST",
-        _SUBSCRIPTION + ":pull",
-        "subscriptions:pull",
-        "Hand out messages from where the subscription stands",
-        PullBody,
-        Received,
-    ),
-    Operation(
-        "POST",
-        _SUBSCRIPTION + ":acknowledge",
-        "subscriptions:acknowledge",
-        "Acknowledge everything up to the largest id; of a parallel subscription, each id",
-        AckBody,
-        Nothing,
-    ),
-)
-"""The hot routes, for the description of the API."""
+_UNCLEAN = ("", ".", "..")  # parts of a path that leads to a clean one (contract 1.3), which is not found here
 
 
 class Call(NamedTuple):
@@ -228,11 +180,9 @@ class Call(NamedTuple):
 
     action: str
     names: Mapping[str, str]
-    name: str
-    """Of the topic or subscription."""
+    name: str  # the topic's or subscription's
     caller: Caller
-    generation: int
-    """Of what is known of callers, topics and subscriptions, before it was looked at."""
+    generation: int  # of what is known of callers, topics and subscriptions, before it was looked at
     scope: dict[str, Any]
     receive: Receive
 
@@ -248,9 +198,8 @@ class Call(NamedTuple):
 
 
 Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
-"""What is done with a body: from the body to that of a 200. It raises `NotOnLane` instead of waiting for a message."""
-Head = tuple[Any, ...]
-"""The target and the header fields of a request, but for those that differ from one to the next."""
+"""The work on a body: from the body to that of a 200. It raises `NotOnLane` instead of waiting for a message."""
+Head = tuple[Any, ...]  # the target and the header fields of a request, but for those that differ from one to the next
 
 
 class NotOnLane(Exception):
@@ -262,30 +211,23 @@ class NotOnLane(Exception):
 
 
 class Admitted(NamedTuple):
-    """What is known of requests with one head, as long as the generation is the same."""
+    """Knowledge about requests with one head, as long as the generation is the same."""
 
     generation: int
     caller: Caller
     token: str
     holders: Holders
-    most: int
-    """Bytes of a body."""
+    most: int  # bytes of a body
     path: str
     act: Act
-    waits_once: bool
-    """Whether what is done with a body waits for one thing at most, its being stored."""
-    weight: int
-    """Bytes that remembering this takes, about."""
+    waits_once: bool  # whether what is done with a body waits for one thing at most, its being stored
+    weight: int  # bytes that remembering this takes, about
 
 
-REMEMBERED_HEADS = 64 * 2**20
-"""Bytes of heads that are remembered, together with what is known of them."""
-_ADMITTED_BYTES = 1536
-"""What is known of a head, about."""
-_FIELD_BYTES = 140
-"""Of a header field beside its name and its value, about: three objects of Python."""
-_LONGEST_HEAD = 4096
-"""A longer one is not remembered."""
+REMEMBERED_HEADS = 64 * 2**20  # bytes of heads that are remembered, together with what is known of them
+_ADMITTED_BYTES = 1536  # bytes of what is known of a head, about
+_FIELD_BYTES = 140  # of a header field beside its name and its value, about: three objects of Python
+_LONGEST_HEAD = 4096  # bytes; a longer head is not remembered
 
 
 class FastRoutes:
@@ -347,7 +289,7 @@ class FastRoutes:
         return found if found is not None and found.generation == self._invalidations.generation else None
 
     def is_still(self, admitted: Admitted) -> bool:
-        """Whether such a request would be let in now; raises `TokenRefused` when its token has expired."""
+        """Return whether such a request would be let in now; raises `TokenRefused` when its token has expired."""
         if admitted.generation != self._invalidations.generation or not self._invalidations.trusted:
             return False
         return self.gate.is_still(admitted.caller, admitted.token)
@@ -385,10 +327,10 @@ class FastRoutes:
         self._heads.put(head, admitted)
 
     async def _admitted_again(self, call: Call) -> Caller:
-        """Return who sent a request, after a while in which the rights to it may have changed."""
         return await self.gate.admit_again(call.action, call.names, call.scope["headers"], call.scope["query_string"])
 
     async def _publish(self, call: Call) -> bytes:
+        """Store messages at the end of a topic, all or none."""
         headers, name = call.scope["headers"], TopicName(call.name)
         topic = await self._publisher.topic(call.caller, name)
         key = messages.idempotency_key(headers)
@@ -421,6 +363,7 @@ class FastRoutes:
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
+        """Hand out messages from where the subscription stands."""
         subscription = await self._deliverer.to_pull(call.caller, SubscriptionName(call.name))
         began = time.monotonic()
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
@@ -428,15 +371,11 @@ class FastRoutes:
             subscription = await self._to_pull_again(call)
         act = partial(self._give, subscription, call.project, call.caller)
         self._remember(call, act, is_pull=True)
-        if subscription.parallel is not None and self._forwarder is not None:
-            return await self._pull_anywhere(self._forwarder, call, subscription, body)
-        return await self._pulled(call, subscription, body)
-
-    async def _pull_anywhere(self, forwarder: Forwarder, call: Call, subscription: Subscription, body: bytes) -> bytes:
-        """Pull on the node that works on a parallel subscription."""
+        if subscription.parallel is None or self._forwarder is None:
+            return await self._pulled(call, subscription, body)
         pulled, left = partial(self._pulled, call, subscription, body), partial(gone, call.receive)
         most = self._deliverer.max_bytes
-        return _unless_refused(await forwarder.run(pulled, call.scope, lambda: body, left, most=most))
+        return _unless_refused(await self._forwarder.run(pulled, call.scope, lambda: body, left, most=most))
 
     async def _pulled(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
         try:
@@ -472,19 +411,16 @@ class FastRoutes:
         """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
         with self._waiting.taken(call.caller.here):
-            return await self._wait_and_give(call, subscription, body, until)
-
-    async def _wait_and_give(self, call: Call, subscription: Subscription, body: bytes, until: float) -> bytes:
-        left = gone(call.receive)
-        try:
-            while await self._wait(call, subscription, until, left):
-                subscription = await self._to_pull_again(call)
-                with contextlib.suppress(NotOnLane):
-                    return await self._give(subscription, call.project, call.caller, body)
-        except OwnedElsewhere:  # since it waits: its time is too short to begin anew there
-            pass
-        finally:
-            left.cancel()
+            left = gone(call.receive)
+            try:
+                while await self._wait(call, subscription, until, left):
+                    subscription = await self._to_pull_again(call)
+                    with contextlib.suppress(NotOnLane):
+                        return await self._give(subscription, call.project, call.caller, body)
+            except OwnedElsewhere:  # since it waits: its time is too short to begin anew there
+                pass
+            finally:
+                left.cancel()
         return messages.pulled("", ())
 
     async def _wait(self, call: Call, subscription: Subscription, until: float, left: Gone) -> bool:
@@ -496,6 +432,7 @@ class FastRoutes:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
 
     async def _acknowledge(self, call: Call) -> bytes:
+        """Acknowledge everything up to the largest id; of a parallel subscription, each id."""
         caller = call.caller
         began = time.monotonic()
         body = await self.bodies.read(call.scope["headers"], call.receive, None, call.holders)
@@ -534,6 +471,17 @@ class FastRoutes:
     async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
         await self._settler.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"
+
+
+_TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{project}/subscriptions/{subscription}"
+OPERATIONS = (
+    Row(
+        "POST", _TOPIC + ":publish", "topics:publish", FastRoutes._publish, PublishBody, Published, ("Idempotency-Key",)
+    ),
+    Row("POST", _SUBSCRIPTION + ":pull", "subscriptions:pull", FastRoutes._pull, PullBody, Received),
+    Row("POST", _SUBSCRIPTION + ":acknowledge", "subscriptions:acknowledge", FastRoutes._acknowledge, AckBody, Nothing),
+)
+"""The hot routes, for the description of the API."""
 
 
 def _unless_refused(answer: bytes | Answer) -> bytes:

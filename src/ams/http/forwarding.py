@@ -6,9 +6,8 @@ that each take the other for the owner answer 503 instead of asking each other f
 and gives nothing, so it needs no secret: who forges it is answered 503 where others are helped.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpcore
@@ -18,7 +17,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST
 from ams.http.asgi import Header, project_of
-from ams.http.limits import ClientLeft
+from ams.http.limits import unless_left
 from ams.outgoing.client import PORTS, HttpClient, NotReached, RequestFailed, new_request
 from ams.service.delivering import Gone, UnreadAnswers
 
@@ -28,20 +27,17 @@ MARK = b"x-ams-forwarded-by"
 _PASSED_ON = frozenset({b"x-api-key", b"authorization", b"content-type", b"accept", b"if-match"})
 _FORWARDED_FOR = b"x-forwarded-for"
 _ANSWERED = (b"retry-after", b"www-authenticate", b"etag")
-_UNAVAILABLE = 503
-_PART_OF_MEMORY = 4
-"""Where answers have little memory, a large one is fetched when this part of it is free."""
+_PART_OF_MEMORY = 4  # where answers have little memory, a large one is fetched when this part of it is free
 
 logger = structlog.get_logger("ams.http")
 
 
 class Answer(NamedTuple):
-    """What the owner said."""
+    """The answer of the owner."""
 
     status: int
     body: bytes
-    headers: list[Header]
-    """Those that say more than the form of the body."""
+    headers: list[Header]  # beside type and length of the body
 
 
 class Relayed(Exception):
@@ -87,14 +83,17 @@ class Forwarder:
             try:
                 return await act()
             except OwnedElsewhere as elsewhere:
-                if not elsewhere.url or _is_marked(scope):
+                if not elsewhere.url or any(name == MARK for name, _ in scope["headers"]):
                     raise
                 owner = elsewhere
             if owner.node in asked:
-                return asked[owner.node] or _raised(owner)
+                known = asked[owner.node]
+                if known is None:
+                    raise owner
+                return known
             self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
             answer = asked[owner.node] = await self._asked(owner, scope, body(), left)
-            if answer is not None and answer.status != _UNAVAILABLE:
+            if answer is not None and answer.status != 503:
                 return answer
             self._doubt(SubscriptionId(owner.subscription))
 
@@ -106,8 +105,10 @@ class Forwarder:
         self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes, left: Callable[[], Gone] | None
     ) -> Answer | None:
         """Return what the owner answers; None when it cannot be reached."""
+        asking = self._client.ask(self._request(owner.url, scope, body))
+        watch = left() if left else None
         try:
-            answer = await _unless_left(self._client.ask(self._request(owner.url, scope, body)), left)
+            answer = await (unless_left(asking, watch) if watch else asking)
         except NotReached as error:
             logger.warning("forward.not_reached", url=owner.url, reason=str(error))
             return None
@@ -115,6 +116,9 @@ class Forwarder:
             logger.warning("forward.failed", url=owner.url, reason=str(error))
             self._doubt(SubscriptionId(owner.subscription))
             raise Unavailable(OUTCOME_UNKNOWN) from error
+        finally:
+            if watch:
+                watch.cancel()
         headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _ANSWERED]
         return Answer(answer.status, answer.body, headers)
 
@@ -134,26 +138,3 @@ class Forwarder:
             headers.append((_FORWARDED_FOR, b", ".join(hops)))
         headers += [(b"x-request-id", REQUEST.get()), (MARK, self._node.encode())]
         return new_request(scope["method"], place, headers, body)
-
-
-async def _unless_left(asking: Coroutine[Any, Any, T], left: Callable[[], Gone] | None) -> T:
-    """Return the answer; raise `ClientLeft`, and end the request, when the client leaves before."""
-    if left is None:
-        return await asking
-    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(asking), left()]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if not waits[0].done():
-            raise ClientLeft
-        return cast("T", waits[0].result())
-    finally:
-        for each in waits:
-            each.cancel()
-
-
-def _raised(error: OwnedElsewhere) -> NoReturn:
-    raise error
-
-
-def _is_marked(scope: MutableMapping[str, Any]) -> bool:
-    return any(name == MARK for name, _ in scope["headers"])

@@ -26,7 +26,7 @@ from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Application, Header, Receive, Send
 from ams.http.auditing import Traced, log_request, shown_path
-from ams.http.big_bodies import BIG_BODY
+from ams.http.bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
 from ams.http.limits import Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
@@ -41,8 +41,7 @@ _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"content-encoding", b"
 _KEY_FIELDS = _ELSEWHERE | {b"x-api-key", b"authorization", b"connection", b"proxy-connection"}
 """Header fields that hot requests, and rights to them, depend on: they are the key by which a head is known. The parser
 goes by the last two. Others may differ in each request: dates, `traceparent`, `X-Forwarded-For`."""
-_OWN_FIELDS = frozenset({b"content-length", REQUEST_ID, IDEMPOTENCY_KEY})
-"""Those that each request has for itself."""
+_OWN_FIELDS = frozenset({b"content-length", REQUEST_ID, IDEMPOTENCY_KEY})  # fields that differ from request to request
 _READ_FIELDS = _KEY_FIELDS | _OWN_FIELDS
 _OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
 
@@ -58,8 +57,7 @@ class Lane:
         self.fast = fast
         self.unread = unread
         self.is_traced = is_traced
-        self.asgi = self._traced(app)
-        """The application for requests that are not on the lane."""
+        self.asgi = self._traced(app)  # the application for requests that are not on the lane
         self._default_headers: list[Header] | None = None
         self._start = b""
 
@@ -120,7 +118,7 @@ def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:
 
 
 def _is_for_lane(connection: HttpConnection, request: RequestHead, admitted: Admitted, length: int) -> bool:
-    """Whether a request with a known head may be taken: nothing waits before it, and its client reads."""
+    """Return whether a request with a known head may be taken: nothing waits before it, and its client reads."""
     if not 0 < length <= admitted.most or length > BIG_BODY or not request.is_alone:
         return False
     return connection.is_free and not connection.is_write_paused and request.version == "1.1"
@@ -136,26 +134,10 @@ class LaneExchange:
     """
 
     __slots__ = (
-        "_admitted",
-        "_arriving",
-        "_began",
-        "_connection",
-        "_head",
-        "_id",
-        "_is_body_complete",
-        "_is_counted",
-        "_is_left",
-        "_keys",
-        "_lane",
-        "_pieces",
-        "_received",
-        "_request",
-        "_task",
-        "_work",
-        "has_answer_begun",
-        "is_answered",
-        "keep_alive",
-    )
+        "_admitted", "_arriving", "_began", "_connection", "_head", "_id", "_is_body_complete", "_is_counted",
+        "_is_left", "_keys", "_lane", "_pieces", "_received", "_request", "_task", "_work", "has_answer_begun",
+        "is_answered", "keep_alive",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -174,16 +156,13 @@ class LaneExchange:
         self._request = request
         self._admitted = admitted
         self._head = head
-        self._id = request_id
-        """As its client gave it; empty: it gets one when its body is complete."""
+        self._id = request_id  # as its client gave it; empty: it gets one when its body is complete
         self._keys = keys
         self._pieces: list[bytes] = []
         self._received = 0
-        self._arriving: Arriving | None = None
-        """Its body, when that is counted."""
+        self._arriving: Arriving | None = None  # its body, while that counts for the memory of bodies
         self._is_body_complete = self._is_counted = self._is_left = False
-        self._work: Coroutine[Any, Any, bytes] | None = None
-        """The use case, while it waits for the disk."""
+        self._work: Coroutine[Any, Any, bytes] | None = None  # the use case, while it waits for the disk
         self._task: asyncio.Task[None] | None = None
         self._began = time.perf_counter() if lane.is_traced else 0.0
 
@@ -327,7 +306,6 @@ class LaneExchange:
     # Answers
 
     def _answer(self, body: bytes) -> None:
-        """Answer 200."""
         connection, lane, size = self._connection, self._lane, len(body)
         lane.app.answered[2] += 1
         if lane.is_traced:
@@ -407,7 +385,6 @@ class LaneExchange:
 
 @types.coroutine
 def _resumed(work: Coroutine[Any, Any, bytes], waits_for: Any) -> Generator[Any, Any, bytes]:
-    """Go on with a coroutine that was run up to a wait by hand."""
     try:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What a client may cost: bodies are read with a limit and in time, bodies and answers within budgets of memory.
+"""Limits of what clients may cost: bodies are read with a limit and in time, bodies and answers within memory budgets.
 
 One project or user cannot use up a budget for the others. Of bodies that arrive, the largest holder's are ended first;
 of answers that are not read, a project may hold as much as it leaves free.
@@ -8,32 +8,29 @@ import asyncio
 import contextlib
 import resource
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge, UnknownCoding
 from ams.core.fair_share import FairShare
 from ams.core.held import SMALL, held
 from ams.http.asgi import Receive
 
-Headers = Iterable[tuple[bytes, bytes]]
-Holders = Sequence[Hashable]
-"""Whose memory it is: a project and a user; each of them is counted."""
+T = TypeVar("T")
 
-SMALL_BODY = 2**20
-"""Limit for every body but those that hold messages, or their numbers."""
+Headers = Iterable[tuple[bytes, bytes]]
+Holders = Sequence[Hashable]  # whose memory it is: a project and a user; each of them is counted
+
+SMALL_BODY = 2**20  # for all bodies but those with messages or ack ids
 LATE_SECONDS = 0.05
 """After a body that took longer than this to come the rights of its sender are looked at again.
 
 A client can send its head, have its token revoked, and send its body half a minute later.
 """
-GZIP_PORTION_BYTES = 64 * 1024
-"""Decoded at once."""
-MAX_GZIP_MEMBERS = 100
-"""In a body: each may be empty, and costs work all the same."""
-_GZIP = 31
-"""Of `wbits`: gzip, and nothing else."""
-SHARE_OF_MEMORY = 8
-"""A budget is at most this part of the memory that the process may still take: a body is held in several forms."""
+GZIP_PORTION_BYTES = 64 * 1024  # decoded at once
+MAX_GZIP_MEMBERS = 100  # in a body: each may be empty, and costs work all the same
+_GZIP = 31  # of `wbits`: gzip, and nothing else
+SHARE_OF_MEMORY = 8  # of the memory that the process may still take, for a budget: a body is held in several forms
 
 
 class ClientLeft(Exception):
@@ -47,8 +44,7 @@ class Arriving:
 
     def __init__(self, holders: Holders, on_end: Callable[[], None]) -> None:
         self.holders = holders
-        self.size = 0
-        """Bytes counted of it."""
+        self.size = 0  # bytes counted of it
         self.is_ended = False
         self._on_end = on_end
 
@@ -62,8 +58,7 @@ class Bodies:
     """Reads request bodies. Those being received or held, the small ones aside, stay under `max_buffered` together."""
 
     def __init__(self, max_body: int, max_buffered: int, seconds: float) -> None:
-        self.most = max_body
-        """Bytes that any body may have."""
+        self.most = max_body  # bytes that any body may have
         self._seconds = seconds
         self._share = FairShare[Hashable](max_buffered)
         self._arriving: set[Arriving] = set()
@@ -109,7 +104,8 @@ class Bodies:
             if len(body) > limit:
                 raise TooLarge
             return body
-        if _announced(headers) > limit:
+        announced = next((value for name, value in headers if name == b"content-length"), b"")
+        if announced.isdigit() and int(announced) > limit:
             raise TooLarge
         arriving: Arriving | None = None
         try:
@@ -155,10 +151,7 @@ class Bodies:
             self.release(arriving)
 
     def grow(self, arriving: Arriving, size: int) -> None:
-        """Count a body that has so many bytes by now, and free memory if there is too little.
-
-        Raises `Overloaded` when it is this body that has to go.
-        """
+        """Count a body that has so many bytes by now, freeing memory; raise `Overloaded` when this body has to go."""
         if size <= SMALL or arriving.is_ended:
             return
         self._arriving.add(arriving)
@@ -207,16 +200,13 @@ def affordable(budget: int, most: int | None = None) -> int:
     Beyond that limit allocations fail inside native code, which may end the process instead of the request. `most` is
     what the process may still take, in bytes; absent: what the system says.
     """
-    left = _memory_left() if most is None else most
-    return budget if left is None else min(budget, max(left, 0) // SHARE_OF_MEMORY)
-
-
-def _memory_left() -> int | None:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return None
-    with open("/proc/self/statm", "rb") as file:
-        return limit - int(file.read().split()[0]) * resource.getpagesize()
+    if most is None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return budget
+        with open("/proc/self/statm", "rb") as file:
+            most = limit - int(file.read().split()[0]) * resource.getpagesize()
+    return min(budget, max(most, 0) // SHARE_OF_MEMORY)
 
 
 def gone(receive: Receive) -> asyncio.Future[None]:
@@ -229,8 +219,23 @@ def gone(receive: Receive) -> asyncio.Future[None]:
     return asyncio.ensure_future(disconnect())
 
 
+async def unless_left(work: Awaitable[T], left: "asyncio.Future[None]") -> T:
+    """Return what comes of some work; raise `ClientLeft`, and cancel the work, when the client leaves before."""
+    task = asyncio.ensure_future(work)
+    either: set[asyncio.Future[Any]] = {task, left}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+
 def is_gzip(headers: Headers) -> bool:
-    """Whether a body comes in gzip; raises `UnknownCoding` for any other coding, or several."""
+    """Return whether a body comes in gzip; raises `UnknownCoding` for any other coding, or several."""
     codings = [value.strip().lower() for name, value in headers if name == b"content-encoding"]
     found = [each for each in codings if each not in (b"", b"identity")]
     if found and found not in ([b"gzip"], [b"x-gzip"]):
@@ -260,10 +265,3 @@ def gunzipped(body: bytes) -> Iterator[bytes]:
 
 def _not_gzip() -> BadRequest:
     return BadRequest("Request body is not gzip")
-
-
-def _announced(headers: Headers) -> int:
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else 0
-    return 0

@@ -1,6 +1,6 @@
 """Messages on the wire: reading what is published and pulled for, writing what is delivered (contract 10 and 12).
 
-What may be big is read by a worker process. Where there is none it is read here, by the same functions, in slices with
+A worker process reads big requests. Where there is none they are read here, by the same functions, in slices with
 breaths in between.
 """
 
@@ -36,23 +36,17 @@ from ams.core.messages import (
 )
 from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
-from ams.http.big_bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, check_attributes, holds_few, slices_of
-from ams.http.bodies import Reader
+from ams.http.bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, Reader, check_attributes, holds_few, slices_of
 from ams.service.parallel.pulling import Lot
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers import NoWorker, Pool, TaskFailed
 
-IDEMPOTENCY_KEY = b"idempotency-key"
-"""The name of the header field that has the key of a publish."""
-_KEY = re.compile(rb"[ -~]{1,255}")
-"""What may be an idempotency key, blanks around it cut off by the parser."""
+IDEMPOTENCY_KEY = b"idempotency-key"  # the name of the header field that has the key of a publish
+_KEY = re.compile(rb"[ -~]{1,255}")  # what may be an idempotency key, blanks around it cut off by the parser
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_BREATH_IDS = 4096
-"""Ack ids of a big body that are read between two breaths."""
-_SECONDS = 10.0
-"""For a worker to read a body; after that it is read here."""
-_LENIENT = b"lenient"
+_BREATH_IDS = 4096  # ack ids of a big body that are read between two breaths
+_SECONDS = 10.0  # for a worker to read a body; after that it is read here
 _ORDERING_KEY = b'"orderingKey"'
 _COUNTS = struct.Struct("<QQQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
@@ -65,10 +59,7 @@ _acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 
 
 class MessageReader:
-    """Reads what may be big: publish and acknowledge requests.
-
-    `pool` reads the big ones; absent: they are read here, one at a time, others in between.
-    """
+    """Reads publish and acknowledge requests: big ones by a worker of `pool`, or here, one at a time."""
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool
@@ -87,7 +78,7 @@ class MessageReader:
         if len(body) <= BIG_BODY:
             return self.read_small(body, lenient=lenient)
         if self._pool is not None and self._pool.is_ready(len(body)):
-            parts = _LENIENT if lenient else b"", body
+            parts = b"lenient" if lenient else b"", body
             with contextlib.suppress(NoWorker, TaskFailed):
                 async with self._pool.done(project, read_messages, parts, seconds=_SECONDS) as made:
                     return await _taken(*made)
@@ -179,7 +170,6 @@ def read_messages(parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 async def _taken(counts: memoryview, lengths: memoryview, blob: memoryview) -> Batch:
-    """Return the messages that a worker read."""
     fragments: list[Fragment] = []
     size = 0
     for start, end in pairwise(accumulate(array("I", bytes(lengths)), initial=0)):
@@ -201,18 +191,24 @@ class _Found:
         self.not_base64 = 0
 
     def check(self, data: str, place: int) -> None:
-        """Look at data that is not base64 on one line."""
         try:
             decoded_data(data)
         except ValueError:
             if not self._is_lenient:
-                raise _no_base64(place) from None
+                raise InvalidInput(
+                    f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64, as"
+                    " strict_data demands: encode it"
+                ) from None
             self.not_base64 += 1
 
 
 def _read_slice(raw: Sequence[msgspec.Raw], place: int, found: _Found) -> list[Message]:
     """Read messages, of which the first is at a place of its request."""
-    return [_message(_read_one(each), number, found) for number, each in enumerate(raw, place)]
+    messages = []
+    for number, each in enumerate(raw, place):
+        check_attributes(each)
+        messages.append(_message(_one.read(each), number, found))
+    return messages
 
 
 class UsualMessage(CamelRequest, frozen=True, gc=False):
@@ -252,7 +248,6 @@ _keyed_body = msgspec.json.Decoder(KeyedBody).decode
 
 
 def _usual(body: bytes) -> Batch | None:
-    """Return the messages of a body that needs no closer look; None of any other."""
     try:
         return batch_of_base64(_usual_body(body).messages or ())
     except (ValueError, RecursionError):
@@ -267,23 +262,14 @@ def _usual_with_keys(body: bytes) -> Batch | None:
 
 
 def _unusual(body: bytes, lenient: bool) -> Batch:
-    """Return the messages of any small body; see `MessageReader.read`."""
     every = _publish.read(body).messages or ()
     found = _Found(lenient)
     messages = [_message(each, place, found) for place, each in enumerate(every)]
     return batch_of(messages, not_base64=found.not_base64)
 
 
-def _read_one(raw: msgspec.Raw) -> PublishedMessage:
-    check_attributes(raw)
-    return _one.read(raw)
-
-
 def read_ack_ids(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Read a big acknowledge body; a job of a worker. Takes the prefix of the ids, and the body.
-
-    Returns what `MessageReader.ack_ids` does, as MessagePack; raises as it does.
-    """
+    """Read a big acknowledge body; a job of a worker: from prefix and body to what `MessageReader.ack_ids` returns."""
     prefix, body = map(bytes, parts)
     return [msgspec.msgpack.encode(_largest(prefix.decode(), ack_ids(body)))]
 
@@ -306,11 +292,16 @@ def _message(published: PublishedMessage | None, place: int, found: _Found) -> M
     if not attributes and not data.strip("\r\n"):  # line breaks are no data (contract 17.1, M7)
         raise _empty(place)
     if not is_ordering_key(key):
-        raise _long_key(place)
-    plain = _is_base64(data)
-    if not plain:
+        raise InvalidInput(
+            f"Invalid Message Arguments: the ordering key of message {place}, counted from 0, has more than"
+            f" {MAX_ORDERING_KEY} bytes"
+        )
+    try:
+        pybase64.b64decode(data, validate=True)
+    except ValueError:  # more than standard, padded base64
         found.check(data, place)
-    return message(data, attributes, key, plain=plain)
+        return message(data, attributes, key, plain=False)
+    return message(data, attributes, key, plain=True)
 
 
 def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> dict[str, str]:
@@ -323,31 +314,8 @@ def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> di
     return cast("dict[str, str]", given)
 
 
-def _is_base64(data: str) -> bool:
-    """Whether this is standard, padded base64 and nothing else."""
-    try:
-        pybase64.b64decode(data, validate=True)
-    except ValueError:
-        return False
-    return True
-
-
 def _empty(place: int) -> InvalidInput:
     return InvalidInput(f"Invalid Message Arguments: message {place}, counted from 0, has neither data nor attributes")
-
-
-def _long_key(place: int) -> InvalidInput:
-    return InvalidInput(
-        f"Invalid Message Arguments: the ordering key of message {place}, counted from 0, has more than"
-        f" {MAX_ORDERING_KEY} bytes"
-    )
-
-
-def _no_base64(place: int) -> InvalidInput:
-    return InvalidInput(
-        f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64, as strict_data"
-        " demands: encode it"
-    )
 
 
 def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
@@ -381,15 +349,10 @@ def published(first: int, count: int) -> bytes:
 def pull_request(body: bytes) -> tuple[int, bool]:
     """Read a pull body: how many messages, and whether to wait for a first one (contract 10.1)."""
     request = _pull.read(body)
-    wait = request.return_immediately in (None, False, "false")
-    return _wanted(request.max_messages), wait
-
-
-def _wanted(value: str | int | None) -> int:
-    """Return the number asked for; absent, not an integer, zero or negative is 1."""
-    if isinstance(value, str) and not _INTEGER.fullmatch(value):
-        return 1
-    return max(int(value or 1), 1)
+    wanted, wait = request.max_messages, request.return_immediately in (None, False, "false")
+    if isinstance(wanted, str) and not _INTEGER.fullmatch(wanted):
+        return 1, wait
+    return max(int(wanted or 1), 1), wait
 
 
 _RECEIVED = b'{"receivedMessages":['

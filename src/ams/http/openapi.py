@@ -14,7 +14,7 @@ import msgspec
 import ams
 from ams.core.names import MAX_NAME
 from ams.http.errors import STATUS
-from ams.http.routing import Operation
+from ams.http.routing import Row
 
 PARAMETERS: dict[str, tuple[str, str]] = {
     "pageSize": ("integer", "Items of a page; absent, 0 or negative: everything."),
@@ -60,8 +60,7 @@ HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Request headers: meaning and form."""
 
-_STRUCTURED = ("application/json", "application/x-ndjson")
-"""Forms of answers a schema says something of."""
+_STRUCTURED = ("application/json", "application/x-ndjson")  # forms of answers a schema says something of
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[a-zA-Z0-9_-]+$", "maxLength": MAX_NAME}
 _REFERENCES = "#/components/schemas/{name}"
@@ -87,7 +86,7 @@ class Error(msgspec.Struct):
     error: ErrorDetail
 
 
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
+def document(operations: Iterable[Row]) -> dict[str, Any]:
     """Describe operations."""
     operations = list(operations)
     paths: dict[str, dict[str, Any]] = {}
@@ -111,12 +110,19 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: Row) -> dict[str, Any]:
+    is_change = operation.versioned and operation.method != "GET"
+    names = (*operation.parameters, "If-Match") if is_change else operation.parameters
+    variables = _VARIABLE.findall(operation.path)
+    words = [part.split(":")[0] for part in operation.path.split("/") if part[:1] not in ("", "{")]
     described: dict[str, Any] = {
         "operationId": operation.action or f"{operation.method} {operation.path}",
         "summary": operation.summary,
-        "tags": [_room(operation.path)],
-        "parameters": [*_path_parameters(operation.path), *map(_parameter, _parameters(operation))],
+        "tags": words[-1:],  # the resource: the last word that is neither a variable nor a verb
+        "parameters": [
+            *({"name": each, "in": "path", "required": True, "schema": _NAME} for each in variables),
+            *map(_parameter, names),
+        ],
         "responses": {"200": _success(operation), **_ERROR_REFERENCES},
     }
     if operation.reads is not None:
@@ -124,20 +130,6 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.action is None:
         described["security"] = [{}, {"header": []}, {"bearer": []}, {"query": []}]
     return described
-
-
-def _room(path: str) -> str:
-    """Return the resource a path is about: its last word that is neither a variable nor a verb."""
-    return [part.split(":")[0] for part in path.split("/") if part[:1] not in ("", "{")][-1]
-
-
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    return [{"name": name, "in": "path", "required": True, "schema": _NAME} for name in _VARIABLE.findall(path)]
-
-
-def _parameters(operation: Operation) -> Sequence[str]:
-    is_change = operation.versioned and operation.method != "GET"
-    return (*operation.parameters, "If-Match") if is_change else operation.parameters
 
 
 def _parameter(name: str) -> dict[str, Any]:
@@ -148,7 +140,7 @@ def _parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": meaning, "schema": {"type": kind}}
 
 
-def _success(operation: Operation) -> dict[str, Any]:
+def _success(operation: Row) -> dict[str, Any]:
     if operation.answers is None:
         return {"description": "Done; the body is empty."}
     schema = {"schema": _reference(operation.answers)}
@@ -170,7 +162,7 @@ _ERRORS = {
 _ERROR_REFERENCES = {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS}
 
 
-def _components(operations: Sequence[Operation]) -> dict[str, Any]:
+def _components(operations: Sequence[Row]) -> dict[str, Any]:
     """Describe all bodies; two of one name would be written with their modules, so there are none."""
     requests = {operation.reads for operation in operations if operation.reads is not None}
     answers = {operation.answers for operation in operations if operation.answers is not None} | {Error}
@@ -201,6 +193,6 @@ def _describe_as_answer(component: dict[str, Any]) -> None:
     component["required"] = [name for name in component["properties"] if name in required]
 
 
-def encoded(operations: Iterable[Operation]) -> bytes:
+def encoded(operations: Iterable[Row]) -> bytes:
     """Write the document as it is served and kept in `docs/reference/openapi.json`."""
     return msgspec.json.format(msgspec.json.encode(document(operations)), indent=2) + b"\n"

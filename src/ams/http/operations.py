@@ -15,8 +15,7 @@ from ams.web.connection import Port
 from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import HttpServer
 
-MAX_CONNECTIONS = 128
-"""Of a port for operators. One address has half of them at most."""
+MAX_CONNECTIONS = 128  # of a port for operators. One address has half of them at most.
 _MAX_HEADER_BYTES = 16 * 2**10
 _SECONDS = 10.0
 _TEXT = "text/plain; charset=utf-8"

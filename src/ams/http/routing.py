@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -16,51 +16,37 @@ from starlette.types import Scope
 
 from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput
-from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
+from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
-from ams.http.limits import SMALL_BODY, ClientLeft, gone
+from ams.http.limits import SMALL_BODY, ClientLeft, gone, unless_left
 from ams.service.delivering import UnreadAnswers
-from ams.storage.registry.records import PageRequest
-from ams.wire.base import Request
+from ams.storage.registry.records import Page, PageRequest
+from ams.wire.base import ListPage, Request
 
 logger = structlog.get_logger("ams.http")
 
 T = TypeVar("T")
+U = TypeVar("U")
+P = TypeVar("P", bound=ListPage)
 
-STREAMED_BYTES = 2 * 2**20
-"""What an answer in pieces is counted as from its beginning to its end: one piece on its way, and the next one."""
-
-
-async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
-    """Yield what is made of each piece.
-
-    All answers share one turn, and the one that has it lets other requests go first: however many ranges are read at
-    once, no request waits for more than one piece to be made.
-    """
-    async for piece in pieces:
-        async with turn:
-            await asyncio.sleep(0)
-            encoded = made(piece)
-        yield encoded
+STREAMED_BYTES = 2 * 2**20  # that an answer in pieces counts for: one piece on its way, and the next one
 
 
 class Streamed(NamedTuple):
-    """The body of a 200 in pieces. What goes wrong before the first one is answered as for any other request."""
+    """The body of a 200 in pieces. An error before the first one is answered as for any other request."""
 
     media_type: str
     headers: Sequence[tuple[bytes, bytes]]
     pieces: AsyncIterator[bytes]
-    held: int = STREAMED_BYTES
-    """Bytes it counts for in the memory of answers, from its beginning to its end."""
-    is_endless: bool = False
-    """Whether it goes on until the client leaves, who is then noticed while the next piece is waited for."""
+    held: int = STREAMED_BYTES  # bytes it counts for in the memory of answers, from its beginning to its end
+    is_endless: bool = False  # it goes on until the client leaves, also while the next piece is waited for
 
 
 class Versioned(NamedTuple):
-    """The body of a 200 that shows a resource, and the version that a change may be meant for."""
+    """The answer that shows a resource, and the state whose version a change may be meant for."""
 
-    body: bytes
-    version: str
+    shown: object
+    state: object
 
 
 class StreamedResponse(Response):
@@ -77,17 +63,14 @@ class StreamedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises `Overloaded` when too many answers are not read."""
+        pieces = self._streamed.pieces
         self._unread.check(self._project, self._streamed.held)
         with self._unread.held(self._project, self._streamed.held):
-            await self._send(scope, receive, send)
-
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pieces = self._streamed.pieces
-        try:
-            await self._send_pieces(pieces, scope, receive, send)
-        finally:
-            if isinstance(pieces, AsyncGenerator):  # what it holds is let go at once, however this ended
-                await pieces.aclose()
+            try:
+                await self._send_pieces(pieces, scope, receive, send)
+            finally:
+                if isinstance(pieces, AsyncGenerator):  # what it holds is let go at once, however this ended
+                    await pieces.aclose()
 
     async def _send_pieces(self, pieces: AsyncIterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:
         piece = await anext(pieces, b"")
@@ -97,10 +80,11 @@ class StreamedResponse(Response):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         left = gone(receive)
         try:
-            while piece and not left.done():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                coming = anext(pieces, b"")
-                piece = await (_unless(left, coming) if self._streamed.is_endless else coming)
+            with contextlib.suppress(ClientLeft):
+                while piece and not left.done():
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    coming = anext(pieces, b"")
+                    piece = await (unless_left(coming, left) if self._streamed.is_endless else coming)
             await send({"type": "http.response.body", "body": b""})
         except (AmsError, asyncio.CancelledError) as error:  # cancelled: the service stops, its patience is over
             logger.warning("answer.cut", path=scope["path"], reason=str(error) or type(error).__name__)
@@ -108,44 +92,33 @@ class StreamedResponse(Response):
             left.cancel()
 
 
-async def _unless(left: asyncio.Future[None], coming: Awaitable[bytes]) -> bytes:
-    """Return the next piece, nothing when the client has left before it came."""
-    waiting: asyncio.Future[bytes] = asyncio.ensure_future(coming)
-    either: set[asyncio.Future[Any]] = {waiting, left}
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return waiting.result() if waiting.done() else b""
-    finally:
-        if not waiting.done():
-            waiting.cancel()
-            await asyncio.wait({waiting})
-
-
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_ALL = 10**18
-"""More than any list holds."""
+_MAX_DIGITS = 18
+_ITEMS_PER_TURN = 500
 
 
 class Call(NamedTuple):
     """One request, past the gate."""
 
-    names: Mapping[str, str]
-    """Path variables; all keep the name rule, except on open routes, which have none."""
+    names: Mapping[str, str]  # path variables; all keep the name rule, except on open routes, which have none
     query: bytes
-    admitted: Caller | None
-    """The user of the request; None on the open routes, which check for themselves (contract 1.5)."""
+    admitted: Caller | None  # None on open routes, which check for themselves (contract 1.5)
     token: str | None
     body: Callable[[], Awaitable[bytes]]
     headers: Sequence[tuple[bytes, bytes]] = ()
     receive: Receive | None = None
-    leave_unrecorded: Callable[[], None] = lambda: None
-    """To be called when the body says that this is nothing for the audit log, unlike others of its route."""
+    leave_unrecorded: Callable[[], None] = lambda: None  # called when the body is nothing for the audit log
 
     @property
     def caller(self) -> Caller:
         """The user of the request, on a route that is not open."""
         assert self.admitted is not None
         return self.admitted
+
+    @property
+    def project(self) -> ProjectName:
+        """The project of the request, as it is named now."""
+        return self.caller.here.name
 
     @property
     def topic(self) -> TopicName:
@@ -195,27 +168,24 @@ class Call(NamedTuple):
         return ",".join(value.decode("latin-1") for given, value in self.headers if given == name)
 
 
-Handler = Callable[[Call], Awaitable[bytes | Streamed | Versioned]]
+class Row(NamedTuple):
+    """A method and path, the action whose roles may use it (None: open), and the handler that answers.
 
-
-class Operation(NamedTuple):
-    """What one route takes and gives, for the description of the API."""
+    A handler takes a `Call`. It returns what the body of a 200 shows, to be written as JSON, None for an empty body; a
+    `Streamed`, or a `Versioned`. The hot routes are rows too, for the description of the API; their handlers differ.
+    """
 
     method: str
     path: str
     action: str | None
-    """None: open."""
-    summary: str
-    reads: type[Request] | None = None
-    """What the body is; None: none is read."""
-    answers: type[msgspec.Struct] | None = None
-    """What the body of a 200 is; None: it is empty."""
-    parameters: tuple[str, ...] = ()
-    """Query parameters and, with a capital letter, headers."""
-    forms: tuple[str, ...] = ("application/json",)
-    """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
-    at_root: bool = False
-    """Whether the path is not under `/v1`."""
+    handler: Callable[..., Awaitable[object]]
+    reads: type[Request] | None = None  # what the body is; None: none is read
+    answers: type[msgspec.Struct] | None = None  # what the body of a 200 is; None: it is empty
+    parameters: tuple[str, ...] = ()  # query parameters and, with a capital letter, headers
+    forms: tuple[str, ...] = ("application/json",)  # media types of a 200; `answers` is the body, or a line of it
+    counted: bool = False  # an open route counts for the rate of the token's user; all others do
+    most: int | None = SMALL_BODY  # bytes a body may have; None: as many as a publish
+    at_root: bool = False  # whether the path is where others look for it, and not under `/v1`
     versioned: bool = False
     """Of a GET: whether the answer has an `ETag`; of all others: whether `If-Match` names the versions they are for."""
 
@@ -224,58 +194,35 @@ class Operation(NamedTuple):
         """The path of its URL."""
         return self.path if self.at_root else f"/v1{self.path}"
 
-
-class Row(NamedTuple):
-    """A method and path, the action whose roles may use it (None: open), and who answers.
-
-    The handler returns the body of a 200, whole or piece by piece; anything else is raised.
-    """
-
-    method: str
-    path: str
-    action: str | None
-    handler: Handler
-    reads: type[Request] | None = None
-    answers: type[msgspec.Struct] | None = None
-    parameters: tuple[str, ...] = ()
-    forms: tuple[str, ...] = ("application/json",)
-    counted: bool = False
-    """Whether an open route counts for the rate of the user whose token it is asked with; all others do."""
-    most: int | None = SMALL_BODY
-    """Bytes a body may have; None: as many as a publish."""
-    at_root: bool = False
-    """Whether the path is where others look for it, and not under `/v1`."""
-    versioned: bool = False
-    """As in `Operation`."""
-
     @property
-    def operation(self) -> Operation:
-        """What the route takes and gives; the first line about its handler says what it is for."""
-        summary = (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
-        return Operation(
-            self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters, self.forms,
-            self.at_root, self.versioned,
-        )  # fmt: skip
+    def summary(self) -> str:
+        """The first line about the handler."""
+        return (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
 
 
-PAGE = ("pageSize", "pageToken")
-"""Query parameters of lists that come in pages (contract 4)."""
+PAGE = ("pageSize", "pageToken")  # query parameters of lists that come in pages (contract 4)
 
 
 def page_request(call: Call) -> PageRequest:
-    """Return which page of a list is asked for; a size of 0 or less means everything (contract 4).
-
-    Raises `InvalidInput` "Invalid page size"; the token is read with the list.
-    """
+    """Return which page is asked for; a size of 0 or less is everything (contract 4). Raises `InvalidInput`."""
     size = call.parameter("pageSize") or "0"
     if not _INTEGER.fullmatch(size):
         raise InvalidInput("Invalid page size")
-    return PageRequest(_page_size(size), call.parameter("pageToken") or "")
+    digits = "0" if size.startswith("-") else size.lstrip("+0") or "0"
+    most = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS  # more than any list holds
+    return PageRequest(most, call.parameter("pageToken") or "")
 
 
-def _page_size(integer: str) -> int:
-    """Read an integer of any number of digits; what is more than everything is everything."""
-    if integer.startswith("-"):
-        return 0
-    digits = integer.lstrip("+0") or "0"
-    return int(digits) if len(digits) <= 18 else _ALL
+async def shown_list(items: Sequence[T], show: Callable[[T], U]) -> list[U]:
+    """Show the items of a list, which may be as long as it likes; other requests have their turn in between."""
+    shown = [show(item) for item in items[:_ITEMS_PER_TURN]]
+    for start in range(_ITEMS_PER_TURN, len(items), _ITEMS_PER_TURN):
+        await asyncio.sleep(0)
+        shown += [show(item) for item in items[start : start + _ITEMS_PER_TURN]]
+    return shown
+
+
+async def shown_page(kind: Callable[..., P], name: str, page: Page[T], show: Callable[[T], object]) -> P:
+    """Show a page of a list (contract 4) as its kind; `name` is the member that holds the items."""
+    items = {name: await shown_list(page.items, show)}
+    return kind(**items, next_page_token=page.next_token, total_size=page.total)

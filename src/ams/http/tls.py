@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,16 +18,10 @@ from ams.core.errors import BadSettings
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk, write_whole
 
-if TYPE_CHECKING:
-    from cryptography import x509
-
 logger = structlog.get_logger("ams.tls")
 
-CHECK_SECONDS = 60
-"""How often it is looked whether a certificate changed."""
+CHECK_SECONDS = 60  # between two looks whether a certificate changed
 _YEARS = 5
-
-Stamp = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(slots=True)
@@ -38,16 +31,12 @@ class Certificate:
     chain: str
     key: str
     context: ssl.SSLContext
-    stamp: Stamp
-    renew: Callable[[], object] | None = None
-    """Makes the files again when they are about to expire."""
+    stamp: tuple[tuple[int, int, int], ...]
+    renew: Callable[[], object] | None = None  # makes the files again when they are about to expire
 
     @classmethod
     def load(cls, chain: str, key: str, context: ssl.SSLContext | None = None) -> "Certificate":
-        """Read the files, into a context of one's own or a usual one.
-
-        Raises `BadSettings` with one line when they cannot serve.
-        """
+        """Read the files, into a context of one's own or a usual one; raise `BadSettings` with one line."""
         context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the
@@ -103,7 +92,7 @@ class Certificate:
             hangup.clear()
 
 
-def _stamp(chain: str, key: str) -> Stamp:
+def _stamp(chain: str, key: str) -> tuple[tuple[int, int, int], ...]:
     """Return what changes with the files: also with one that was renamed over another of the same time."""
     return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in map(os.stat, (chain, key)))
 
@@ -122,7 +111,7 @@ def self_signed(folder: str, clock: Clock | None = None) -> tuple[str, str, str]
 
 
 def _is_good(ca: str, chain: str, key: str, now: datetime.datetime) -> bool:
-    """Whether all three are there, belong together, and are not about to expire; a crash may have torn them."""
+    """Return whether all three are there, belong together, and are not about to expire; a crash may have torn them."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
@@ -162,13 +151,23 @@ def _make(ca: str, chain: str, key: str, now: datetime.datetime) -> None:
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-            .add_extension(_usage(is_ca), critical=True)
-        )
+            .add_extension(
+                x509.KeyUsage(
+                    digital_signature=not is_ca, content_commitment=False, key_encipherment=False,
+                    data_encipherment=False, key_agreement=False, key_cert_sign=is_ca, crl_sign=is_ca,
+                    encipher_only=False, decipher_only=False,
+                ),
+                critical=True,
+            )
+        )  # fmt: skip
 
+    hosts = dict.fromkeys(["localhost", socket.gethostname(), socket.getfqdn()])
+    addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
+    names = [*map(x509.DNSName, hosts), *map(x509.IPAddress, addresses)]
     authority = certificate(issuer, ca_key.public_key(), is_ca=True).sign(ca_key, hashes.SHA256())
     server = (
         certificate(name("localhost"), server_key.public_key(), is_ca=False)
-        .add_extension(x509.SubjectAlternativeName(_names()), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
@@ -179,20 +178,3 @@ def _make(ca: str, chain: str, key: str, now: datetime.datetime) -> None:
     for path, public in ((chain, server), (ca, authority)):
         write_whole(Disk(), path, public.public_bytes(pem))
         os.chmod(path, 0o644)
-
-
-def _usage(is_ca: bool) -> "x509.KeyUsage":
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not is_ca, content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=is_ca, crl_sign=is_ca, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
-
-
-def _names() -> "list[x509.GeneralName]":
-    from cryptography import x509
-
-    hosts = dict.fromkeys(["localhost", socket.gethostname(), socket.getfqdn()])
-    addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
-    return [*(x509.DNSName(host) for host in hosts), *(x509.IPAddress(each) for each in addresses)]

@@ -3,33 +3,35 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 
 from ams.access.admission import Caller
-from ams.core.errors import AmsError, InvalidInput, NotAuthenticated, Overloaded, OwnedElsewhere, TooLarge
+from ams.access.permissions import SERVICE_ADMIN
+from ams.core.errors import AlreadyExists, AmsError, NotAuthenticated, NotFound, OwnedElsewhere
 from ams.core.fair_share import FairShare
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
-from ams.http.asgi import is_within, project_of, usual_address
-from ams.http.auditing import Auditor, log_change
+from ams.http.asgi import project_of, usual_address
+from ams.http.auditing import AuditedRequest, Auditor
+from ams.http.fast import Gate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.guard import Network
-from ams.pubsub import wire
-from ams.pubsub.doors import Door
-from ams.pubsub.errors import Refusal, refusal
-from ams.pubsub.metadata import Context, Scope, scope_of
-from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.errors import Missing, current_task, end, forget, refusal
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
+from ams.pubsub.relaying import Relays
+from ams.pubsub.requests import Context, Headers, Scope, first_of, read, scope_of
 from ams.service.delivering import UnreadAnswers
+from ams.service.projects import Projects
+from ams.storage.registry.registry import Registry
+from ams.web.listener import is_within
 
-MOST_PAYLOAD = 10 * 2**20
-"""Bytes of a request."""
 TOO_MANY_LOGINS = "Too many calls of this address wait to be let in"
 TOO_MANY_CALLS, TOO_MANY_STREAMS = "Too many calls of this user at a time", "Too many streams of this user at a time"
 PLAIN = "Connections without TLS are only taken from the proxies that the setting trusted_proxies names"
@@ -43,12 +45,10 @@ class Call(NamedTuple):
     """One call, let in."""
 
     caller: Caller
-    name: Name
-    """What it is about."""
+    name: Name  # what it is about
     context: Context
     action: str
-    may: Callable[[str], Awaitable[Caller]]
-    """Looks whether who calls may do an action on it, and does not count that; raises as `Door.admit`."""
+    may: Callable[[str], Awaitable[Caller]]  # looks whether the caller may do an action on it, without counting it
 
     @property
     def project(self) -> ProjectName:
@@ -65,40 +65,52 @@ class Rpc(NamedTuple):
 
     name: str
     request: Any
-    action: str | Callable[[Message], str]
-    """What the caller must be allowed (`ams.access.permissions`); empty: the method looks by itself."""
-    about: Callable[[Message], Name]
-    """Reads which resource a request is about; raises `InvalidInput`."""
+    action: str | Callable[[Message], str]  # that the caller must be allowed; empty: the method looks by itself
+    about: Callable[[Message], Name]  # reads which resource a request is about; raises `InvalidInput`
     act: Callable[[Call, Any], Awaitable[Message]]
-    is_change: bool = False
-    """Whether the audit log gets it."""
+    is_change: bool = False  # whether the audit log gets it
 
     @property
     def only_reads(self) -> bool:
-        """Whether asking again is as if one had not asked."""
+        """True: asking again is as if one had not asked."""
         return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 
-class StreamRpc(NamedTuple):
-    """A method with a stream of requests and one of answers.
+ChangeRpc = partial(Rpc, is_change=True)
 
-    It lets callers in by itself (`Calls.admit`), and reads requests (`read`), which come as they were sent.
+
+class EmulatorDoor:
+    """Lets everybody on this machine in, as an administrator, and makes projects when they are first named.
+
+    Its methods are those of `Gate`, which lets in whose token allows it.
     """
 
-    name: str
-    act: Callable[[Context, Scope], Awaitable[None]]
+    def __init__(self, registry: Registry, projects: Projects) -> None:
+        self._registry = registry
+        self._projects = projects
 
+    def known(self, headers: Headers, query: bytes) -> str | None:
+        """Return the id of the caller, who is no user."""
+        return ""
 
-class Relay(Protocol):
-    """Has a call answered by the node that owns what it is about."""
+    async def who(self, headers: Headers, query: bytes) -> str:
+        """Return the id of the caller, who is no user."""
+        return ""
 
-    async def unary(self, elsewhere: OwnedElsewhere, method: str, request: bytes, context: Context) -> bytes:
-        """Return the owner's answer; end the call as the owner ended it."""
-        ...
+    async def admit(
+        self, action: str, names: Mapping[str, str], headers: Headers, query: bytes, *, counted: bool
+    ) -> Caller:
+        """Let a caller in."""
+        name, nobody = ProjectName(names["project"]), Caller(None, None, frozenset({SERVICE_ADMIN}), True, None)
+        found = await self._registry.projects.find(name)
+        if found is None:
+            with contextlib.suppress(AlreadyExists):  # two calls may name it first
+                await self._projects.create(nobody, name)
+            found = await self._registry.projects.find(name)
+        return replace(nobody, project=found)
 
-    async def stream(self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context) -> None:
-        """Pass requests on to the owner, and its answers back, until one of both sides ends it."""
-        ...
+    async def know(self, headers: Headers, query: bytes) -> None:
+        """Do nothing: everybody on this machine is known."""
 
 
 class Calls:
@@ -110,7 +122,7 @@ class Calls:
 
     def __init__(
         self,
-        door: Door,
+        door: Gate | EmulatorDoor,
         auditor: Auditor,
         bodies: Bodies,
         new_id: Callable[[], bytes],
@@ -121,7 +133,7 @@ class Calls:
         seconds: float,
         proxies: Sequence[Network] = (),
         only_proxies: bool = False,
-        relay: Relay | None = None,
+        relay: Relays | None = None,
     ) -> None:
         """`most` is how many logins, calls, and streams there may be at a time, `seconds` how long a request may take
         to come. `ended` counts calls by their codes. With `only_proxies` no others are answered.
@@ -140,17 +152,20 @@ class Calls:
         self._relay = relay
 
     async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
-        """Let a call in; raise as `Door.admit`."""
+        """Let a call in; raise as `Admission.admit`, and `RateLimited`."""
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
 
-        async def may(other: str) -> Caller:
-            return await self._door.admit(other, names, scope["headers"], counted=True)
+        async def may(action: str, *, counted: bool = True) -> Caller:
+            try:
+                return await self._door.admit(action, names, scope["headers"], b"", counted=counted)
+            except NotFound as error:  # nothing but the project is looked for yet
+                raise Missing(name.project, error.message) from error
 
         if action:
-            caller = await self._door.admit(action, names, scope["headers"], counted=False)
+            caller = await may(action, counted=False)
         else:
-            await self._door.know(scope["headers"])
+            await self._door.know(scope["headers"], b"")
             caller = _NOBODY
         return Call(caller, name, context, action, may)
 
@@ -164,27 +179,34 @@ class Calls:
         async def answer(_: Any, context: Context) -> bytes:
             scope = self._begin(context, method)
             try:
-                held = _until_sent()
+                held = contextlib.ExitStack()  # until the answer is sent: a client must read it to get more room
+                current_task().add_done_callback(lambda _: held.close())
                 held.enter_context(self._calls.taken(await self._login(scope), TOO_MANY_CALLS))
-                found = await self._answer(
-                    rpc, method, read(rpc.request, await first_of(context, self._seconds)), context, scope
-                )
-                held.enter_context(self._counted(rpc, project_of(scope), len(found)))
+                request = read(rpc.request, await first_of(context, self._seconds))
+                found = await self._answer(rpc, method, request, context, scope)
+                project = project_of(scope)
+                if rpc.only_reads:  # a change, or a lease of messages, is not to be done twice
+                    self._unread.check(project, len(found))
+                held.enter_context(self._unread.held(project, len(found)))
                 return found
             except Exception as error:
                 return await self._fail(context, error, scope)
 
         return grpc.stream_unary_rpc_method_handler(answer)
 
-    def stream(self, service: str, rpc: StreamRpc) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Return the handler of a method with two streams."""
-        method = f"/{service}/{rpc.name}"
+    def stream(
+        self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
+        """Return the handler of a method with two streams.
+
+        `act` lets callers in by itself (`admit`), and reads requests (`read`), which come as they were sent.
+        """
 
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)
             try:
                 with self._streams.taken(await self._login(scope), TOO_MANY_STREAMS):
-                    await rpc.act(context, scope)
+                    await act(context, scope)
             except ClientLeft:
                 context.set_code(grpc.StatusCode.CANCELLED)
             except Exception as error:
@@ -193,55 +215,39 @@ class Calls:
         return grpc.stream_stream_rpc_method_handler(answer, None, _serialized)
 
     async def _login(self, scope: Scope) -> str:
-        """Return who calls; raise as `Door.login`, and `Overloaded` when too many of the client wait for that."""
+        """Return who calls; raise as `Gate.who`, and `Overloaded` when too many of the client wait for that."""
         if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
             raise NotAuthenticated(PLAIN)
-        known = self._door.known(scope["headers"])
+        known = self._door.known(scope["headers"], b"")
         if known is not None:
             return known
         with self._logins.taken(scope["address"], TOO_MANY_LOGINS):
-            return await self._door.login(scope["headers"])
+            return await self._door.who(scope["headers"], b"")
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
-        action, caller = rpc.action if isinstance(rpc.action, str) else rpc.action(request), None
-        http_method = "POST" if rpc.is_change else "GET"
+        action = rpc.action if isinstance(rpc.action, str) else rpc.action(request)
+        audited = AuditedRequest("POST" if rpc.is_change else "GET", action, scope)
         try:
-            name = rpc.about(request)
-            scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
-            call = await self.admit(context, scope, action, name)
-            caller = call.caller
-            with self._bodies.counted(request.ByteSize(), (name.project, caller.user)):
-                answer: bytes = (await rpc.act(call, request)).SerializeToString()
+            async with self._auditor.recording(audited):
+                name = rpc.about(request)
+                scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
+                call = await self.admit(context, scope, action, name)
+                audited.caller = call.caller
+                with self._bodies.counted(request.ByteSize(), (name.project, call.caller.user)):
+                    answer: bytes = (await rpc.act(call, request)).SerializeToString()
+                return answer
         except OwnedElsewhere as elsewhere:
             if self._relay is None:
                 raise
             return await self._relay.unary(elsewhere, method, request.SerializeToString(), context)
-        except asyncio.CancelledError:
-            await self._auditor.cut_short(http_method, action, caller, scope)
-            raise
-        except Exception as error:
-            await self._auditor.refused(http_method, action, caller, scope, error)
-            raise
-        await self._auditor.changed(http_method, action, caller, scope)
-        await log_change(http_method, action, caller, scope["path"])
-        return answer
 
     def _begin(self, context: Context, method: str) -> Scope:
         """Note what the call says of itself, for logs, rates and the audit log."""
         REQUEST.set(self._new_id())
-        _task().add_done_callback(partial(self._note_end, context))  # what gRPC itself is given is a cycle
+        current_task().add_done_callback(partial(self._note_end, context))  # what gRPC itself is given is a cycle
         scope = scope_of(context, method, self._proxies)
         SCOPE.set(scope)
         return scope
-
-    def _counted(self, rpc: Rpc, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
-        """Count an answer; raise `Overloaded` when there is no memory for it now.
-
-        Not of what has changed something, nor leased messages: that is not to be done twice.
-        """
-        if project is not None and rpc.only_reads:
-            self._unread.check(project, size)
-        return self._unread.held(project, size)
 
     def _note_end(self, context: Context, task: "asyncio.Task[Any]") -> None:
         code: Any = context.code()
@@ -259,69 +265,5 @@ class Calls:
         await end(context, refused)
 
 
-def _until_sent() -> contextlib.ExitStack:
-    """Return what this call has until its answer is sent: a client that does not read gets no more room for that."""
-    held = contextlib.ExitStack()
-    _task().add_done_callback(lambda _: held.close())
-    return held
-
-
-def _task() -> "asyncio.Task[Any]":
-    """Return the task of this call, which is done when its answer is sent."""
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
-async def first_of(context: Context, seconds: float) -> bytes:
-    """Return the first request as it came; raise `Overloaded` when it takes longer, `InvalidInput` without one."""
-    try:
-        async with asyncio.timeout(seconds):
-            said: Any = await context.read()
-    except TimeoutError:
-        raise Overloaded("The first request did not come in time") from None
-    if said is grpc.aio.EOF:
-        raise InvalidInput("The call ended before its first request.")
-    return bytes(said)
-
-
-def read(kind: Any, said: bytes) -> Message:
-    """Read a request; raise `InvalidInput` for what is none, so that no client sends it again, `TooLarge`."""
-    if len(said) > MOST_PAYLOAD:
-        raise TooLarge(f"Request payload size exceeds the limit: {MOST_PAYLOAD} bytes.")
-    wire.check(kind.DESCRIPTOR, said)
-    try:
-        return kind.FromString(said)
-    except DecodeError:
-        raise InvalidInput(wire.NO_MESSAGE) from None
-
-
-async def end(context: Context, refused: Refusal) -> NoReturn:
-    """End a call with an error.
-
-    gRPC keeps what it raises for that with the call, and what the frames on its way hold is kept with it: the request,
-    and the call itself, a cycle. So it lets go of them when the call's task is done.
-    """
-    try:
-        await context.abort(refused.code, refused.text, refused.metadata)
-    except grpc.aio.AbortError as aborted:
-        _task().add_done_callback(partial(_forget_later, aborted))
-        raise
-    raise AssertionError("a call that was aborted is over")
-
-
-def _forget_later(error: BaseException, _: "asyncio.Task[Any]") -> None:
-    forget(error)
-
-
-def forget(error: BaseException | None) -> None:
-    """Let an error go of the frames that it came through, and of the errors before it, which nobody reads any more."""
-    while error is not None:
-        before, error.__traceback__ = error.__cause__ or error.__context__, None
-        error.__cause__ = error.__context__ = None
-        error = before
-
-
-def _serialized(answer: Message) -> bytes:
-    found: bytes = answer if isinstance(answer, bytes) else answer.SerializeToString()
-    return found
+def _serialized(answer: Message) -> Any:
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()

@@ -4,9 +4,11 @@ Clients decide by the code alone, with three exceptions: what `InvalidAckIds` sa
 never sent from here. Scripts match the texts of a resource that is missing or there already, so these are Google's.
 """
 
+import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
@@ -21,12 +23,9 @@ _INVALID_ACK_IDS = (
     "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have expired"
     " or the acknowledgement ids were malformed."
 )
-MOST_NAMED = 7_000
-"""Bytes of ids that an error names, so that all of it is less than the 8 KiB that clients take by default."""
-_FRAME = 8
-"""Bytes around an id there."""
-MOST_TEXT = 1000
-"""Characters of an error's text: some are made of what was sent."""
+MOST_NAMED = 7_000  # bytes of ids that an error names, which is less than the 8 KiB that clients take by default
+_FRAME = 8  # bytes around an id there
+MOST_TEXT = 1000  # characters of an error's text: some are made of what was sent
 Code = grpc.StatusCode
 
 CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
@@ -48,7 +47,7 @@ CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
     errors.Unusable: Code.FAILED_PRECONDITION,
 }
 """The nearest class in an error's ancestry decides. No permanent failure is INTERNAL or UNKNOWN: a publisher of a key
-would try it for ever. What may be asked again is UNAVAILABLE, which all clients do by themselves."""
+would try it for ever. An error that may be asked again is UNAVAILABLE, which all clients do by themselves."""
 
 TEXTS: Mapping[str, str] = {
     parallel_options.BAD_BACKOFF: (
@@ -59,7 +58,7 @@ TEXTS: Mapping[str, str] = {
     ),
     OWN_TOPIC: "The field dead_letter_policy.dead_letter_topic must not be the subscription's own topic.",
 }
-"""What is said here instead of a text that spells fields as the HTTP API does."""
+"""Texts that are used here instead of one that spells fields as the HTTP API does."""
 
 
 class NotSupported(errors.InvalidInput):
@@ -86,7 +85,8 @@ class InvalidAckIds(errors.AckTimeout):
         """`asked` are all ids of the call; without `names_all` as many of those that failed are named as fit."""
         super().__init__(_INVALID_ACK_IDS)
         self.ids = ids
-        self.named = ids if names_all else ids[: _fitting(ids)]
+        ends = itertools.accumulate(len(each) + len(PERMANENT) + _FRAME for each in ids)
+        self.named = ids if names_all else ids[: sum(1 for end in ends if end <= MOST_NAMED)]
         self.code = Code.INVALID_ARGUMENT if set(self.named) >= set(asked) else Code.ABORTED
 
 
@@ -122,23 +122,13 @@ def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.Sta
     code = next(CODES[base] for base in type(error).__mro__ if base in CODES)
     if on_stream and code is Code.RESOURCE_EXHAUSTED:
         code = Code.UNAVAILABLE
-    return code, _text(error, leaf)
-
-
-def _text(error: errors.AmsError, leaf: str) -> str:
     if isinstance(error, Missing):
         leaf = error.leaf
     if isinstance(error, errors.NotFound):
-        return f"Resource not found (resource={leaf})."
+        return code, f"Resource not found (resource={leaf})."
     if isinstance(error, errors.AlreadyExists):
-        return f"Resource already exists in the project (resource={leaf})."
-    return TEXTS.get(error.message, error.message)
-
-
-def _fitting(ids: Sequence[str]) -> int:
-    """Return how many ids, from the first, an error may name."""
-    ends = itertools.accumulate(len(each) + len(PERMANENT) + _FRAME for each in ids)
-    return sum(1 for end in ends if end <= MOST_NAMED)
+        return code, f"Resource already exists in the project (resource={leaf})."
+    return code, TEXTS.get(error.message, error.message)
 
 
 def _details(code: grpc.StatusCode, text: str, invalid_ids: Sequence[str]) -> bytes:
@@ -148,3 +138,32 @@ def _details(code: grpc.StatusCode, text: str, invalid_ids: Sequence[str]) -> by
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=metadata))
     found: bytes = status.SerializeToString()
     return found
+
+
+def current_task() -> "asyncio.Task[Any]":
+    """Return the task of the call at work, which is done when its answer is sent."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+async def end(context: "grpc.aio.ServicerContext[Any, Any]", refused: Refusal) -> NoReturn:
+    """End a call with an error.
+
+    gRPC keeps what it raises for that with the call, and what the frames on its way hold is kept with it: the request,
+    and the call itself, a cycle. So it lets go of them when the call's task is done.
+    """
+    try:
+        await context.abort(refused.code, refused.text, refused.metadata)
+    except grpc.aio.AbortError as aborted:
+        current_task().add_done_callback(partial(forget, aborted))
+        raise
+    raise AssertionError("a call that was aborted is over")
+
+
+def forget(error: BaseException | None, _task: object = None) -> None:
+    """Let an error go of the frames that it came through, and of the errors before it, which nobody reads any more."""
+    while error is not None:
+        before, error.__traceback__ = error.__cause__ or error.__context__, None
+        error.__cause__ = error.__context__ = None
+        error = before

@@ -1,23 +1,86 @@
-"""Values that many requests have: durations, labels, update masks, pages; each with its limits."""
+"""Values that many requests have: resource names, durations, labels, update masks, pages; each with its limits.
+
+The rule for the name of a new resource is Google's where AMS has the characters for it. Names that AMS made may be
+shorter and begin with a digit: they are read as they are.
+"""
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
+from ams.core.names import is_name
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.protos import Duration, Message, Timestamp
 from ams.storage.registry.records import Page, PageRequest
 
+TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS = "topics", "subscriptions", "snapshots", "schemas"
+DELETED_TOPIC, DELETED_SCHEMA = "_deleted-topic_", "_deleted-schema_"
+_NEW = re.compile(r"(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9_-]{2,254}")
+_RULE = (
+    "Refer to the rule of names for more information: 3 to 255 letters, digits, dashes and underscores, a letter first,"
+    " not beginning with goog"
+)
 MOST_LABELS = 64
 USUAL_PAGE, MOST_PAGE = 100, 1000
 _KEY = r"[^\W\dA-Z_][\w-]{0,62}"
 _LABEL_KEY, _LABEL_VALUE = re.compile(_KEY), re.compile(r"[\w-]{0,63}")
 
 
+class Name(NamedTuple):
+    """A resource name, read."""
+
+    project: str
+    kind: str  # `topics` and so on; empty: it is the project itself
+    leaf: str  # the last part of the name
+
+    @property
+    def path(self) -> str:
+        """The whole of it."""
+        return f"projects/{self.project}/{self.kind}/{self.leaf}" if self.kind else f"projects/{self.project}"
+
+
+def read_name(text: str, *kinds: str) -> Name:
+    """Read the name of a resource of one of these kinds, of a project without any; raise `InvalidInput`."""
+    parts = text.split("/")
+    if len(parts) == 2 and not kinds and parts[0] == "projects" and is_name(parts[1]):
+        return Name(parts[1], "", parts[1])
+    if len(parts) == 4 and parts[0] == "projects" and parts[2] in kinds and is_name(parts[1]) and is_name(parts[3]):
+        return Name(parts[1], parts[2], parts[3])
+    raise _invalid(text)
+
+
+def name_at(path: str, *kinds: str) -> Callable[[Message], Name]:
+    """Return what reads the name in a field of requests, as `read_name` does."""
+    text = attrgetter(path)
+    return lambda request: read_name(text(request), *kinds)
+
+
+OF_PROJECT, OF_SUBSCRIPTION = name_at("project"), name_at("subscription", SUBSCRIPTIONS)
+
+
+def check_new_name(name: Name) -> None:
+    """Raise `InvalidInput` unless a new resource may have this name."""
+    if not _NEW.fullmatch(name.leaf):
+        raise _invalid(name.path)
+
+
+def name_in(text: str, project: str, kind: str) -> str:
+    """Return the last part of a name that must be of this project and kind; raise `InvalidInput`."""
+    name = read_name(text, kind)
+    if name.project != project:
+        raise InvalidInput(f"The resource must be in the same project (name={text}).")
+    return name.leaf
+
+
+def _invalid(text: str) -> InvalidInput:
+    return InvalidInput(f"Invalid resource name given (name={text}). {_RULE}.")
+
+
 def duration(span: Milliseconds) -> Any:
-    """Return a span as Google shows it."""
+    """Return a span as a message of Google's."""
     return Duration(seconds=span // 1000, nanos=span % 1000 * 1_000_000)
 
 
@@ -27,7 +90,7 @@ def span(value: Any) -> Milliseconds:
 
 
 def timestamp(moment: Milliseconds) -> Any:
-    """Return a moment as Google shows it."""
+    """Return a moment as a message of Google's."""
     return Timestamp(seconds=moment // 1000, nanos=moment % 1000 * 1_000_000)
 
 
@@ -92,20 +155,13 @@ def refuse(message: Message, reasons: Mapping[str, str]) -> None:
 
 
 def merged(current: Message, wanted: Message, update_mask: Any) -> Message:
-    """Return a resource as it is to be: as it is now, but for what the mask names.
-
-    Raises `InvalidInput` for a path within a field that there is not.
-    """
+    """Return a resource as it is now, but for what the mask names; raise `InvalidInput` for an unknown path."""
     if not update_mask.IsValidForDescriptor(current.DESCRIPTOR):
         raise InvalidInput(f"Invalid update_mask provided: '{', '.join(update_mask.paths)}' has an unknown field.")
-    for path in update_mask.paths:
-        _set_outer(wanted, path)
+    for path in update_mask.paths:  # what it goes through is there, so that an inner field is cleared, not left
+        outer = wanted
+        for name in path.split(".")[:-1]:
+            outer = getattr(outer, name)
+            outer.SetInParent()
     update_mask.MergeMessage(wanted, current, True, True)
     return current
-
-
-def _set_outer(wanted: Message, path: str) -> None:
-    """Let what a path goes through be there, so that an inner field that is not set is cleared, not left."""
-    for name in path.split(".")[:-1]:
-        wanted = getattr(wanted, name)
-        wanted.SetInParent()

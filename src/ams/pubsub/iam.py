@@ -10,21 +10,14 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
-from ams.core.errors import (
-    ChangedMeanwhile,
-    InvalidInput,
-    NoMembers,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    UnknownToken,
-)
+from ams.core import errors
 from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
 from ams.core.versions import ANY_VERSION, Precondition, version_of
-from ams.pubsub import names, protos
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields
+from ams.pubsub import protos as pb
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import NotSupported
-from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
 from ams.service.seeking import Snapshots
@@ -37,19 +30,12 @@ _CHANGED = "There were concurrent policy changes. Please retry the whole read-mo
 
 
 class _Kind(NamedTuple):
-    """What one kind of resources has."""
-
-    role: str
-    """Empty: it has no access list."""
-    shows: str
-    """The action by which its policy is read."""
+    role: str  # empty: it has no access list
+    shows: str  # the action by which its policy is read
     changes: str
-    permissions: Mapping[str, str]
-    """The actions behind Google's permissions."""
-    listed: str = ""
-    """The permission that takes being on the access list."""
-    member: str = ""
-    """The role in the project of those whom the list binds."""
+    permissions: Mapping[str, str]  # the actions behind Google's permissions
+    listed: str = ""  # the permission that takes being on the access list
+    member: str = ""  # the role in the project of those whom the list binds
 
 
 _KINDS: Mapping[str, _Kind] = {
@@ -124,23 +110,16 @@ class IamRpcs:
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
         return [
-            Rpc("GetIamPolicy", protos.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
-            Rpc(
-                "SetIamPolicy",
-                protos.SetIamPolicyRequest,
-                lambda each: _kind(each).changes,
-                _resource,
-                self.set,
-                is_change=True,
-            ),
-            Rpc("TestIamPermissions", protos.TestIamPermissionsRequest, "", _resource, self.test),
+            Rpc("GetIamPolicy", pb.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
+            ChangeRpc("SetIamPolicy", pb.SetIamPolicyRequest, lambda each: _kind(each).changes, _resource, self.set),
+            Rpc("TestIamPermissions", pb.TestIamPermissionsRequest, "", _resource, self.test),
         ]
 
     async def get(self, call: Call, request: Message) -> Message:
         """Show the access list; what has none has an empty policy."""
         if not _KINDS[call.name.kind].role:
             await self._authorized(call.caller, call.name)
-            return protos.Policy()
+            return pb.Policy()
         return _policy(_KINDS[call.name.kind].role, await self._users(call))
 
     async def set(self, call: Call, request: Message) -> Message:
@@ -161,10 +140,10 @@ class IamRpcs:
                 await self._topics.set_access_list(caller, TopicName(call.name.leaf), users)
             else:
                 await self._subscriptions.set_access_list(caller, SubscriptionName(call.name.leaf), users)
-        except NoMembers as missing:
-            raise InvalidInput(missing.message) from None
-        except ChangedMeanwhile:
-            raise ChangedMeanwhile(_CHANGED) from None
+        except errors.NoMembers as missing:
+            raise errors.InvalidInput(missing.message) from None
+        except errors.ChangedMeanwhile:
+            raise errors.ChangedMeanwhile(_CHANGED) from None
         return await self.get(call, request)
 
     async def test(self, call: Call, request: Message) -> Message:
@@ -172,9 +151,9 @@ class IamRpcs:
         kind = _KINDS[call.name.kind]
         unknown = [each for each in request.permissions if each not in kind.permissions]
         if unknown:
-            raise InvalidInput(f"The permission {unknown[0]} is not one of {call.name.kind}.")
+            raise errors.InvalidInput(f"The permission {unknown[0]} is not one of {call.name.kind}.")
         has = [each for each in dict.fromkeys(request.permissions) if await self._has(call, kind, each)]
-        return protos.TestIamPermissionsResponse(permissions=has)
+        return pb.TestIamPermissionsResponse(permissions=has)
 
     async def _has(self, call: Call, kind: _Kind, permission: str) -> bool:
         try:
@@ -182,9 +161,9 @@ class IamRpcs:
             authorized = await self._authorized(caller, call.name)
             if permission == kind.listed:
                 caller.require_listed(authorized, kind.member)
-        except UnknownToken:
+        except errors.UnknownToken:
             raise
-        except (NotAllowed, NotAuthenticated, NotFound):
+        except (errors.NotAllowed, errors.NotAuthenticated, errors.NotFound):
             return False
         return True
 
@@ -207,7 +186,7 @@ class IamRpcs:
 
 
 def _policy(role: str, users: Sequence[UserName]) -> Message:
-    policy = protos.Policy(version=1, etag=version_of(users).encode())
+    policy = pb.Policy(version=1, etag=version_of(users).encode())
     if users:
         policy.bindings.add(role=role, members=[f"{_USER}{each}" for each in users])
     return policy
@@ -216,8 +195,8 @@ def _policy(role: str, users: Sequence[UserName]) -> Message:
 def _mask(request: Message) -> Collection[str]:
     """Return which fields of a policy are to be set; raise `InvalidInput`, `NotSupported` for one that is not there."""
     for path in request.update_mask.paths:
-        if path not in protos.Policy.DESCRIPTOR.fields_by_name:
-            raise InvalidInput(
+        if path not in pb.Policy.DESCRIPTOR.fields_by_name:
+            raise errors.InvalidInput(
                 f"Invalid update_mask provided in the SetIamPolicyRequest: '{path}' is not a known Policy field."
             )
         if path == "audit_configs":
@@ -230,12 +209,12 @@ def _members(policy: Message, role: str) -> list[str]:
     found: dict[str, None] = {}
     for binding in policy.bindings:
         if binding.role != role:
-            raise InvalidInput(f"Role {binding.role} is not supported for this resource: only {role} is.")
+            raise errors.InvalidInput(f"Role {binding.role} is not supported for this resource: only {role} is.")
         if binding.HasField("condition"):
-            raise InvalidInput("Conditions in bindings are not supported.")
+            raise errors.InvalidInput("Conditions in bindings are not supported.")
         for member in binding.members:
             if not member.startswith(_USER):
-                raise InvalidInput(
+                raise errors.InvalidInput(
                     f"The member {member} is of unknown type: only {_USER}NAME, a user of AMS, is known."
                 )
             found[member.removeprefix(_USER)] = None
@@ -243,7 +222,7 @@ def _members(policy: Message, role: str) -> list[str]:
 
 
 def _resource(request: Message) -> Name:
-    return names.read(request.resource, *_KINDS)
+    return fields.read_name(request.resource, *_KINDS)
 
 
 def _kind(request: Message) -> _Kind:

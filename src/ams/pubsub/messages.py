@@ -12,22 +12,15 @@ from ams.pubsub.fields import timestamp
 from ams.service.parallel.pulling import Lot
 
 MOST_MESSAGES = 1000
-MOST_BYTES = 10_000_000
-"""Of a publish request, and so of one message."""
+MOST_BYTES = 10_000_000  # of a publish request, and so of one message
 MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 100, 256, 1024
 _RESERVED = "goog"
 _TRACING = frozenset({"googclient_traceparent", "googclient_tracestate", "googclient_OpenTelemetrySpanContext"})
 """Reserved names that Google's clients set themselves when tracing is on; the last by Node before 4.9."""
-_FRAME = 300
-"""Bytes of a received message beside its content: ack id, message id, time and framing, about."""
 
 
 def published(request: protos.Message) -> Sequence[Message]:
-    """Return the messages of a publish request, checked.
-
-    Raises `InvalidInput`: for none or more than 1,000, for more than 10 MB, for one that is empty, for an ordering key
-    of more than 1,024 bytes, for messages of several keys, for attributes that are too many, too long or reserved.
-    """
+    """Return the messages of a publish request; raise `InvalidInput` or `TooLarge` beyond any of Google's limits."""
     if not request.messages:
         raise InvalidInput("The value for message_count is too small. You must pass at least 1 message.")
     if len(request.messages) > MOST_MESSAGES:
@@ -49,17 +42,6 @@ def published(request: protos.Message) -> Sequence[Message]:
 
 def _stored(message: protos.Message) -> Message:
     attributes = dict(message.attributes)
-    if attributes:
-        _check_attributes(attributes)
-    if not message.data and not attributes:
-        raise InvalidInput("Some messages have neither data nor attributes: one of them must not be empty.")
-    if not is_ordering_key(message.ordering_key):
-        raise InvalidInput(f"The ordering key is too long: at most {messages.MAX_ORDERING_KEY} bytes are allowed.")
-    data = pybase64.b64encode(message.data).decode()
-    return messages.message(data, attributes, message.ordering_key, plain=True)
-
-
-def _check_attributes(attributes: dict[str, str]) -> None:
     if len(attributes) > MOST_ATTRIBUTES:
         raise InvalidInput(f"A message has too many attributes: at most {MOST_ATTRIBUTES} are allowed.")
     for key, value in attributes.items():
@@ -69,6 +51,12 @@ def _check_attributes(attributes: dict[str, str]) -> None:
             )
         if key[: len(_RESERVED)].lower() == _RESERVED and key not in _TRACING:
             raise InvalidInput(f"The attribute key {key} is reserved: keys must not begin with {_RESERVED}.")
+    if not message.data and not attributes:
+        raise InvalidInput("Some messages have neither data nor attributes: one of them must not be empty.")
+    if not is_ordering_key(message.ordering_key):
+        raise InvalidInput(f"The ordering key is too long: at most {messages.MAX_ORDERING_KEY} bytes are allowed.")
+    data = pybase64.b64encode(message.data).decode()
+    return messages.message(data, attributes, message.ordering_key, plain=True)
 
 
 def received(lots: Sequence[Lot], *, with_attempt: bool) -> list[protos.Message]:

@@ -6,8 +6,7 @@ from google.iam.v1 import iam_policy_pb2, policy_pb2
 from google.protobuf import duration_pb2, empty_pb2, timestamp_pb2
 from google.pubsub_v1 import types
 
-Message = Any
-"""A request or an answer."""
+Message = Any  # a request or an answer
 
 Empty: Any = empty_pb2.Empty
 Duration: Any = duration_pb2.Duration

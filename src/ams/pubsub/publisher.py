@@ -1,13 +1,15 @@
 """The service Publisher: topics, and publishing."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import SchemaName, SubscriptionName, TopicName
-from ams.pubsub import fields, messages, names, protos, resources
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields, messages, resources
+from ams.pubsub import protos as pb
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing
-from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
@@ -18,6 +20,8 @@ from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 
 NAME = "google.pubsub.v1.Publisher"
+_named, _topic = fields.name_at("name", TOPICS), fields.name_at("topic", TOPICS)
+_updated = fields.name_at("topic.name", TOPICS)
 
 
 class _Use(NamedTuple):
@@ -29,62 +33,37 @@ class _Use(NamedTuple):
     last: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class PublisherRpcs:
     """Methods of the service Publisher."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        publisher: Publisher,
-        retention: Retention,
-        subscriptions: Subscriptions,
-        snapshots: Snapshots,
-        schemas: Schemas,
-    ) -> None:
-        self._topics = topics
-        self._publisher = publisher
-        self._retention = retention
-        self._subscriptions = subscriptions
-        self._snapshots = snapshots
-        self._schemas = schemas
+    _topics: Topics
+    _publisher: Publisher
+    _retention: Retention
+    _subscriptions: Subscriptions
+    _snapshots: Snapshots
+    _schemas: Schemas
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
+        listed = "subscriptions:listByTopic"
         return [
-            Rpc("CreateTopic", protos.Topic, "topics:create", _named, self.create, is_change=True),
-            Rpc(
-                "UpdateTopic",
-                protos.UpdateTopicRequest,
-                "topics:modifyRetention",
-                lambda request: _named(request.topic),
-                self.update,
-                is_change=True,
-            ),
-            Rpc("Publish", protos.PublishRequest, "topics:publish", _topic, self.publish),
-            Rpc("GetTopic", protos.GetTopicRequest, "topics:show", _topic, self.get),
-            Rpc("ListTopics", protos.ListTopicsRequest, "topics:list", _project, self.list),
-            Rpc(
-                "ListTopicSubscriptions",
-                protos.ListTopicSubscriptionsRequest,
-                "subscriptions:listByTopic",
-                _topic,
-                self.list_subscriptions,
-            ),
-            Rpc("ListTopicSnapshots", protos.ListTopicSnapshotsRequest, "snapshots:list", _topic, self.list_snapshots),
-            Rpc("DeleteTopic", protos.DeleteTopicRequest, "topics:delete", _topic, self.delete, is_change=True),
-            Rpc(
-                "DetachSubscription",
-                protos.DetachSubscriptionRequest,
-                "subscriptions:detach",
-                lambda request: names.read(request.subscription, SUBSCRIPTIONS),
-                self.detach,
-                is_change=True,
+            ChangeRpc("CreateTopic", pb.Topic, "topics:create", _named, self.create),
+            ChangeRpc("UpdateTopic", pb.UpdateTopicRequest, "topics:modifyRetention", _updated, self.update),
+            Rpc("Publish", pb.PublishRequest, "topics:publish", _topic, self.publish),
+            Rpc("GetTopic", pb.GetTopicRequest, "topics:show", _topic, self.get),
+            Rpc("ListTopics", pb.ListTopicsRequest, "topics:list", OF_PROJECT, self.list),
+            Rpc("ListTopicSubscriptions", pb.ListTopicSubscriptionsRequest, listed, _topic, self.list_subscriptions),
+            Rpc("ListTopicSnapshots", pb.ListTopicSnapshotsRequest, "snapshots:list", _topic, self.list_snapshots),
+            ChangeRpc("DeleteTopic", pb.DeleteTopicRequest, "topics:delete", _topic, self.delete),
+            ChangeRpc(
+                "DetachSubscription", pb.DetachSubscriptionRequest, "subscriptions:detach", OF_SUBSCRIPTION, self.detach
             ),
         ]
 
     async def create(self, call: Call, topic: Message) -> Message:
         """Make a topic."""
-        names.check_new(call.name)
+        fields.check_new_name(call.name)
         fields.refuse(topic, resources.TOPIC_REFUSED)
         labels, retention = fields.labels(topic.labels), resources.asked_topic_retention(topic)
         name = TopicName(call.name.leaf)
@@ -130,7 +109,7 @@ class PublisherRpcs:
         settings = topic.schema_settings
         if not topic.HasField("schema_settings") or not settings.ByteSize():
             return _Use()
-        leaf = names.in_project(settings.schema, call.project, SCHEMAS)
+        leaf = fields.name_in(settings.schema, call.project, SCHEMAS)
         encoding = ENCODINGS.get(settings.encoding, "")
         if not encoding:
             raise InvalidInput("The encoding of the schema must be JSON or BINARY (argument=schema_settings.encoding).")
@@ -148,7 +127,7 @@ class PublisherRpcs:
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's topics."""
         page = await self._topics.list(call.caller, fields.page_request(request))
-        answer = protos.ListTopicsResponse()
+        answer = pb.ListTopicsResponse()
         return fields.fill_page(answer, answer.topics, page, lambda each: resources.shown_topic(call.project, each))
 
     async def list_subscriptions(self, call: Call, request: Message) -> Message:
@@ -156,7 +135,7 @@ class PublisherRpcs:
         page = await self._topics.attached_subscriptions(
             call.caller, TopicName(call.name.leaf), fields.page_request(request)
         )
-        answer = protos.ListTopicSubscriptionsResponse()
+        answer = pb.ListTopicSubscriptionsResponse()
         return fields.fill_page(
             answer, answer.subscriptions, page, lambda each: Name(call.project, SUBSCRIPTIONS, each).path
         )
@@ -164,34 +143,22 @@ class PublisherRpcs:
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         """Return the names of a topic's snapshots."""
         page = await self._snapshots.of_topic(call.caller, TopicName(call.name.leaf), fields.page_request(request))
-        answer = protos.ListTopicSnapshotsResponse()
+        answer = pb.ListTopicSnapshotsResponse()
         return fields.fill_page(answer, answer.snapshots, page, lambda each: Name(call.project, SNAPSHOTS, each).path)
 
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a topic; its subscriptions stay."""
         await self._topics.delete(call.caller, TopicName(call.name.leaf))
-        return protos.Empty()
+        return pb.Empty()
 
     async def detach(self, call: Call, request: Message) -> Message:
         """Let a subscription get nothing any more."""
         await self._subscriptions.detach(call.caller, SubscriptionName(call.name.leaf))
-        return protos.DetachSubscriptionResponse()
+        return pb.DetachSubscriptionResponse()
 
     async def publish(self, call: Call, request: Message) -> Message:
         """Store messages; they are durable when this returns."""
         topic = await self._publisher.topic(call.caller, TopicName(call.name.leaf))
         appended = await self._publisher.publish(topic, messages.published(request), project=call.project)
         ids = [str(each) for each in range(appended.first, appended.first + appended.count)]
-        return protos.PublishResponse(message_ids=ids)
-
-
-def _topic(request: Message) -> Name:
-    return names.read(request.topic, TOPICS)
-
-
-def _named(topic: Message) -> Name:
-    return names.read(topic.name, TOPICS)
-
-
-def _project(request: Message) -> Name:
-    return names.read(request.project)
+        return pb.PublishResponse(message_ids=ids)

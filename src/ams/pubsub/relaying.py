@@ -12,22 +12,16 @@ import grpc
 
 from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
-from ams.pubsub.calls import end
-from ams.pubsub.errors import DETAILS, Refusal
-from ams.pubsub.leasing import AGENT
-from ams.pubsub.metadata import Context, client_of
+from ams.pubsub.errors import DETAILS, Refusal, end
 from ams.pubsub.protos import Message
-from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
+from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, client_of
 
 MARK = "x-ams-forwarded-by"
 _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
 _FORWARDED_FOR = "x-forwarded-for"
-_SECONDS = 30.0
-"""For an answer of another node."""
-_UNHEARD_SECONDS = 10
-"""For the answer to a ping: an owner that is frozen, or whose machine is gone, breaks no connection."""
-KEEPALIVE_SECONDS = 20
-"""Between two pings of a connection to another node, which tell whether it is there."""
+_SECONDS = 30.0  # for an answer of another node
+_UNHEARD_SECONDS = 10  # for the answer to a ping: an owner that is frozen or gone breaks no connection
+KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node, which tell whether it is there
 _OPTIONS = (
     ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", _UNHEARD_SECONDS * 1000),

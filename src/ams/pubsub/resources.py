@@ -1,34 +1,32 @@
-"""Topics, subscriptions and snapshots as answers show them, and as requests ask for them.
+"""Topics, subscriptions, push configurations and snapshots, as requests ask for them and answers show them.
 
-All defaults are filled in in every answer: clients compare what a create returned with what a get returns later.
+All defaults are filled in in every answer: clients compare what a create returned with what a get returns later. Of a
+push configuration that AMS's API made only the endpoint is shown; one that is made here delivers in Google's form.
 """
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
+from ams.access.admission import Caller
+from ams.access.permissions import SERVICE_ADMIN
+from ams.core import parallel_options as limits
 from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import DAY, Milliseconds
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, NotAllowed
+from ams.core.google_push import VERSION, GoogleForm, version_of
 from ams.core.names import ProjectName, revision_id
-from ams.core.parallel_options import (
-    DEFAULT_ATTEMPTS,
-    DEFAULT_MAXIMUM,
-    DEFAULT_MINIMUM,
-    MAX_ATTEMPTS,
-    MAX_RETENTION,
-    MIN_ATTEMPTS,
-    MIN_RETENTION,
-    Changes,
-    DeadLetterPolicy,
-    ParallelOptions,
-    RetryPolicy,
-)
+from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig
 from ams.pubsub import fields, protos
-from ams.pubsub.names import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name, in_project
+from ams.pubsub.fields import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
-from ams.pubsub.push import show_push
 from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
+
+EXACTLY_ONCE = "Exactly-once delivery is for pull subscriptions only: enable_exactly_once_delivery and push_config."
+ORDERED = "An ordered subscription of AMS gets its push configuration from the AMS API."
+_ACCOUNT = re.compile(r"[^@\s]+@([^@\s.]+)\.iam\.gserviceaccount\.com")
 
 USUAL_TTL, USUAL_RETENTION = Milliseconds(31 * DAY), Milliseconds(7 * DAY)
 
@@ -81,9 +79,7 @@ def _shown_settings(project: str, attached: AttachedSchema) -> Message:
 
 def asked_topic_retention(topic: Message) -> Milliseconds | None:
     """Return how long a request wants a topic's messages kept, None: as usual; raise `InvalidInput`."""
-    if not topic.HasField("message_retention_duration"):
-        return None
-    return _retention(topic)
+    return _retention(topic) if topic.HasField("message_retention_duration") else None
 
 
 def shown_subscription(project: str, subscription: Subscription, topic: Topic | None) -> Message:
@@ -123,7 +119,7 @@ _OPTIONS = {"expiration_policy": "expiration_ttl", "message_retention_duration":
 
 @dataclass(frozen=True, slots=True)
 class AskedSubscription:
-    """What a request says of a subscription."""
+    """A subscription, as a request asks for it."""
 
     ack_deadline_seconds: int
     options: ParallelOptions
@@ -137,6 +133,10 @@ class AskedSubscription:
 def asked_subscription(project: ProjectName, asked: Message) -> AskedSubscription:
     """Return what a request says of a subscription of a project, with Google's defaults; raise `InvalidInput`."""
     ttl = USUAL_TTL if not asked.HasField("expiration_policy") else _ttl(asked.expiration_policy)
+    if asked.HasField("message_retention_duration"):
+        retention = _retention(asked)
+    else:
+        retention = USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
     options = ParallelOptions(
         retry_policy=_retry(asked),
         dead_letter_policy=_dead_letters(project, asked),
@@ -145,7 +145,7 @@ def asked_subscription(project: ProjectName, asked: Message) -> AskedSubscriptio
         enable_exactly_once_delivery=asked.enable_exactly_once_delivery,
         retain_acked_messages=asked.retain_acked_messages,
         expiration_ttl=ttl,
-        message_retention=_subscription_retention(asked, ttl),
+        message_retention=retention,
     )
     return AskedSubscription(_ack_deadline(asked.ack_deadline_seconds), options)
 
@@ -168,15 +168,9 @@ def _ttl(policy: Message) -> Milliseconds | None:
     return found
 
 
-def _subscription_retention(asked: Message, ttl: Milliseconds | None) -> Milliseconds:
-    if not asked.HasField("message_retention_duration"):
-        return USUAL_RETENTION if ttl is None else min(ttl, USUAL_RETENTION)
-    return _retention(asked)
-
-
 def _retention(asked: Message) -> Milliseconds:
     found = fields.span(asked.message_retention_duration)
-    if not MIN_RETENTION <= found <= MAX_RETENTION:
+    if not limits.MIN_RETENTION <= found <= limits.MAX_RETENTION:
         raise InvalidInput(
             "The value for message retention duration is out of bounds. It must be between 600s and 2678400s."
         )
@@ -188,8 +182,8 @@ def _retry(asked: Message) -> RetryPolicy | None:
         return None
     policy = asked.retry_policy
     return RetryPolicy(
-        fields.span(policy.minimum_backoff) if policy.HasField("minimum_backoff") else DEFAULT_MINIMUM,
-        fields.span(policy.maximum_backoff) if policy.HasField("maximum_backoff") else DEFAULT_MAXIMUM,
+        fields.span(policy.minimum_backoff) if policy.HasField("minimum_backoff") else limits.DEFAULT_MINIMUM,
+        fields.span(policy.maximum_backoff) if policy.HasField("maximum_backoff") else limits.DEFAULT_MAXIMUM,
     )
 
 
@@ -197,13 +191,13 @@ def _dead_letters(project: ProjectName, asked: Message) -> DeadLetterPolicy | No
     if not asked.HasField("dead_letter_policy"):
         return None
     policy = asked.dead_letter_policy
-    topic = in_project(policy.dead_letter_topic, project, TOPICS)
-    attempts = policy.max_delivery_attempts or DEFAULT_ATTEMPTS
-    if not MIN_ATTEMPTS <= attempts <= MAX_ATTEMPTS:
-        size = "small" if attempts < MIN_ATTEMPTS else "large"
+    topic = fields.name_in(policy.dead_letter_topic, project, TOPICS)
+    attempts = policy.max_delivery_attempts or limits.DEFAULT_ATTEMPTS
+    if not limits.MIN_ATTEMPTS <= attempts <= limits.MAX_ATTEMPTS:
+        size = "small" if attempts < limits.MIN_ATTEMPTS else "large"
         raise InvalidInput(
             f"The value for max_delivery_attempts is too {size}. You passed {attempts} in the request, but it must be"
-            f" between {MIN_ATTEMPTS} and {MAX_ATTEMPTS}."
+            f" between {limits.MIN_ATTEMPTS} and {limits.MAX_ATTEMPTS}."
         )
     return DeadLetterPolicy(topic, attempts)
 
@@ -216,3 +210,59 @@ def shown_snapshot(project: str, snapshot: Snapshot) -> Message:
         expire_time=fields.timestamp(snapshot.expires_on),
         labels=snapshot.labels,
     )
+
+
+def asked_push(config: Message, *, exactly_once: bool) -> AskedPush | None:
+    """Return what a request says of push, None for a pull subscription; raise `InvalidInput`."""
+    if not config.push_endpoint:
+        if config.ListFields():
+            raise InvalidInput("Invalid push endpoint given (endpoint=). A push_config that is not empty needs one.")
+        return None
+    if exactly_once:
+        raise InvalidInput(EXACTLY_ONCE)
+    token = config.oidc_token
+    if config.HasField("oidc_token") and not token.service_account_email:
+        raise InvalidInput("Invalid oidc_token given: it has no service_account_email.")
+    form = GoogleForm(
+        is_wrapped=not config.HasField("no_wrapper"),
+        write_metadata=config.no_wrapper.write_metadata,
+        service_account=token.service_account_email,
+        audience=token.audience,
+        version=version_of(config.attributes),
+    )
+    return AskedPush(HTTP_ENDPOINT, config.push_endpoint, google=form)
+
+
+def require_account(caller: Caller, project: ProjectName, asked: AskedPush, before: PushConfig | None = None) -> None:
+    """Raise `NotAllowed` unless the caller may have deliveries call themselves so.
+
+    Accounts of the project are everybody's who may configure push there; others only administrators of the service
+    may name, or a receiver could take deliveries of one project for another's. One that is there already may stay.
+    """
+    account = asked.google.service_account if asked.google else ""
+    if not account or SERVICE_ADMIN in caller.roles:
+        return
+    if before is not None and before.google is not None and before.google.service_account == account:
+        return
+    found = _ACCOUNT.fullmatch(account)
+    if found is None or found[1] != project:
+        raise NotAllowed(f"The service account must be one of the project: NAME@{project}.iam.gserviceaccount.com.")
+
+
+def show_push(shown: Message, config: PushConfig | None) -> None:
+    """Fill the push configuration of a subscription that is shown; it stays empty for a pull subscription."""
+    shown.SetInParent()
+    if config is None:
+        return
+    shown.push_endpoint = config.endpoint
+    form = config.google
+    if form is None:
+        return
+    if form.version:
+        shown.attributes[VERSION] = form.version
+    if form.service_account:
+        shown.oidc_token.service_account_email = form.service_account
+        shown.oidc_token.audience = form.audience
+    if not form.is_wrapped:
+        shown.no_wrapper.SetInParent()
+        shown.no_wrapper.write_metadata = form.write_metadata

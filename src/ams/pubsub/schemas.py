@@ -11,28 +11,27 @@ import msgspec
 
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SchemaName, is_name, revision_id
-from ams.pubsub import fields, names, protos
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields
+from ams.pubsub import protos as pb
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing, NotSupported
+from ams.pubsub.fields import SCHEMAS, Name
 from ams.pubsub.leasing import PART
 from ams.pubsub.messages import in_answers
-from ams.pubsub.names import SCHEMAS, Name
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
 from ams.service.validators import MOST_REVISIONS
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.validation.compiled import MAX_BYTES
-from ams.wire.schemas import SchemaBody
+from ams.wire.projects import SchemaBody
 
 NAME = "google.pubsub.v1.SchemaService"
 ENCODINGS: Mapping[int, str] = {1: "JSON", 2: "BINARY"}
-_BASIC, _FULL = 1, 2
-"""Views."""
+_BASIC, _FULL = 1, 2  # views of a schema
 _NO_TYPE, _PROTOBUF, _AVRO = 0, 1, 2
-_MOST_FULL = 100
-"""Schemas of a page that has their definitions."""
-_MOST_DIGITS = 18
-"""Of the number of a revision."""
+_MOST_FULL = 100  # schemas of a page that has their definitions
+_MOST_DIGITS = 18  # of the number of a revision
+_parent = fields.name_at("parent")
 
 
 class SchemaRpcs:
@@ -45,28 +44,21 @@ class SchemaRpcs:
         """Return the methods."""
         change, check = "schemas:update", "schemas:validateMessage"
         return [
-            Rpc("CreateSchema", protos.CreateSchemaRequest, "schemas:create", _new, self.create, is_change=True),
-            Rpc("GetSchema", protos.GetSchemaRequest, "schemas:show", _named, self.get),
-            Rpc("ListSchemas", protos.ListSchemasRequest, "schemas:list", _parent, self.list),
-            Rpc("ListSchemaRevisions", protos.ListSchemaRevisionsRequest, "schemas:show", _named, self.list_revisions),
-            Rpc("CommitSchema", protos.CommitSchemaRequest, change, _named, self.commit, is_change=True),
-            Rpc("RollbackSchema", protos.RollbackSchemaRequest, change, _named, self.roll_back, is_change=True),
-            Rpc(
-                "DeleteSchemaRevision",
-                protos.DeleteSchemaRevisionRequest,
-                change,
-                _named,
-                self.delete_revision,
-                is_change=True,
-            ),
-            Rpc("DeleteSchema", protos.DeleteSchemaRequest, "schemas:delete", _named, self.delete, is_change=True),
-            Rpc("ValidateSchema", protos.ValidateSchemaRequest, check, _parent, self.validate),
-            Rpc("ValidateMessage", protos.ValidateMessageRequest, check, _parent, self.validate_message),
+            ChangeRpc("CreateSchema", pb.CreateSchemaRequest, "schemas:create", _new, self.create),
+            Rpc("GetSchema", pb.GetSchemaRequest, "schemas:show", _named, self.get),
+            Rpc("ListSchemas", pb.ListSchemasRequest, "schemas:list", _parent, self.list),
+            Rpc("ListSchemaRevisions", pb.ListSchemaRevisionsRequest, "schemas:show", _named, self.list_revisions),
+            ChangeRpc("CommitSchema", pb.CommitSchemaRequest, change, _named, self.commit),
+            ChangeRpc("RollbackSchema", pb.RollbackSchemaRequest, change, _named, self.roll_back),
+            ChangeRpc("DeleteSchemaRevision", pb.DeleteSchemaRevisionRequest, change, _named, self.delete_revision),
+            ChangeRpc("DeleteSchema", pb.DeleteSchemaRequest, "schemas:delete", _named, self.delete),
+            Rpc("ValidateSchema", pb.ValidateSchemaRequest, check, _parent, self.validate),
+            Rpc("ValidateMessage", pb.ValidateMessageRequest, check, _parent, self.validate_message),
         ]
 
     async def create(self, call: Call, request: Message) -> Message:
         """Make a schema."""
-        names.check_new(call.name)
+        fields.check_new_name(call.name)
         details = _details(request.schema)
         return _shown(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
 
@@ -80,19 +72,22 @@ class SchemaRpcs:
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         if wanted.token and not is_name(wanted.token):
             raise InvalidInput("Invalid page token")
-        size = _size(wanted.size, view)
+        size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         found = await self._schemas.page(call.caller, wanted.token, size + 1)
         shown = [_shown(call, each, view) for each in found[:size]]
-        return _fill(protos.ListSchemasResponse(), shown, found, lambda last: last.name)
+        return _fill(pb.ListSchemasResponse(), shown, found, lambda last: last.name)
 
     async def list_revisions(self, call: Call, request: Message) -> Message:
         """Show a page of the revisions of a schema, the newest first."""
         wanted, view = fields.page_request(request), _view(request, _BASIC)
-        before, size = _number(wanted.token), _size(wanted.size, view)
+        token = wanted.token
+        if token and not (token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS):
+            raise InvalidInput("Invalid page token")
+        size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         revisions = await self._schemas.revisions(call.caller, SchemaName(call.name.leaf))
-        found = [each for each in revisions if before is None or each.revision < before]
+        found = [each for each in revisions if not token or each.revision < int(token)]
         shown = [_shown(call, each, view) for each in found[:size]]
-        return _fill(protos.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
+        return _fill(pb.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
     async def commit(self, call: Call, request: Message) -> Message:
         """Make a new revision."""
@@ -118,32 +113,29 @@ class SchemaRpcs:
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a schema with all its revisions."""
         await self._schemas.delete(call.caller, SchemaName(call.name.leaf))
-        return protos.Empty()
+        return pb.Empty()
 
     async def validate(self, call: Call, request: Message) -> Message:
         """Ask whether this could be made a schema."""
         if request.schema.name:
-            names.read(request.schema.name, SCHEMAS)
+            fields.read_name(request.schema.name, SCHEMAS)
         await self._schemas.check(_content(request.schema))
-        return protos.ValidateSchemaResponse()
+        return pb.ValidateSchemaResponse()
 
     async def validate_message(self, call: Call, request: Message) -> Message:
         """Ask whether a schema, there already or not, would allow the data of a message."""
         encoding = ENCODINGS.get(request.encoding)
         if encoding is None:
             raise InvalidInput("The encoding of the message must be JSON or BINARY (argument=encoding).")
-        content = await self._asked(call, request)
+        if request.name:
+            name, _, revision = request.name.partition("@")
+            content = (await self._find(call, fields.name_in(name, call.project, SCHEMAS), revision)).content
+        else:
+            content = _content(request.schema)
         if encoding == "BINARY" and content.type == "json":
             raise InvalidInput("A schema of type json has the encoding JSON")
         await self._schemas.validate_payload(call.caller, content, request.message, encoding)
-        return protos.ValidateMessageResponse()
-
-    async def _asked(self, call: Call, request: Message) -> SchemaContent:
-        """Return what a message is to be asked about."""
-        if not request.name:
-            return _content(request.schema)
-        name, _, revision = request.name.partition("@")
-        return (await self._find(call, names.in_project(name, call.project, SCHEMAS), revision)).content
+        return pb.ValidateMessageResponse()
 
     async def _find(self, call: Call, leaf: str, revision: str = "") -> Schema:
         name = SchemaName(leaf)
@@ -161,7 +153,7 @@ class SchemaRpcs:
 
 def _shown(call: Call, schema: Schema, view: int) -> Message:
     content = schema.content
-    return protos.Schema(
+    return pb.Schema(
         name=Name(call.project, SCHEMAS, schema.name).path,
         type_=_AVRO if content.type == "avro" else _NO_TYPE,
         definition=(content.payload or "{}") if view == _FULL else "",
@@ -214,19 +206,6 @@ def _view(request: Message, usual: int) -> int:
     return view
 
 
-def _number(token: str) -> int | None:
-    """Return the revision before which a page begins, None: at the newest one."""
-    if not token:
-        return None
-    if not token.isascii() or not token.isdigit() or len(token) > _MOST_DIGITS:
-        raise InvalidInput("Invalid page token")
-    return int(token)
-
-
-def _size(wanted: int, view: int) -> int:
-    return min(wanted, _MOST_FULL) if view == _FULL else wanted
-
-
 def _said_revision(identity: str) -> str:
     if not identity:
         raise InvalidInput("You have passed an invalid argument to the service (argument=revision_id).")
@@ -234,12 +213,8 @@ def _said_revision(identity: str) -> str:
 
 
 def _named(request: Message) -> Name:
-    return names.read(request.name.partition("@")[0], SCHEMAS)
+    return fields.read_name(request.name.partition("@")[0], SCHEMAS)
 
 
 def _new(request: Message) -> Name:
-    return names.read(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)
-
-
-def _parent(request: Message) -> Name:
-    return names.read(request.parent)
+    return fields.read_name(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)

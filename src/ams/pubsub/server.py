@@ -12,21 +12,17 @@ from ams.core.errors import Unusable
 from ams.core.supervisor import Supervisor
 from ams.pubsub import subscriber
 from ams.pubsub.calls import Calls, Rpc
-from ams.pubsub.streaming import Streams
+from ams.pubsub.requests import MOST_ANSWER, MOST_REQUEST
+from ams.pubsub.streaming import METHOD, RPC, Streams
 
-MOST_REQUEST = 20 * 2**20
-"""Bytes of a request that are taken in; the limit of Google's is checked where its text is known."""
-MOST_ANSWER = 2**30
 MIN_PING_SECONDS = 5
 """Between two pings of a connection. Clients are told to go away when they ping more often three times. Google's
 libraries ping every 30 s; the libraries of gRPC let their users set 10 s, and no less."""
-HANDSHAKE_SECONDS = 10
-"""For a new connection to be one of HTTP/2, and of TLS where there is that."""
+HANDSHAKE_SECONDS = 10  # for a new connection to be one of HTTP/2, and of TLS where there is that
 IDLE_SECONDS = 3600
 """After which a connection without calls is told to go; its client opens another with its next call. Not sooner, as
 clients on gRPC's C core write a line about that to their standard error."""
-GRACE_SECONDS = 5.0
-"""For calls under way at a stop."""
+GRACE_SECONDS = 5.0  # for calls under way at a stop
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_REQUEST),
@@ -62,15 +58,11 @@ async def answering(
     for service, rpcs in services.items():
         handlers = {rpc.name: calls.unary(service, rpc) for rpc in rpcs}
         if service == subscriber.NAME:
-            stream = streams.rpc()
-            handlers[stream.name] = calls.stream(service, stream)
+            handlers[RPC] = calls.stream(METHOD, streams.run)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        if credentials is None:
-            bound = server.add_insecure_port(address)
-        else:
-            bound = server.add_secure_port(address, credentials)
+        bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except RuntimeError as error:
         raise Unusable(f"pubsub port {port} on {host} cannot be had: stop what uses it or choose another") from error
     await server.start()

@@ -1,7 +1,7 @@
 """StreamingPull: a consumer's stream of messages, and how a subscription's messages are spread over its streams.
 
 Of each subscription one task pulls, for the streams with room in turn, so that a backlog is spread over them and a
-thousand idle streams cost one wait. What a stream has on lease is counted by the leases themselves (`Window`): it gets
+thousand idle streams cost one wait. The leases themselves count what a stream has (`Window`): it gets
 room again whichever way a lease ends, also by a single call on another connection, which is how clients acknowledge.
 
 Three things that clients need (`docs/reference/pubsub.md`): a request without content is a ping and is answered
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 import structlog
@@ -23,13 +23,14 @@ from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overload
 from ams.core.names import Offset, SubscriptionId
 from ams.core.quotas import STREAMS, Quotas
 from ams.http.limits import ClientLeft
-from ams.pubsub import messages, names, protos
-from ams.pubsub.calls import Call, Calls, Relay, StreamRpc, first_of, read
+from ams.pubsub import fields, messages, protos
+from ams.pubsub.calls import Call, Calls
 from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.fields import SUBSCRIPTIONS
 from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
-from ams.pubsub.metadata import Context, Scope
-from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
+from ams.pubsub.relaying import Relays
+from ams.pubsub.requests import Context, Scope, first_of, read
 from ams.pubsub.subscriber import NAME
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
 from ams.service.parallel.message_state import Window
@@ -39,20 +40,12 @@ from ams.storage.registry.records import Subscription
 
 RPC = "StreamingPull"
 METHOD = f"/{NAME}/{RPC}"
-PORTION = 100
-"""Messages that a stream gets at a time: the next ones are for the next stream."""
-FIRST_SECONDS = 10.0
-"""For a client to say what it wants."""
-LOOK_SECONDS = 30.0
-"""Between two looks at the rights of who has a stream."""
-REQUESTS_A_SECOND = 100
-"""More are read later."""
+PORTION = 100  # messages that a stream gets at a time: the next ones are for the next stream
+FIRST_SECONDS = 10.0  # for a client to say what it wants
+LOOK_SECONDS = 30.0  # between two looks at the rights of who has a stream
+REQUESTS_A_SECOND = 100  # more are read later
 SHORT = 0.1
-LARGE = 4_000_000
-"""Bytes of a response that some clients do not take: a message of that size is said in the log."""
-VERSIONS = (0, 1)
-"""Of the protocol, 1 for clients that send pings; both are served in one way."""
-"""Seconds, of a stream."""
+LARGE = 4_000_000  # bytes of a response that some clients do not take: a message of that size is said in the log
 
 logger = structlog.get_logger("ams.pubsub")
 
@@ -65,7 +58,7 @@ class Streams:
     """All streams of this process."""
 
     def __init__(
-        self, leases: Leases, calls: Calls, relay: Relay | None = None, slots: QuotaSlots | None = None
+        self, leases: Leases, calls: Calls, relay: Relays | None = None, slots: QuotaSlots | None = None
     ) -> None:
         """`relay` is needed where other nodes own subscriptions; `slots` are those of projects, absent: any number."""
         self._slots = slots or QuotaSlots(Quotas(), STREAMS)
@@ -74,10 +67,6 @@ class Streams:
         self._calls = calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._is_stopping = False
-
-    def rpc(self) -> StreamRpc:
-        """Return the method."""
-        return StreamRpc(RPC, self.run)
 
     def stop(self) -> None:
         """End all streams, and take no new ones: clients open them on another node, or here after the start."""
@@ -88,7 +77,7 @@ class Streams:
     async def run(self, context: Context, scope: Scope) -> None:
         """Serve one stream to its end."""
         first = read(protos.StreamingPullRequest, await first_of(context, FIRST_SECONDS))
-        name = names.read(first.subscription, SUBSCRIPTIONS)
+        name = fields.read_name(first.subscription, SUBSCRIPTIONS)
         scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
         _check_first(first)
         call = await self._calls.admit(context, scope, "subscriptions:pull", name)
@@ -112,7 +101,7 @@ class Streams:
                 await stream.run(spread, first)
         finally:
             spread.remove(stream)
-            if spread.is_over:
+            if not spread.streams:
                 if self._spreads.get(subscription.id) is spread:
                     del self._spreads[subscription.id]
                 await spread.close()
@@ -125,14 +114,14 @@ def _check_first(first: Message) -> None:
             f"Invalid ack deadline given (ack_deadline={seconds}). The stream's ack deadline must be between"
             f" {MIN_ACK_DEADLINE} and {MAX_ACK_DEADLINE} seconds."
         )
-    if first.protocol_version not in VERSIONS:
+    if first.protocol_version not in (0, 1):  # 1 for clients that send pings; both are served in one way
         raise InvalidInput(
             f"Invalid protocol_version given (protocol_version={first.protocol_version}). It must be 0 or 1."
         )
 
 
 class _Given(NamedTuple):
-    """What one pull leased to a stream, and the subscription as it was then."""
+    """The messages that one pull leased to a stream, and the subscription as it was then."""
 
     subscription: Subscription
     lots: Sequence[Lot]
@@ -147,32 +136,24 @@ class _Spread:
         self._path = call.name.path
         self._project = call.project
         self._project_id = call.caller.here.id
-        self._streams: set[_Stream] = set()
-        self._turns: OrderedDict[_Stream, None] = OrderedDict()
-        """Streams with room: the first is given messages next, and goes to the end when it has room again."""
+        self.streams: set[_Stream] = set()
+        self._turns: OrderedDict[_Stream, None] = OrderedDict()  # with room, in the order in which they are given
         self._sooner = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     @property
-    def is_over(self) -> bool:
-        """Whether there are no streams any more."""
-        return not self._streams
-
-    @property
     def has_ended(self) -> bool:
-        """Whether it pulls no more, as something failed: the streams that it had are ending."""
+        """True: it pulls no more, as something failed: the streams that it had are ending."""
         return self._task.done()
 
     def add(self, stream: "_Stream") -> None:
-        """Let a stream get messages."""
-        self._streams.add(stream)
+        self.streams.add(stream)
         self._leases.working.streams[self.subscription.id] += 1
         stream.window.freed = lambda: self.offer(stream)
         self.offer(stream)
 
     def remove(self, stream: "_Stream") -> None:
-        """Let a stream get nothing any more."""
-        self._streams.discard(stream)
+        self.streams.discard(stream)
         streams = self._leases.working.streams
         streams[self.subscription.id] -= 1
         if not streams[self.subscription.id]:
@@ -181,18 +162,15 @@ class _Spread:
         self._turns.pop(stream, None)
 
     def offer(self, stream: "_Stream") -> None:
-        """Give a stream a turn, if it has room and has sent what it was given."""
-        if stream.may_get and stream in self._streams and stream not in self._turns:
+        if stream.may_get and stream in self.streams and stream not in self._turns:
             self._turns[stream] = None
             self._sooner.set()
 
     def fail(self, error: Exception) -> None:
-        """End all streams."""
-        for each in list(self._streams):
+        for each in list(self.streams):
             each.fail(error)
 
     async def close(self) -> None:
-        """End the task."""
         self._task.cancel()
         await asyncio.wait((self._task,))
         with contextlib.suppress(asyncio.CancelledError):
@@ -268,8 +246,6 @@ class _Spread:
 
 
 class _Stream:
-    """One stream."""
-
     def __init__(self, leases: Leases, call: Call, context: Context, first: Message) -> None:
         self._leases = leases
         self._call = call
@@ -284,15 +260,11 @@ class _Stream:
         self._is_given = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writing = asyncio.Lock()
-        self._generation = self._registry.invalidations.generation
-
-    @property
-    def _registry(self) -> Any:
-        return self._leases.deliverer.registry
+        self._invalidations = leases.deliverer.registry.invalidations
+        self._generation = self._invalidations.generation
 
     @property
     def may_get(self) -> bool:
-        """Whether it has room, and has sent what it was given."""
         return self._given is None and not self.window.is_full
 
     def give(self, given: _Given) -> None:
@@ -303,12 +275,10 @@ class _Stream:
         self._is_given.set()
 
     def fail(self, error: Exception) -> None:
-        """End it."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
     async def run(self, spread: _Spread, first: Message) -> None:
-        """Send and take, until the client leaves or something ends it."""
         try:
             await self._write(spread.subscription, ())
             await self._run(spread, first)
@@ -335,8 +305,7 @@ class _Stream:
             await asyncio.wait((reading, sending))
 
     async def _look(self) -> None:
-        """Raise when its user may not have it any more."""
-        self._generation = self._registry.invalidations.generation
+        self._generation = self._invalidations.generation
         caller = await self._call.again()
         await self._leases.subscription(self._call._replace(caller=caller))
 
@@ -349,7 +318,7 @@ class _Stream:
         while (said := await self._context.read()) is not grpc.aio.EOF:
             request = read(protos.StreamingPullRequest, said)
             _check_later(request)
-            if self._registry.invalidations.generation != self._generation:
+            if self._invalidations.generation != self._generation:
                 await self._look()
             await spread.look()
             await self._take(spread, request, is_first=False)
@@ -360,11 +329,15 @@ class _Stream:
 
     async def _take(self, spread: _Spread, request: Message, *, is_first: bool) -> None:
         check_size(request)
-        _check_lengths(request)
+        if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
+            raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
+        for seconds in request.modify_deadline_seconds:
+            check_seconds(seconds)
         self.seconds = request.stream_ack_deadline_seconds or self.seconds
         answer = protos.StreamingPullResponse()
         if request.ack_ids:
-            await self._acknowledge(spread.subscription, request.ack_ids, answer)
+            settled = self._leases.acknowledge(self._call, spread.subscription, request.ack_ids)
+            await _confirm(answer.acknowledge_confirmation, request.ack_ids, settled)
         if request.modify_deadline_ack_ids:
             await self._extend(spread.subscription, request, answer)
         options = spread.subscription.parallel
@@ -372,10 +345,6 @@ class _Stream:
         is_ping = not (is_first or request.ack_ids or request.modify_deadline_ack_ids)
         if is_ping or confirms:
             await self._write(spread.subscription, (), answer)
-
-    async def _acknowledge(self, subscription: Subscription, ids: Sequence[str], answer: Message) -> None:
-        settled = self._leases.acknowledge(self._call, subscription, ids)
-        await _confirm(answer.acknowledge_confirmation, ids, settled)
 
     async def _extend(self, subscription: Subscription, request: Message, answer: Message) -> None:
         confirmed = answer.modify_ack_deadline_confirmation
@@ -394,7 +363,7 @@ class _Stream:
             await self._is_given.wait()
             given = self._given
             assert given is not None
-            if self._registry.invalidations.generation != self._generation:
+            if self._invalidations.generation != self._generation:
                 await self._look()
             self._is_sending = True
             await self._send(given)
@@ -458,7 +427,6 @@ def _check_later(request: Message) -> None:
 
 
 async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[None]) -> None:
-    """Say of each id whether what was asked for it is done."""
     invalid: frozenset[str] = frozenset()
     try:
         await settled
@@ -466,10 +434,3 @@ async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[No
         invalid = frozenset(error.ids)
     confirmed.ack_ids.extend([each for each in dict.fromkeys(ids) if each not in invalid])
     confirmed.invalid_ack_ids.extend(invalid)
-
-
-def _check_lengths(request: Message) -> None:
-    if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
-        raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
-    for seconds in request.modify_deadline_seconds:
-        check_seconds(seconds)

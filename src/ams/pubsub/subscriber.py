@@ -3,18 +3,20 @@
 import contextlib
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ams.access.permissions import CONSUMER
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
-from ams.pubsub import fields, names, protos, resources
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub import fields, resources
+from ams.pubsub import protos as pb
+from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing
-from ams.pubsub.names import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
-from ams.pubsub.push import ORDERED, asked_push, require_account
+from ams.pubsub.resources import ORDERED, asked_push, require_account
 from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
@@ -23,93 +25,54 @@ from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
 _PUSH = "subscriptions:modifyPushConfig"
+_updated = fields.name_at("subscription.name", SUBSCRIPTIONS)
+_snapshot, _updated_snapshot = fields.name_at("snapshot", SNAPSHOTS), fields.name_at("snapshot.name", SNAPSHOTS)
 
 
+@dataclass(frozen=True, slots=True)
 class SubscriberRpcs:
     """Methods of the service Subscriber that administer."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        subscriptions: Subscriptions,
-        snapshots: Snapshots,
-        seeker: Seeker,
-        pushing: Pushing,
-    ) -> None:
-        self._registry = registry
-        self._subscriptions = subscriptions
-        self._snapshots = snapshots
-        self._seeker = seeker
-        self._pushing = pushing
+    _registry: Registry
+    _subscriptions: Subscriptions
+    _snapshots: Snapshots
+    _seeker: Seeker
+    _pushing: Pushing
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
         return [
-            Rpc("CreateSubscription", protos.Subscription, "subscriptions:create", _new, self.create, is_change=True),
-            Rpc("GetSubscription", protos.GetSubscriptionRequest, "subscriptions:show", _subscription, self.get),
-            Rpc(
-                "UpdateSubscription",
-                protos.UpdateSubscriptionRequest,
-                "subscriptions:update",
-                lambda request: names.read(request.subscription.name, SUBSCRIPTIONS),
-                self.update,
-                is_change=True,
+            ChangeRpc("CreateSubscription", pb.Subscription, "subscriptions:create", _new, self.create),
+            Rpc("GetSubscription", pb.GetSubscriptionRequest, "subscriptions:show", OF_SUBSCRIPTION, self.get),
+            ChangeRpc(
+                "UpdateSubscription", pb.UpdateSubscriptionRequest, "subscriptions:update", _updated, self.update
             ),
-            Rpc(
-                "ModifyPushConfig",
-                protos.ModifyPushConfigRequest,
-                _PUSH,
-                _subscription,
-                self.modify_push,
-                is_change=True,
+            ChangeRpc("ModifyPushConfig", pb.ModifyPushConfigRequest, _PUSH, OF_SUBSCRIPTION, self.modify_push),
+            Rpc("ListSubscriptions", pb.ListSubscriptionsRequest, "subscriptions:list", OF_PROJECT, self.list),
+            ChangeRpc(
+                "DeleteSubscription", pb.DeleteSubscriptionRequest, "subscriptions:delete", OF_SUBSCRIPTION, self.delete
             ),
-            Rpc("ListSubscriptions", protos.ListSubscriptionsRequest, "subscriptions:list", _project, self.list),
-            Rpc(
-                "DeleteSubscription",
-                protos.DeleteSubscriptionRequest,
-                "subscriptions:delete",
-                _subscription,
-                self.delete,
-                is_change=True,
+            ChangeRpc(
+                "CreateSnapshot", pb.CreateSnapshotRequest, "snapshots:create", _new_snapshot, self.create_snapshot
             ),
-            Rpc(
-                "CreateSnapshot",
-                protos.CreateSnapshotRequest,
-                "snapshots:create",
-                _new_snapshot,
-                self.create_snapshot,
-                is_change=True,
+            Rpc("GetSnapshot", pb.GetSnapshotRequest, "snapshots:show", _snapshot, self.get_snapshot),
+            ChangeRpc(
+                "UpdateSnapshot", pb.UpdateSnapshotRequest, "snapshots:create", _updated_snapshot, self.update_snapshot
             ),
-            Rpc("GetSnapshot", protos.GetSnapshotRequest, "snapshots:show", _snapshot, self.get_snapshot),
-            Rpc(
-                "UpdateSnapshot",
-                protos.UpdateSnapshotRequest,
-                "snapshots:create",
-                lambda request: names.read(request.snapshot.name, SNAPSHOTS),
-                self.update_snapshot,
-                is_change=True,
-            ),
-            Rpc("ListSnapshots", protos.ListSnapshotsRequest, "snapshots:list", _project, self.list_snapshots),
-            Rpc(
-                "DeleteSnapshot",
-                protos.DeleteSnapshotRequest,
-                "snapshots:delete",
-                _snapshot,
-                self.delete_snapshot,
-                is_change=True,
-            ),
-            Rpc("Seek", protos.SeekRequest, "subscriptions:seek", _subscription, self.seek, is_change=True),
+            Rpc("ListSnapshots", pb.ListSnapshotsRequest, "snapshots:list", OF_PROJECT, self.list_snapshots),
+            ChangeRpc("DeleteSnapshot", pb.DeleteSnapshotRequest, "snapshots:delete", _snapshot, self.delete_snapshot),
+            ChangeRpc("Seek", pb.SeekRequest, "subscriptions:seek", OF_SUBSCRIPTION, self.seek),
         ]
 
     async def create(self, call: Call, asked: Message) -> Message:
         """Make a parallel subscription at the present end of a topic."""
-        names.check_new(call.name)
+        fields.check_new_name(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
         wanted, labels = resources.asked_subscription(call.project, asked), fields.labels(asked.labels)
         push = asked_push(asked.push_config, exactly_once=asked.enable_exactly_once_delivery)
         if push is not None:
             require_account(call.caller, call.project, push)
-        topic = names.in_project(asked.topic, call.project, TOPICS)
+        topic = fields.name_in(asked.topic, call.project, TOPICS)
         await self._require_topic(call, topic)
         await self._require_letters(call, wanted.options.dead_letter_policy)
         made = await self._subscriptions.create(
@@ -167,24 +130,24 @@ class SubscriberRpcs:
         push = asked_push(request.push_config, exactly_once=exactly_once)
         await self._check_push(call, subscription, push)
         await self._pushing.modify(call.caller, subscription.name, push)
-        return protos.Empty()
+        return pb.Empty()
 
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's subscriptions."""
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
-        answer = protos.ListSubscriptionsResponse(next_page_token=page.next_token)
+        answer = pb.ListSubscriptionsResponse(next_page_token=page.next_token)
         answer.subscriptions.extend([await self._shown(call, each) for each in page.items])
         return answer
 
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a subscription."""
         await self._subscriptions.delete(call.caller, SubscriptionName(call.name.leaf))
-        return protos.Empty()
+        return pb.Empty()
 
     async def create_snapshot(self, call: Call, request: Message) -> Message:
         """Remember where a subscription stands."""
-        names.check_new(call.name)
-        subscription = names.in_project(request.subscription, call.project, SUBSCRIPTIONS)
+        fields.check_new_name(call.name)
+        subscription = fields.name_in(request.subscription, call.project, SUBSCRIPTIONS)
         with _about(subscription):
             await self._subscriptions.show(call.caller, SubscriptionName(subscription))
         made = await self._snapshots.create(
@@ -199,9 +162,9 @@ class SubscriberRpcs:
 
     async def update_snapshot(self, call: Call, request: Message) -> Message:
         """Change labels or the end of a snapshot."""
-        known = frozenset(protos.Snapshot.DESCRIPTOR.fields_by_name)
+        known = frozenset(pb.Snapshot.DESCRIPTOR.fields_by_name)
         changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
-        wanted = fields.merged(protos.Snapshot(), request.snapshot, request.update_mask)
+        wanted = fields.merged(pb.Snapshot(), request.snapshot, request.update_mask)
         labels, name = fields.labels(wanted.labels), SnapshotName(call.name.leaf)
         if "expire_time" in changed:
             await self._snapshots.set_expiry(call.caller, name, fields.moment(wanted.expire_time))
@@ -212,7 +175,7 @@ class SubscriberRpcs:
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         """Show a page of the project's snapshots."""
         page = await self._snapshots.list(call.caller, fields.page_request(request))
-        answer = protos.ListSnapshotsResponse()
+        answer = pb.ListSnapshotsResponse()
         return fields.fill_page(
             answer, answer.snapshots, page, lambda each: resources.shown_snapshot(call.project, each)
         )
@@ -220,7 +183,7 @@ class SubscriberRpcs:
     async def delete_snapshot(self, call: Call, request: Message) -> Message:
         """Remove a snapshot."""
         await self._snapshots.delete(call.caller, SnapshotName(call.name.leaf))
-        return protos.Empty()
+        return pb.Empty()
 
     async def seek(self, call: Call, request: Message) -> Message:
         """Move a subscription to a time or a snapshot."""
@@ -229,12 +192,12 @@ class SubscriberRpcs:
             await self._seeker.seek_time(call.caller, name, fields.moment(request.time))
         elif target == "snapshot":
             await self._seeker.require(call.caller, name)
-            snapshot = names.in_project(request.snapshot, call.project, SNAPSHOTS)
+            snapshot = fields.name_in(request.snapshot, call.project, SNAPSHOTS)
             with _about(snapshot):
                 await self._seeker.seek_snapshot(call.caller, name, SnapshotName(snapshot))
         else:
             raise InvalidInput("You have passed an invalid argument to the service (argument=target).")
-        return protos.SeekResponse()
+        return pb.SeekResponse()
 
     async def _found(self, call: Call) -> Subscription:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
@@ -272,27 +235,15 @@ def _about(leaf: str) -> Iterator[None]:
         raise Missing(leaf) from error
 
 
-def _subscription(request: Message) -> Name:
-    return names.read(request.subscription, SUBSCRIPTIONS)
-
-
-def _snapshot(request: Message) -> Name:
-    return names.read(request.snapshot, SNAPSHOTS)
-
-
-def _project(request: Message) -> Name:
-    return names.read(request.project)
-
-
 def _new(asked: Message) -> Name:
     """Return the name of a new subscription; one that is not named gets a random one."""
     if asked.name:
-        return names.read(asked.name, SUBSCRIPTIONS)
-    return names.read(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
+        return fields.read_name(asked.name, SUBSCRIPTIONS)
+    return fields.read_name(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
 
 
 def _new_snapshot(request: Message) -> Name:
     if request.name:
-        return names.read(request.name, SNAPSHOTS)
-    subscription = names.read(request.subscription, SUBSCRIPTIONS)
+        return fields.read_name(request.name, SNAPSHOTS)
+    subscription = fields.read_name(request.subscription, SUBSCRIPTIONS)
     return subscription._replace(kind=SNAPSHOTS, leaf=f"snap-{secrets.token_hex(8)}")

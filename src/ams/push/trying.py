@@ -23,7 +23,7 @@ logger = structlog.get_logger("ams.push")
 LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
 ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
 MAX_ERROR = 200
-"""Bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)."""
+"""Bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push`)."""
 _LEAST_WAIT = 100
 """Milliseconds, for an endpoint whose circuit is open."""
 

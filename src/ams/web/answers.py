@@ -29,21 +29,15 @@ class Refusal(Protocol):
 
 
 def answer_head(status: int, fields: Iterable[Header]) -> bytes:
-    """Write the head of an answer, with the empty line behind it."""
-    parts = [status_line(status)]
+    """Write the head of an answer, with the empty line behind it; a status without a name has none."""
+    parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
     for name, value in fields:
         parts += (name, b": ", value, b"\r\n")
     parts.append(b"\r\n")
     return b"".join(parts)
 
 
-def status_line(status: int) -> bytes:
-    """Write the first line of an answer; a status without a name has none."""
-    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
-
-
-def closing_answer(refusal: Refusal) -> bytes:
-    """Write an answer after which the connection is closed."""
-    body = refusal.body
-    fields = [JSON, (b"content-length", b"%d" % len(body)), CLOSE, *refusal.headers]
-    return answer_head(refusal.code, fields) + body
+def closing_answer(refusal: Refusal, *, is_to_head: bool = False) -> bytes:
+    """Write an answer after which the connection is closed; an answer to HEAD has no body."""
+    fields = [JSON, (b"content-length", b"%d" % len(refusal.body)), CLOSE, *refusal.headers]
+    return answer_head(refusal.code, fields) + (b"" if is_to_head else refusal.body)

@@ -13,10 +13,8 @@ from ams.web.answers import CLOSE, Header, answer_head
 from ams.web.connection import PORTION_BYTES, HttpConnection
 from ams.web.request_reader import RequestHead
 
-CONNECTION = "ams.connection"
-"""Member of the state of an ASGI scope: the connection of the request."""
-MAX_UNREAD_BODY_BYTES = 64 * 1024
-"""Of a body that the application has not taken; then nothing more is received."""
+CONNECTION = "ams.connection"  # member of the state of an ASGI scope: the connection of the request
+MAX_UNREAD_BODY_BYTES = 64 * 1024  # of a body that the application has not taken; then nothing more is received
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _WITHOUT_BODY = (204, 304)
 
@@ -58,19 +56,15 @@ class AsgiExchange:
         self._request = request
         self._expects_continue = request.expects_continue
         self._task: asyncio.Task[None] | None = None
-        self._is_left = False
-        """Whether the client reads nothing more."""
-        self._has_input_ended = False
-        """Whether it sends nothing more."""
+        self._is_left = False  # whether the client reads nothing more
+        self._has_input_ended = False  # whether it sends nothing more
         self._changed = asyncio.Event()
         self._body = bytearray()
         self._is_body_complete = self._is_body_taken = False
-        self._start: Event | None = None
-        """The head of the answer, until there is a body."""
+        self._start: Event | None = None  # the head of the answer, until there is a body
         self._status = 0
         self._is_chunked = False
-        self._body_left: int | None = None
-        """Bytes to come of the answer's body, if it said how many."""
+        self._body_left: int | None = None  # bytes to come of the answer's body, if it said how many
 
     # From the connection
 
@@ -139,11 +133,7 @@ class AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": not self._is_body_complete}
 
     async def send(self, event: Event) -> None:
-        """Take an ASGI event. Returns when little of the answer is left to be read.
-
-        Raises:
-            RuntimeError: The application breaks the rules of ASGI, or the length it gave.
-        """
+        """Take an ASGI event; return when little of the answer is unread. Raises `RuntimeError` for a bad event."""
         if event["type"] == "http.response.start":
             if self._start is not None or self.has_answer_begun:
                 raise RuntimeError("an answer has one head")
@@ -256,7 +246,8 @@ class AsgiExchange:
             if self.has_answer_begun or task.cancelled():
                 connection.close()
             else:
-                connection.answer_defect(defect if isinstance(defect, Exception) else RuntimeError("no answer"))
+                error = defect if isinstance(defect, Exception) else RuntimeError("no answer")
+                connection.answer_defect(error, is_to_head=self._request.method == b"HEAD")
             connection.end_answer(self)
         connection.port.end_exchange(self)
 

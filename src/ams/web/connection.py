@@ -17,26 +17,19 @@ from ams.web.answers import Header, Refusal, closing_answer
 from ams.web.fair_scheduler import FairScheduler
 from ams.web.request_reader import RequestHead, RequestReader
 
-GOODBYE_SECONDS = 0.5
-"""How long a peer has to close its side at a stop."""
-LINGER_SECONDS = 2.0
-"""How long a client whose request was refused may go on sending it."""
-PORTION_BYTES = 64 * 1024
-"""Of an answer, written at once; about what a connection holds that its client has not read."""
-PLAIN_PORTION_BYTES = 4 * PORTION_BYTES
-"""The same without TLS: such a transport tells at once when the client does not read."""
-_JOINED_BYTES = 16 * 1024
-"""Bodies up to this size are copied behind their heads, for one write."""
-MAX_PIPELINED = 100
-"""Requests of a connection that wait for the answers before."""
+GOODBYE_SECONDS = 0.5  # how long a peer has to close its side at a stop
+LINGER_SECONDS = 2.0  # how long a client whose request was refused may go on sending it
+PORTION_BYTES = 64 * 1024  # of an answer, written at once; about what a connection holds that its client has not read
+PLAIN_PORTION_BYTES = 4 * PORTION_BYTES  # without TLS: a transport tells at once when the client does not read
+_JOINED_BYTES = 16 * 1024  # bodies up to this size are copied behind their heads, for one write
+MAX_PIPELINED = 100  # requests of a connection that wait for the answers before
 _PROJECT = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
 
 
 class Exchange(Protocol):
     """One request and its answer."""
 
-    keep_alive: bool
-    """Whether the connection stays open after the answer; its head says so otherwise."""
+    keep_alive: bool  # whether the connection stays open after the answer; its head says so otherwise
     has_answer_begun: bool
     is_answered: bool
 
@@ -64,32 +57,20 @@ class Exchange(Protocol):
 
 @dataclass(slots=True)
 class Port:
-    """Whatever the connections of one port share.
-
-    Attributes:
-        open_exchange: Makes the exchange of a request. An `AmsError` refuses the request and closes the connection.
-        refusal: Words an error that a connection answers itself.
-        max_header_bytes: Of a request line and its header fields.
-        head_seconds: For a head, from its first byte on; for a new connection, from accept.
-        body_seconds: For a body.
-        idle_seconds: From an answer to the next request.
-        connections: Those that are open.
-        exchanges: Those whose work has begun and not ended, also after their connections are lost.
-        default_headers: Of every answer; a new list whenever they change.
-    """
+    """Whatever the connections of one port share."""
 
     open_exchange: Callable[["HttpConnection", RequestHead], Exchange]
-    refusal: Callable[[Exception], Refusal]
-    max_header_bytes: int = 64 * 1024
-    head_seconds: float = 30.0
+    """Makes the exchange of a request. An `AmsError` refuses the request and closes the connection."""
+    refusal: Callable[[Exception], Refusal]  # words an error that a connection answers itself
+    max_header_bytes: int = 64 * 1024  # of a request line and its header fields
+    head_seconds: float = 30.0  # for a head, from its first byte on; for a new connection, from accept
     body_seconds: float = 30.0
-    idle_seconds: float = 5.0
+    idle_seconds: float = 5.0  # from an answer to the next request
     scheduler: FairScheduler = field(default_factory=FairScheduler)
-    connections: set["HttpConnection"] = field(default_factory=set)
-    exchanges: set[Exchange] = field(default_factory=set)
-    default_headers: list[Header] = field(default_factory=list)
-    when_empty: Callable[[], None] = lambda: None
-    """Called when no connection is open and no exchange at work any more."""
+    connections: set["HttpConnection"] = field(default_factory=set)  # those that are open
+    exchanges: set[Exchange] = field(default_factory=set)  # at work, also after their connections are lost
+    default_headers: list[Header] = field(default_factory=list)  # of every answer; a new list whenever they change
+    when_empty: Callable[[], None] = lambda: None  # called when no connection is open and no exchange at work any more
 
     def end_exchange(self, exchange: Exchange) -> None:
         """Count an exchange no more."""
@@ -109,10 +90,8 @@ class Port:
 class HttpConnection(asyncio.Protocol):
     """One client connection. Every method runs on the event loop."""
 
-    slot: Any = None
-    """Its place among the connections of a project, which is given back when the connection is lost."""
-    is_lost = False
-    """Whether nothing more is counted for it: a request may be let in after its client has left."""
+    slot: Any = None  # its place among the connections of a project, which is given back when the connection is lost
+    is_lost = False  # whether nothing more is counted for it: a request may be let in after its client has left
 
     def __init__(self, port: Port, when_lost: Callable[[], None]) -> None:
         self.port = port
@@ -121,28 +100,19 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int] | None = None
         self.is_secure = False
-        self.is_write_paused = False
-        """Whether the client has not read so much that nothing more should be written."""
+        self.is_write_paused = False  # whether the client has not read so much that nothing more should be written
         self._when_lost = when_lost
         self._reader = RequestReader(self, port.max_header_bytes)
-        self._arriving: Exchange | None = None
-        """Whose body is not complete."""
-        self._current: Exchange | None = None
-        """Being answered."""
-        self._waiting: deque[Exchange] = deque()
-        """Behind that."""
-        self._last_answer: Refusal | None = None
-        """The answer that ends the connection, once the requests before are answered."""
-        self._project = ""
-        """To which a request of this connection was last let in."""
-        self._held: list[bytes] | None = None
-        """Packets that wait for their turn, not looked at yet."""
+        self._arriving: Exchange | None = None  # the exchange whose body is not complete
+        self._current: Exchange | None = None  # the exchange that is being answered
+        self._waiting: deque[Exchange] = deque()  # the exchanges behind it
+        self._last_answer: Refusal | None = None  # ends the connection, once the requests before are answered
+        self._project = ""  # the one that a request of this connection was last let in to
+        self._held: list[bytes] | None = None  # packets that wait for their turn, not looked at yet
         self._held_bytes = 0
-        self._has_rest = False
-        """Whether the first of them is the rest of a packet that would have taken long."""
+        self._has_rest = False  # whether the first of them is the rest of a packet that would have taken long
         self._is_read_paused = False
-        self._has_input_ended = False
-        """Whether the client sends nothing more, and may still read."""
+        self._has_input_ended = False  # whether the client sends nothing more, and may still read
         self._drained: asyncio.Future[None] | None = None
         self._arrival_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -266,7 +236,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether every request is answered that was taken."""
+        """True: every request is answered that was taken."""
         return self._current is None and not self._waiting
 
     def note_project(self, project: str) -> None:
@@ -354,11 +324,11 @@ class HttpConnection(asyncio.Protocol):
                 self._drained = self.loop.create_future()
             await asyncio.shield(self._drained)
 
-    def answer_defect(self, error: Exception) -> None:
+    def answer_defect(self, error: Exception, *, is_to_head: bool) -> None:
         """Answer a request that has no answer, for want of an application that works, and close."""
         self._reader.stop()
         if not self.transport.is_closing():
-            self.transport.write(closing_answer(self.port.refusal(error)))
+            self.transport.write(closing_answer(self.port.refusal(error), is_to_head=is_to_head))
             self.close()
 
     def close(self) -> None:
@@ -541,7 +511,7 @@ class HttpConnection(asyncio.Protocol):
             self._write_last_answer(self._last_answer)
 
     def _write_last_answer(self, last: Refusal) -> None:
-        self.transport.write(closing_answer(last))
+        self.transport.write(closing_answer(last, is_to_head=self._reader.is_in_head_request))
         if self._reader.is_in_request:
             self._linger(LINGER_SECONDS)
         else:
@@ -579,6 +549,5 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
-    """Return the host and port of one end of a connection."""
     found: Any = transport.get_extra_info(name)
     return (found[0], found[1]) if found else None

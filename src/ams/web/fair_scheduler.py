@@ -15,18 +15,14 @@ from collections.abc import Callable, Hashable
 
 QUIET_TURN_SECONDS = 0.002
 """Work of one iteration before any waits: some 64 busy connections. Two iterations would wake the committer twice."""
-BUSY_TURN_SECONDS = 0.001
-"""Work of one iteration while some waits, about."""
-SHARE_SECONDS = BUSY_TURN_SECONDS / 4
-"""Of a project, until it is the next one's turn; one request if that takes longer."""
-FREE_REQUESTS, REQUESTS_PER_LOOK = 8, 4
-"""Requests without a look at the clock: the first ones, and those between two looks."""
+BUSY_TURN_SECONDS = 0.001  # work of one iteration while some waits, about
+SHARE_SECONDS = BUSY_TURN_SECONDS / 4  # of a project, until it is the next one's turn; one request if that takes longer
+FREE_REQUESTS, REQUESTS_PER_LOOK = 8, 4  # requests without a look at the clock: at first, and between looks
 MAX_NAMES = 8
 """Queues of one client, by the project it names; other names share one. A client with many names must not delay the
 others who wait under one of them.
 """
-MAX_HELD_BYTES = 16 * 2**20
-"""Of packets that wait. Those beyond are read at once: the budget of bodies counts only what was read."""
+MAX_HELD_BYTES = 16 * 2**20  # of packets that wait; more are read at once, as the budget of bodies counts what was read
 
 
 class FairScheduler:
@@ -36,24 +32,17 @@ class FairScheduler:
         self._clock = clock
         self._waiting: OrderedDict[Hashable, OrderedDict[Hashable, deque[Callable[[], object]]]] = OrderedDict()
         """By who takes turns, and by the name under which it was put."""
-        self.free = FREE_REQUESTS
-        """Requests that may be done now. The caller counts them here, without a call for most of them."""
-        self._is_due = False
-        """Whether `_go_on` will be called."""
-        self._until = 0.0
-        """When this turn of the event loop has taken long enough."""
-        self._share = 0.0
-        """When the project whose turn it is has taken its share."""
-        self._since = 0.0
-        """When the last round was over, or the first look at the clock was."""
-        self._tasks = 0
-        """Begun since then."""
-        self._task_seconds = BUSY_TURN_SECONDS / 10
-        """What a task took on the average."""
+        self.free = FREE_REQUESTS  # requests that may be done now; the caller counts them here, without a call
+        self._is_due = False  # whether `_go_on` will be called
+        self._until = 0.0  # when this turn of the event loop has taken long enough
+        self._share = 0.0  # when the project whose turn it is has taken its share
+        self._since = 0.0  # when the last round was over, or the first look at the clock was
+        self._tasks = 0  # tasks begun since then
+        self._task_seconds = BUSY_TURN_SECONDS / 10  # what a task took on the average
         self._held_bytes = 0
 
     def must_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether work that arrives now has to `put` itself into its queue. To be called when nothing is `free`."""
+        """Return whether work that arrives now has to `put` itself into its queue; called when nothing is `free`."""
         self.free = 0
         if self._waiting:
             return True

@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,18 +23,13 @@ from ams.core.fair_share import FairShare
 from ams.core.observing import Figure
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]
-"""Makes the protocol of a connection, which must call what it is given when it has lost the connection."""
+ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]  # the protocol calls its argument when it is lost
 
-PAUSE_SECONDS = 0.2
-"""How long nothing is accepted after the system gave no file."""
-REPORT_SECONDS = 60.0
-"""Between two lines of the log about refused connections."""
-MAX_LINGERING = 64
-"""Refused connections that are kept open while their clients read why. One more, and the oldest is closed."""
+PAUSE_SECONDS = 0.2  # how long nothing is accepted after the system gave no file
+REPORT_SECONDS = 60.0  # between two lines of the log about refused connections
+MAX_LINGERING = 64  # refused connections kept open while their clients read why; one more closes the oldest
 LINGER_SECONDS = 1.0
-_IPV6_CLIENT_BITS = 64
-"""A client has at least so many bits of IPv6 addresses to itself, and takes any of them."""
+_IPV6_CLIENT_BITS = 64  # a client has at least so many bits of IPv6 addresses to itself, and takes any of them
 
 REASONS = ("connections", "address", "handshakes", "proxy", "files")
 """Why a connection is refused: too many are open, or of its address, or in their handshake; it is not from a proxy; the
@@ -45,24 +40,14 @@ logger = structlog.get_logger("ams.web")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """How much a port takes.
+    """How much a port takes."""
 
-    Attributes:
-        connections: Open at a time, those in their handshake included.
-        handshakes: TLS handshakes under way at a time. Each takes 50 to 80 kB, and several times as much while a client
-            sends a large certificate.
-        handshake_seconds: Time for one.
-        goodbye_seconds: Time for the client to close TLS.
-        unshared: Networks of proxies. Many clients come from each, so no share limits them.
-        only_from: Networks that connections must come from; empty for any.
-    """
-
-    connections: int
-    handshakes: int = 1_000
+    connections: int  # open at a time, those in their handshake included
+    handshakes: int = 1_000  # of TLS, under way at a time: each takes 50 to 80 kB, more with a large certificate
     handshake_seconds: float = 10.0
-    goodbye_seconds: float = 30.0
-    unshared: Sequence[Network] = ()
-    only_from: Sequence[Network] = ()
+    goodbye_seconds: float = 30.0  # for the client to close TLS
+    unshared: Sequence[Network] = ()  # networks of proxies: many clients come from each, so no share limits them
+    only_from: Sequence[Network] = ()  # networks that connections must come from; empty for any
 
 
 class Listener:
@@ -150,23 +135,15 @@ class Listener:
 
     def _take(self, sock: socket.socket, client: str) -> None:
         place = _Place(self._open, client)
+        tls: dict[str, Any] = {}
         if self._context is not None:
             self._in_handshake.add(1, client)
-        task = self._loop.create_task(self._connect(sock, place))
+            tls = {"ssl": self._context, "ssl_handshake_timeout": self.limits.handshake_seconds}
+            tls["ssl_shutdown_timeout"] = self.limits.goodbye_seconds
+        factory = partial(self._factory, place.give_back)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(factory, sock, **tls))
         self._tasks.add(task)
         task.add_done_callback(partial(self._connected, sock, place))
-
-    def _connect(self, sock: socket.socket, place: "_Place") -> Coroutine[Any, Any, Any]:
-        factory = partial(self._factory, place.give_back)
-        if self._context is None:
-            return self._loop.connect_accepted_socket(factory, sock)
-        return self._loop.connect_accepted_socket(
-            factory,
-            sock,
-            ssl=self._context,
-            ssl_handshake_timeout=self.limits.handshake_seconds,
-            ssl_shutdown_timeout=self.limits.goodbye_seconds,
-        )
 
     def _connected(self, sock: socket.socket, place: "_Place", task: asyncio.Task[Any]) -> None:
         """End the count of a handshake; close the connection when it came to nothing."""
@@ -186,14 +163,14 @@ class Listener:
 
     def _why_refused(self, client: str, address: str) -> str | None:
         limits = self.limits
-        if limits.only_from and not _is_within(address, limits.only_from):
+        if limits.only_from and not is_within(address, limits.only_from):
             return "proxy"
         if self._open.used >= limits.connections:
             return "connections"
         if self._context is not None and self._in_handshake.used >= limits.handshakes:
             return "handshakes"
         has_room = self._open.room(client) and (self._context is None or self._in_handshake.room(client))
-        return None if has_room or _is_within(address, limits.unshared) else "address"
+        return None if has_room or is_within(address, limits.unshared) else "address"
 
     def _refuse(self, sock: socket.socket, why: str, address: str) -> None:
         self._note_refusal(why, address=address)
@@ -230,8 +207,6 @@ class Listener:
 
 
 class _Place:
-    """The place of one connection among those that may be open."""
-
     __slots__ = ("_among", "client")
 
     def __init__(self, among: FairShare[str], client: str) -> None:
@@ -240,7 +215,6 @@ class _Place:
         among.add(1, client)
 
     def give_back(self) -> None:
-        """Count the connection no more."""
         among, self._among = self._among, None
         if among is not None:
             among.give_back(self.client)
@@ -262,8 +236,9 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
-def _is_within(address: str, networks: Sequence[Network]) -> bool:
-    return bool(networks) and any(_parsed(address) in network for network in networks)
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Return whether an address is in one of the networks; False for an empty one."""
+    return bool(address and networks) and any(_parsed(address) in network for network in networks)
 
 
 def connection_gauges(prefix: str, listeners: Iterable[Listener]) -> Iterator[Figure]:

@@ -12,22 +12,15 @@ import httptools
 from ams.core.errors import AmsError, BadRequest
 from ams.web.answers import Header
 
-MAX_HEADER_FIELDS = 100
-"""In a request; common servers take as many."""
-MAX_TRAILER_BYTES = 8 * 1024
-"""Received behind the head without being part of the body: sizes of chunks, and trailers, which are dropped."""
-MAX_FRAMING_BYTES = 16 * 1024
-"""Framing of a body in chunks, such as sizes of chunks, beside twice as many bytes as there is data."""
+MAX_HEADER_FIELDS = 100  # in a request; common servers take as many
+MAX_TRAILER_BYTES = 8 * 1024  # behind the head and no part of the body: sizes of chunks, and trailers
+MAX_FRAMING_BYTES = 16 * 1024  # of a body in chunks, beside twice as many bytes as there is data
 MAX_QUERY_BYTES = 8 * 1024
 MAX_QUERY_FIELDS = 100
-MAX_LENGTH_DIGITS = 20
-"""Of a `Content-Length`. The parser takes any number of zeros before, which Python does not read."""
-SLICE_BYTES = 4 * 1024
-"""Fed to the parser at a time, of a packet in which there may be many chunks, or many requests."""
-MAX_PARTS_PER_TURN = 256
-"""Parts of bodies read in one call, about: a packet may hold 40,000 chunks of one byte."""
-_PARTS_PER_REQUEST = 16
-"""A request counts as so many parts."""
+MAX_LENGTH_DIGITS = 20  # of a `Content-Length`: the parser takes any number of zeros, which Python does not read
+SLICE_BYTES = 4 * 1024  # fed to the parser at a time, of a packet in which there may be many chunks, or many requests
+MAX_PARTS_PER_TURN = 256  # parts of bodies read in one call, about: a packet may hold 40,000 chunks of one byte
+_PARTS_PER_REQUEST = 16  # a request counts as so many parts
 _CHECKED_FIELDS = frozenset({b"host", b"expect", b"transfer-encoding", b"content-length"})
 _VERSIONS = frozenset({"1.0", "1.1"})
 
@@ -37,16 +30,12 @@ class RequestHead(NamedTuple):
 
     method: bytes
     target: bytes
-    headers: list[Header]
-    """Names in lower case."""
-    version: str
-    """1.0 or 1.1."""
-    keep_alive: bool
-    """Whether the head lets the connection stay open after the answer."""
+    headers: list[Header]  # names in lower case
+    version: str  # 1.0 or 1.1
+    keep_alive: bool  # whether the head lets the connection stay open after the answer
     expects_continue: bool
     is_chunked: bool
-    is_alone: bool
-    """Whether no more than a few requests came before it in one packet."""
+    is_alone: bool  # whether no more than a few requests came before it in one packet
 
 
 class Receiver(Protocol):
@@ -62,8 +51,7 @@ class Receiver(Protocol):
         """Take note that the request is complete; `is_last`: the parser reads nothing behind it, by its trailer."""
 
 
-MAX_REQUESTS_ALONE = 8
-"""Requests of one packet that are `is_alone`: each may be answered at once, and nobody else has a turn in between."""
+MAX_REQUESTS_ALONE = 8  # requests of one packet that are `is_alone`: nobody else has a turn in between
 
 
 class RequestReader:
@@ -73,41 +61,28 @@ class RequestReader:
         self._receiver = receiver
         self._max_header_bytes = max_header_bytes
         self._parser = _new_parser(self)
-        self.is_stopped = False
-        """Whether bytes that still come are dropped."""
-        self.is_in_request = False
-        """Whether a request has begun to arrive that is not complete."""
-        self.is_in_head = False
-        """Whether its head is not complete either."""
-        self.target = b""
-        """Of the request that arrives, or of the one before it."""
+        self.is_stopped = False  # whether bytes that still come are dropped
+        self.is_in_request = False  # whether a request has begun to arrive that is not complete
+        self.is_in_head = False  # whether its head is not complete either
+        self.target = b""  # of the request that arrives, or of the one before it
         self._headers: list[Header] = []
         self._hosts = 0
         self._trailers = 0
         self._expects_continue = self._is_chunked = False
-        self._reads_on = True
-        """Whether the parser would read on behind this request, by its head."""
-        self._head_bytes = 0
-        """Received of the head in earlier slices."""
-        self._head_start = b""
-        """Those slices."""
+        self._reads_on = True  # whether the parser would read on behind this request, by its head
+        self._head_bytes = 0  # bytes of the head in earlier slices
+        self._head_start = b""  # the bytes of those slices
         self._slice = b""
-        self._slice_heads = 0
-        """Heads that began in this slice."""
+        self._slice_heads = 0  # heads that began in this slice
         self._slice_body_bytes = 0
-        self.packet_heads = 0
-        """Heads that began in this packet."""
+        self.packet_heads = 0  # heads that began in this packet
         self._parts = 0
-        self._body_bytes = 0
-        """Received of the body."""
-        self._body_left = 0
-        """To come of a body whose length was said."""
+        self._body_bytes = 0  # bytes received of the body
+        self._body_left = 0  # bytes to come of a body with a length
         self._framing_bytes = 0
         self._trailer_bytes = 0
-        self._body_after_offer = b""
-        """The field that says how long the body is, of a request that offers to upgrade."""
-        self._error: AmsError | None = None
-        """Why a callback of the parser stopped it."""
+        self._body_after_offer = b""  # the field that says how long the body is, of a request that offers to upgrade
+        self._error: AmsError | None = None  # why a callback of the parser stopped it
 
     def stop(self) -> None:
         """Drop everything that still comes."""
@@ -118,6 +93,11 @@ class RequestReader:
         self.is_stopped = True
         self._error = None  # whose traceback knows the frames of callbacks
         del self._parser, self._receiver
+
+    @property
+    def is_in_head_request(self) -> bool:
+        """True: the request that arrives is a HEAD, as far as that is known."""
+        return bool(self.is_in_request and self.target) and self._parser.get_method() == b"HEAD"
 
     def feed(self, data: bytes) -> bytes:
         """Read a packet, and return what would take long of it, to be fed in another turn of the event loop.
@@ -301,10 +281,7 @@ class RequestReader:
         return len(self.target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _is_other_protocol(self, method: bytes) -> bool:
-        """Whether the request is of RTSP or ICE, which the parser reads as well without telling them apart.
-
-        Another request with the same method and target in this slice is refused with it.
-        """
+        """Return whether the request is of RTSP or ICE, which the parser reads too; one like it may go with it."""
         text = self._head_start + self._slice if self._head_start else self._slice
         if b"RTSP/" not in text and b"ICE/" not in text:
             return False

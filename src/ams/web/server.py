@@ -15,13 +15,10 @@ from ams.web.answers import closing_answer
 from ams.web.connection import GOODBYE_SECONDS, PORTION_BYTES, HttpConnection, Port
 from ams.web.listener import Listener, ListenerLimits
 
-BACKLOG = 4096
-"""Connections the system holds for us while we are busy."""
-STOP_SECONDS = 8
-"""How long requests in flight are given at a stop; the whole stop stays under ten seconds."""
+BACKLOG = 4096  # connections the system holds for us while we are busy
+STOP_SECONDS = 8  # how long requests in flight are given at a stop; the whole stop stays under ten seconds
 DATE_SECONDS = 1.0
-_NOT_SENT_LOWAT = 25
-"""The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
+_NOT_SENT_LOWAT = 25  # the number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12
 
 logger = structlog.get_logger("ams.web")
 
@@ -53,10 +50,7 @@ class HttpServer:
         self.listener.start(sock, lambda when_lost: self._connection(self.port, when_lost))
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Accept no more, answer what has arrived, and close.
-
-        Requests that take longer than `seconds` are cancelled, and answer so.
-        """
+        """Answer what has arrived, and close; requests that take longer than `seconds` are cancelled, and answer so."""
         self.listener.close()
         await self.listener.wait_closed()
         for connection in list(self.port.connections):
@@ -90,11 +84,7 @@ class HttpServer:
 
 
 def listen(host: str, port: int, what: str) -> socket.socket:
-    """Return a listening socket; `what` names the setting of its port.
-
-    Raises:
-        Unusable: It cannot listen there, with one line and the way out.
-    """
+    """Return a listening socket, or raise `Unusable` with the way out; `what` names the setting of its port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -103,22 +93,15 @@ def listen(host: str, port: int, what: str) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(BACKLOG)
-        _limit_unsent_bytes(sock)
+        if sys.platform == "linux":
+            # Connections inherit it: the system takes megabytes else, and reports late that a client reads.
+            with contextlib.suppress(OSError):  # a system that only looks like Linux
+                sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION_BYTES)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Unusable(f"{what} {port} on {host} is in use; stop what uses it or choose another port") from error
         raise Unusable(f"cannot listen on {host} port {port} ({what}): {error}") from error
     return sock
-
-
-def _limit_unsent_bytes(sock: socket.socket) -> None:
-    """Let the system hold little that is not sent: it takes megabytes, and reports late that a client reads.
-
-    Connections inherit this from the socket that listens.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a system that only looks like it
-            sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION_BYTES)
 
 
 def url_of(scheme: str, sock: socket.socket) -> str:

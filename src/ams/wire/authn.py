@@ -28,15 +28,13 @@ class AuthMethodFields(Request, frozen=True, kw_only=True):
     port: int | None = None
     access_key: str | None = None
     headers: Mapping[str, str] | None = None
-    service_uuid: str | None = None
-    """Only heard in an update."""
+    service_uuid: str | None = None  # only heard in an update
 
 
 class BindingFields(Request, frozen=True, kw_only=True):
     """What a request says of a binding."""
 
-    name: str | None = None
-    """Only heard in an update: a new binding has the name of its path."""
+    name: str | None = None  # only heard in an update: a new binding has the name of its path
     service_uuid: str | None = None
     host: str | None = None
     auth_identifier: str | None = None
@@ -58,14 +56,12 @@ class ServiceType(Object, frozen=True, kw_only=True):
     name: str
     hosts: Sequence[str]
     auth_types: Sequence[str]
-    auth_method: str
-    """`api-key` or `headers`."""
+    auth_method: str  # `api-key` or `headers`
     uuid: str
     created_on: str = ""
     updated_on: str = ""
     type: str
-    verify_client_host: bool = False
-    """Whether a client's address must be one of its certificate's names."""
+    verify_client_host: bool = False  # whether a client's address must be one of its certificate's names
 
 
 class ServiceTypes(Object, frozen=True):
@@ -109,19 +105,15 @@ class Binding(Object, frozen=True, kw_only=True):
     name: str
     service_uuid: str
     host: str
-    auth_identifier: str
-    """The subject in normal form."""
+    auth_identifier: str  # the subject in normal form
     uuid: str
     auth_type: str
-    unique_key: str
-    """The user's id at the service, such as the uuid of an AMS user."""
+    unique_key: str  # the user's id at the service, such as the uuid of an AMS user
     created_on: str = ""
     updated_on: str = ""
     last_auth: str = ""
-    issuer: str = ""
-    """The only issuer that is accepted, in normal form; empty: any trusted CA."""
-    subject_sha256: str = ""
-    """Of the whole subject as it was at the first login; empty: no login yet (15, A8)."""
+    issuer: str = ""  # the only issuer that is accepted, in normal form; empty: any trusted CA
+    subject_sha256: str = ""  # of the whole subject as it was at the first login; empty: no login yet (15, A8)
 
 
 class Bindings(Object, frozen=True):
@@ -135,8 +127,7 @@ class Key(Object, frozen=True):
     """A named management key; the key itself only in the answer that made it (15, A15)."""
 
     name: str
-    scope: str
-    """`read` or `write`."""
+    scope: str  # `read` or `write`
     created_on: str = ""
     key: str = ""
 

@@ -18,8 +18,7 @@ class PublishedMessage(CamelRequest, frozen=True):
 
     data: str | None = None
     attributes: dict[str, str | None] | list[AttributePair] | None = None
-    ordering_key: str | None = None
-    """At most 1024 bytes of UTF-8; empty is none."""
+    ordering_key: str | None = None  # at most 1024 bytes of UTF-8; empty is none
     message_id: str | None = None
     publish_time: str | None = None
 
@@ -54,8 +53,7 @@ class PulledMessage(CamelObject, frozen=True, kw_only=True):
 
     message_id: Text = ""
     attributes: Mapping[str, str] = {}
-    data: Text = ""
-    """base64 text as it travels; or other text, as it was published."""
+    data: Text = ""  # base64 text as it travels; or other text, as it was published
     publish_time: Text = ""
 
     def payload(self) -> bytes:
@@ -69,8 +67,7 @@ class PulledMessage(CamelObject, frozen=True, kw_only=True):
 class Message(PulledMessage, frozen=True, kw_only=True):
     """A message (contract 12.1); id and time are the service's, and empty in one to be published."""
 
-    ordering_key: str = ""
-    """Messages of one key are handed on in their order where that is asked for; empty: none."""
+    ordering_key: str = ""  # messages of one key are handed on in their order where that is asked for; empty: none
 
 
 def message(payload: bytes, attributes: Mapping[str, str] | None = None, ordering_key: str = "") -> Message:
@@ -85,8 +82,7 @@ class ReceivedMessage(CamelObject, frozen=True, kw_only=True):
     """
 
     ack_id: str
-    delivery_attempt: int | None = None
-    """The number of this delivery, from 1: how often it has failed, and one more. Of a parallel subscription."""
+    delivery_attempt: int | None = None  # of a parallel subscription, from 1: how often it has failed, plus one
     ordering_key: str = ""
     message: PulledMessage
 
@@ -100,5 +96,4 @@ class Received(CamelObject, frozen=True):
 class ReadMessage(Message, frozen=True, kw_only=True):
     """One line of a range of messages."""
 
-    offset: int
-    """Its id as a number."""
+    offset: int  # its id as a number

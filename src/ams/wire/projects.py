@@ -1,10 +1,11 @@
-"""Projects, topics, and who may use what (contract 7 and 8)."""
+"""Projects, topics, who may use what (contract 7 and 8), schemas (contract 15), and dry runs of them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from ams.wire.base import CamelRequest, ListPage, Object, Request, Text
+from ams.wire.base import CamelObject, CamelRequest, ListPage, Object, Request, Text
 
 
 class NewProject(Request, frozen=True):
@@ -57,8 +58,7 @@ class Project(Object, frozen=True):
     description: str = ""
     retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
     """How long messages are kept in topics without a time of their own; 0: as the service says."""
-    quotas: Mapping[str, int] = {}
-    """Its own quotas; absent: it has the defaults."""
+    quotas: Mapping[str, int] = {}  # its own quotas; absent: it has the defaults
     strict_data: bool | None = msgspec.field(name="strictData", default=None)
     """Whether data that is not base64 is refused; absent: as the service says."""
 
@@ -67,10 +67,8 @@ class Quota(Object, frozen=True):
     """A quota of a project."""
 
     name: str
-    limit: int
-    """0: no limit."""
-    default: int
-    """The limit where a project has no value of its own."""
+    limit: int  # 0: no limit
+    default: int  # the limit where a project has no value of its own
     used: int | None = None
 
 
@@ -95,8 +93,7 @@ class Projects(Object, frozen=True):
 class Topic(Object, frozen=True):
     """A topic (contract 8)."""
 
-    name: str
-    """Its resource name, `/projects/P/topics/T`."""
+    name: str  # its resource name, `/projects/P/topics/T`
     created_on: str
     schema: str = ""
     retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
@@ -126,3 +123,79 @@ class TopicOffsets(Object, frozen=True):
 
     min: int
     max: int
+
+
+class SchemaBody(Request, frozen=True):
+    """What is said of a schema; `name`, in an update only, is the new one as a reference."""
+
+    name: str | None = None
+    type: str | None = None
+    schema: dict[str, Any] | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class DryRunBody(Request, frozen=True):
+    """Which topic's newest messages to try, and how many."""
+
+    topic: str | None = None
+    messages: int | None = None
+
+
+class CandidateBody(Request, frozen=True):
+    """What a schema is asked about: a message, base64 `data` alone for avro, or any JSON document for json."""
+
+    data: str | None = None
+    attributes: dict[str, str] | None = None
+
+
+class Schema(Object, frozen=True):
+    """A schema (contract 15)."""
+
+    uuid: str
+    name: str  # its resource name, `projects/P/schemas/X`
+    type: str  # `json` or `avro`
+    schema: dict[str, Any]  # what payloads must be; empty in a schema of attributes alone
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)  # what attributes must be; empty: anything
+
+
+class Schemas(Object, frozen=True):
+    """All schemas of a project, oldest first."""
+
+    schemas: list[Schema]
+
+
+class Revision(Object, frozen=True):
+    """What a schema said from some moment on."""
+
+    revision: str  # its id, 8 hex digits: the one after `@` that Google's clients see
+    created_on: str
+    type: str
+    schema: dict[str, Any]
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Revisions(Object, frozen=True):
+    """All revisions of a schema, the newest first."""
+
+    revisions: list[Revision]
+
+
+class Validated(Object, frozen=True):
+    """That a message is what its schema says."""
+
+    message: str
+
+
+class RefusedMessage(CamelObject, frozen=True):
+    """A stored message that the schema would not allow."""
+
+    message_id: str
+    reason: str
+
+
+class DryRun(Object, frozen=True):
+    """What a schema says of messages that are there already."""
+
+    checked: int
+    refused: int
+    reasons: list[RefusedMessage]  # of the oldest it would refuse

@@ -7,33 +7,28 @@ import msgspec
 
 from ams.wire.base import ALWAYS, CamelObject, CamelRequest, Object, Request
 
-Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""What known clients can read."""
-MAX_STATES = 100
-"""States of workers in one heartbeat."""
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what known clients can read
+MAX_STATES = 100  # states of workers in one heartbeat
 
 
 class AuthorizationHeaderBody(Request, frozen=True):
     """`authorizationHeader` in a body; the value is ignored."""
 
-    type: str | None = ""
-    """autogen or disabled."""
+    type: str | None = ""  # autogen or disabled
     value: str | None = ""
 
 
 class RetryPolicyBody(Request, frozen=True):
     """`retryPolicy` in a body; the period in milliseconds."""
 
-    type: str | None = ""
-    """linear, slowstart or exponential."""
+    type: str | None = ""  # linear, slowstart or exponential
     period: Integer | None = 0
 
 
 class PushConfigBody(CamelRequest, frozen=True):
     """`pushConfig` in a body (HTTP contract 13.1); the hash and `verified` are ignored, but they are not nothing."""
 
-    type: str | None = ""
-    """http_endpoint or mattermost."""
+    type: str | None = ""  # http_endpoint or mattermost
     push_endpoint: str | None = ""
     max_messages: Integer | None = 0
     authorization_header: AuthorizationHeaderBody | None = None
@@ -44,12 +39,9 @@ class PushConfigBody(CamelRequest, frozen=True):
     mattermost_username: str | None = ""
     mattermost_channel: str | None = ""
     base64_decode: bool | None = None
-    dead_letter_topic: str | None = ""
-    """Name of a topic of the project for messages that are refused too often; empty: they are retried without limit."""
-    max_delivery_attempts: Integer | None = 0
-    """How often; 0: 5, where there is a topic for them."""
-    max_outstanding: Integer | None = 0
-    """Of a parallel subscription: deliveries that may be under way at a time; 0: 10."""
+    dead_letter_topic: str | None = ""  # a topic of the project; empty: refused messages are tried without limit
+    max_delivery_attempts: Integer | None = 0  # how often; 0: 5, where there is a topic for them
+    max_outstanding: Integer | None = 0  # of a parallel subscription: deliveries that may be under way at a time; 0: 10
 
 
 class NewPushConfig(CamelRequest, frozen=True):
@@ -73,71 +65,47 @@ class DeadLetter(CamelRequest, frozen=True):
     reason: str | None = None
     attempts: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     status: Annotated[int, msgspec.Meta(ge=0, le=999)] | None = None
-    wait: Annotated[int, msgspec.Meta(ge=0, le=600_000)] | None = None
-    """Milliseconds after which a message of a parallel subscription without a retry policy comes again."""
+    wait: Annotated[int, msgspec.Meta(ge=0, le=600_000)] | None = None  # milliseconds, where there is no retry policy
 
 
 class Attempt(msgspec.Struct, frozen=True):
     """One request to the endpoint."""
 
-    time: int
-    """When it began."""
+    time: int  # when it began
     messages: int
-    status: int
-    """Of the answer; 0: there was none."""
-    milliseconds: int
-    """How long it took."""
-    bytes: int
-    """Size of the body that was sent."""
-    error: str = ""
-    """Why it failed, on one short line: `HTTP` with the status and what the endpoint said; empty: it succeeded."""
+    status: int  # of the answer; 0: there was none
+    milliseconds: int  # how long it took
+    bytes: int  # size of the body that was sent
+    error: str = ""  # why it failed, on one line: `HTTP`, status and the endpoint's words; empty: it succeeded
 
 
 class Failure(msgspec.Struct, frozen=True):
     """Something that went wrong."""
 
     time: int
-    what: str
-    """`consume`, `send` or `acknowledge`."""
-    detail: str
-    """For people, at most 300 bytes: the endpoint's or the service's own words, or what happened to the connection."""
-    status: int = 0
-    """Of the endpoint's answer; 0: there was none."""
+    what: str  # `consume`, `send` or `acknowledge`
+    detail: str  # for people, at most 300 bytes: words of the endpoint or service, or a connection's end
+    status: int = 0  # of the endpoint's answer; 0: there was none
 
 
 class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How the delivery of one subscription goes."""
 
-    phase: str = "active"
-    """`active`, `retrying` after a cycle that failed, `stopped` when the endpoint said that it is gone (410)."""
-    failure: Failure | None = None
-    """What is wrong now; None: nothing. An empty pull and a delivery clear it (push contract 15, P5)."""
-    last_failure: Failure | None = None
-    """What was wrong last, also when it is over."""
-    last_success: int | None = None
-    """When a delivery was last acknowledged; None: never since this worker began."""
-    next_attempt: int | None = None
-    """When it is tried again; None: as soon as there is something to deliver, or never (`stopped`)."""
-    circuit: str = "closed"
-    """`closed`, `open` or `half-open` (`ams.push.circuit`)."""
-    batch: int = 1
-    """Most messages that one delivery has now (`ams.push.retry`)."""
-    delivered: int = 0
-    """Messages acknowledged, since this worker began; the next ones likewise."""
-    deliveries: int = 0
-    """Requests that succeeded."""
-    failed: int = 0
-    """Requests that failed."""
-    dead: int = 0
-    """Messages put aside as dead letters."""
-    undecodable: int = 0
-    """Messages whose data was delivered as base64 although decoding was asked for, as it is no text (P13)."""
-    late: int = 0
-    """Deliveries whose acknowledgement came too late, so that they are repeated (P15)."""
-    outstanding: int | None = None
-    """Deliveries of a parallel subscription that are under way; None: it is ordered."""
-    attempts: Sequence[Attempt] = ()
-    """The newest, oldest of them first."""
+    phase: str = "active"  # `active`, `retrying` after a failed cycle, `stopped` when the endpoint is gone (410)
+    failure: Failure | None = None  # what is wrong now; an empty pull or a delivery clears it (push contract P5)
+    last_failure: Failure | None = None  # what was wrong last, also when it is over
+    last_success: int | None = None  # when a delivery was last acknowledged; None: never since this worker began
+    next_attempt: int | None = None  # None: as soon as there is something to deliver, or never (`stopped`)
+    circuit: str = "closed"  # `closed`, `open` or `half-open` (`ams.push.circuit`)
+    batch: int = 1  # most messages that one delivery has now (`ams.push.retry`)
+    delivered: int = 0  # messages acknowledged, since this worker began; the next ones likewise
+    deliveries: int = 0  # requests that succeeded
+    failed: int = 0  # requests that failed
+    dead: int = 0  # messages put aside as dead letters
+    undecodable: int = 0  # messages delivered as base64 although decoding was asked for: they are no text (P13)
+    late: int = 0  # deliveries whose acknowledgement came too late, so that they are repeated (P15)
+    outstanding: int | None = None  # deliveries of a parallel subscription that are under way; None: it is ordered
+    attempts: Sequence[Attempt] = ()  # the newest, oldest of them first
 
 
 class BeatBody(CamelRequest, frozen=True):
@@ -196,8 +164,7 @@ class PushConfig(CamelObject, frozen=True, omit_defaults=False):
 class NewSecret(CamelObject, frozen=True):
     """A secret, shown this once, and when the one before ends, if there is one."""
 
-    secret: str
-    """What deliveries are signed with; `standardwebhooks` verifies with it."""
+    secret: str  # what deliveries are signed with; `standardwebhooks` verifies with it
     previous_valid_until: str = ""
 
 
@@ -237,17 +204,14 @@ class PushReport(CamelObject, frozen=True, kw_only=True):
     last_error: PushError | None = None
     error: PushError | None = None
     next_attempt: str = ""
-    delivered: int | None = None
-    """Messages; the next three are of requests, and of messages."""
+    delivered: int | None = None  # messages; the next three are of requests, and of messages
     deliveries: int | None = None
     failed: int | None = None
     dead: int | None = None
     undecodable: int | None = None
     late: int | None = None
-    outstanding: int | None = None
-    """Deliveries under way; of a parallel subscription."""
-    attempts: Sequence[PushAttempt]
-    """Oldest first."""
+    outstanding: int | None = None  # deliveries under way; of a parallel subscription
+    attempts: Sequence[PushAttempt]  # oldest first
 
 
 class OpenIdConfiguration(Object, frozen=True):
@@ -283,10 +247,8 @@ class GooglePush(CamelObject, frozen=True):
 
     wrapped: bool
     write_metadata: bool
-    counts_attempts: bool
-    """Whether it says which attempt it is."""
-    service_account: str
-    """Empty: it shows no token."""
+    counts_attempts: bool  # whether it says which attempt it is
+    service_account: str  # empty: it shows no token
     identity_token: str
 
 
@@ -297,16 +259,12 @@ class PushTarget(CamelObject, frozen=True, kw_only=True, omit_defaults=False):
     name: str
     topic: str
     topic_id: str
-    revision: Annotated[int, ALWAYS] = 0
-    """Raised by each modification of the configuration."""
+    revision: Annotated[int, ALWAYS] = 0  # raised by each modification of the configuration
     ack_deadline_seconds: int
     push_config: PushConfig
-    parallel: bool | msgspec.UnsetType = msgspec.UNSET
-    """Whether messages are leased one by one; only there when they are."""
-    google: GooglePush | msgspec.UnsetType = msgspec.UNSET
-    """Only there for deliveries in Google's form."""
-    secrets: Sequence[str]
-    """The newest first."""
+    parallel: bool | msgspec.UnsetType = msgspec.UNSET  # messages are leased one by one; only there when they are
+    google: GooglePush | msgspec.UnsetType = msgspec.UNSET  # only there for deliveries in Google's form
+    secrets: Sequence[str]  # the newest first
 
 
 class Lease(CamelObject, frozen=True):

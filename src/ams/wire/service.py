@@ -26,8 +26,7 @@ class Version(Object, frozen=True):
     """What runs here (contract 14.6); the release only for those who may see it."""
 
     build_time: str
-    golang: str
-    """The runtime's version, where the reference has that of Go."""
+    golang: str  # the runtime's version, where the reference has that of Go
     compiler: str
     os: str
     architecture: str
@@ -58,14 +57,11 @@ class Standing(CamelObject, frozen=True):
     last_acknowledgement_seconds_ago: float | None = None
     last_publish_seconds_ago: float | None = None
     oldest_waiting_seconds: float | None = None
-    acknowledged: int | None = None
-    """Above `current`, of a parallel subscription."""
-    leased: int | None = None
-    """Of one that is used; what follows likewise."""
+    acknowledged: int | None = None  # above `current`, of a parallel subscription
+    leased: int | None = None  # of one that is used; what follows likewise
     waiting: int | None = None
     blocked: int | None = None
-    failed: int | None = None
-    """Messages that are not acknowledged and failed at least once."""
+    failed: int | None = None  # messages that are not acknowledged and failed at least once
 
 
 class Diagnosis(CamelObject, frozen=True):
@@ -84,10 +80,8 @@ class Diagnosis(CamelObject, frozen=True):
 class ServiceNode(Object, frozen=True):
     """A node of several that share an installation, which said in the last seconds that it lives."""
 
-    url: str = ""
-    """How other nodes reach it; left out: it does not say."""
-    here: bool = False
-    """Whether it is the one that answers."""
+    url: str = ""  # how other nodes reach it; left out: it does not say
+    here: bool = False  # whether it is the one that answers
 
 
 class ServiceDiagnosis(Object, frozen=True):
@@ -95,8 +89,7 @@ class ServiceDiagnosis(Object, frozen=True):
 
     healthy: bool
     findings: Sequence[Finding]
-    nodes: Sequence[ServiceNode] = ()
-    """Left out where the service is one process."""
+    nodes: Sequence[ServiceNode] = ()  # left out where the service is one process
 
 
 class Point(Object, frozen=True):
@@ -110,8 +103,7 @@ class Metric(Object, frozen=True, kw_only=True, omit_defaults=False):
     """A metric of one resource (contract 14)."""
 
     metric: str
-    metric_type: str
-    """`counter`, `rate`, `percentage` or `gauge`."""
+    metric_type: str  # `counter`, `rate`, `percentage` or `gauge`
     value_type: str
     resource_type: str
     resource_name: str
@@ -163,8 +155,7 @@ class UsageReport(Object, frozen=True):
 class Line(Object, frozen=True, kw_only=True):
     """An event of the audit log, as JSON."""
 
-    time: str
-    """RFC 3339, UTC."""
+    time: str  # RFC 3339, UTC
     id: str
     service: str
     action: str
@@ -195,17 +186,12 @@ class TopicCounts(CamelObject, frozen=True):
 class SubscriptionCounts(CamelObject, frozen=True):
     """Where a subscription stands; nothing but 0 without its topic."""
 
-    current: int
-    """The oldest kept message that is not acknowledged, or the end."""
+    current: int  # the oldest kept message that is not acknowledged, or the end
     end: int
-    lag: int
-    """Messages that are kept and not acknowledged."""
-    oldest_unacked_seconds: int | None = None
-    """Since the oldest of these was published."""
-    outstanding: int | None = None
-    """On lease, of a parallel subscription that the node works on."""
-    push: str | None = None
-    """How its delivery goes, as `state` of a push status; of a pull subscription it is left out."""
+    lag: int  # messages that are kept and not acknowledged
+    oldest_unacked_seconds: int | None = None  # since the oldest of these was published
+    outstanding: int | None = None  # on lease, of a parallel subscription that the node works on
+    push: str | None = None  # how its delivery goes, as `state` of a push status; of a pull subscription it is left out
 
 
 class Counts(CamelObject, frozen=True):
@@ -234,10 +220,8 @@ class ProjectHistory(CamelObject, frozen=True):
 
     published: list[int | None]
     published_bytes: list[int | None]
-    delivered: list[int | None]
-    """Handed out, repeats included."""
-    lag: list[int | None]
-    """At the end of the interval."""
+    delivered: list[int | None]  # handed out, repeats included
+    lag: list[int | None]  # at the end of the interval
 
 
 class TopicHistory(CamelObject, frozen=True):
@@ -252,15 +236,13 @@ class SubscriptionHistory(CamelObject, frozen=True):
 
     delivered: list[int | None]
     lag: list[int | None]
-    oldest_unacked_seconds: list[int | None]
-    """Null as well where nothing waited."""
+    oldest_unacked_seconds: list[int | None]  # null as well where nothing waited
 
 
 class History(CamelObject, frozen=True):
     """What was measured in the last hour or day, oldest interval first; `project` is for its administrators."""
 
-    interval: int
-    """Seconds."""
+    interval: int  # seconds
     start: str
     end: str
     topics: dict[str, TopicHistory]

@@ -1,10 +1,13 @@
-"""Users, members of projects, and registrations (contract 5 to 7)."""
+"""Users, members of projects, registrations (contract 5 to 7), and how users show who they are: tokens and bindings."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
-from ams.wire.base import ListPage, Object, Request
+from ams.wire.base import ALWAYS, ListPage, Object, Request, Text
+
+ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")  # where nothing else is said
 
 
 class MembershipBody(Request, frozen=True):
@@ -29,8 +32,7 @@ class UserBody(ApplicantBody, frozen=True):
     """What is said of a user (contract 5.3)."""
 
     # In an update, `name` is the new name.
-    projects: list[MembershipBody] | None = None
-    """In an update, these replace what there was, also with nothing; so do the service roles."""
+    projects: list[MembershipBody] | None = None  # in an update, these and the service roles replace those before
     service_roles: list[str] | None = None
 
 
@@ -58,8 +60,7 @@ class Membership(Object, frozen=True):
 
     project: str
     roles: Sequence[str]
-    topics: Sequence[str]
-    """Those whose access list holds the user; so are the subscriptions."""
+    topics: Sequence[str]  # those whose access list holds the user; so are the subscriptions
     subscriptions: Sequence[str]
 
 
@@ -77,8 +78,7 @@ class User(Object, frozen=True):
     last_name: str = ""
     organization: str = ""
     description: str = ""
-    token: str = ""
-    """There only for those who may see it."""
+    token: str = ""  # there only for those who may see it
     created_by: str = ""
 
 
@@ -98,8 +98,7 @@ class Registration(Object, frozen=True):
     organization: str
     description: str
     email: str
-    status: str
-    """pending, accepted or declined."""
+    status: str  # pending, accepted or declined
     registered_at: str
     decline_comment: str = ""
     activation_token: str = ""
@@ -111,3 +110,147 @@ class Registrations(Object, frozen=True):
     """All registrations that were asked for, oldest first."""
 
     user_registrations: Sequence[Registration]
+
+
+class Right(Object, frozen=True):
+    """One thing a token is good for: an action, and the resource it is for."""
+
+    action: str  # `KIND:VERB`, or `*`
+    resource: str  # `projects/P`, something in it such as `projects/P/topics/T`, or `*`
+
+
+class RightBody(Request, frozen=True):
+    """One thing the token is good for; both are required."""
+
+    action: str | None = None
+    resource: str | None = None
+
+
+class NewToken(Request, frozen=True):
+    """The rights of a token, its lifetime and its public key; absent: all rights, no expiry, a text."""
+
+    expires_on: str | None = None
+    expires_in: int | None = None
+    rights: list[RightBody] | None = None
+    public_key: str | None = None
+
+
+class Token(Object, frozen=True):
+    """A named token; `token` is its text, only in the answer that made it, and not of one with a key."""
+
+    name: str
+    user: str
+    created_on: Text = ""
+    created_by: str = ""
+    expires_on: str = ""  # empty: never
+    last_used: str = ""  # to about a minute; empty: never
+    rights: Sequence[Right] | None = None  # what it is good for, of what its user may do; None: all of it
+    key_id: str = ""  # of its public key; empty: it has none, but a text
+    client_email: str = ""  # what a program with the key calls itself in what it signs
+    token: str = ""
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"Token(name={self.name!r}, user={self.user!r})"
+
+
+class NamedTokens(Object, frozen=True):
+    """The named tokens of a user, oldest first."""
+
+    tokens: Sequence[Token]
+
+
+class BindingBody(Request, frozen=True):
+    """By which identity the user logs in; both are required."""
+
+    issuer: str | None = None
+    subject: str | None = None
+
+
+class Binding(Object, frozen=True):
+    """A binding; `by_login` is only there when user and binding were made at the first login."""
+
+    name: str
+    user: str
+    issuer: str  # the issuer's URL, as tokens say it in `iss`
+    subject: str  # as tokens say it in `sub`
+    created_on: Text = ""
+    created_by: str = ""
+    by_login: bool = False  # made with its user at the first login: entitlements decide the user's roles
+
+
+class Bindings(Object, frozen=True):
+    """All bindings of a user, oldest first."""
+
+    bindings: Sequence[Binding]
+
+
+class RoleRuleBody(Request, frozen=True):
+    """Roles in a project for who has an entitlement."""
+
+    entitlement: str | None = None
+    project: str | None = None
+    roles: list[str] | None = None
+
+
+class IssuerBody(Request, frozen=True):
+    """All that is set of an issuer: what is not said gets its default. Names are spelled exactly so."""
+
+    url: str | None = None
+    audiences: list[str] | None = None
+    clients: list[str] | None = None
+    jwks_url: str | None = None
+    introspect: str | None = None
+    introspection_url: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    create_users: bool | None = None
+    entitlement_claims: list[str] | None = None
+    roles: list[RoleRuleBody] | None = None
+
+
+class RoleRule(Object, frozen=True):
+    """Roles in a project for who has an entitlement."""
+
+    entitlement: str
+    project: str
+    roles: Sequence[str]
+
+
+class IssuerKeys(Object, frozen=True):
+    """How it stands with an issuer's keys on the node that answers."""
+
+    ids: Sequence[str]
+    fetched_on: str = ""  # empty: not yet
+    failure: str = ""  # why they could not be fetched the last time
+
+
+class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
+    """An issuer; its secret is shown as `***`."""
+
+    name: str
+    source: Text = ""  # `settings` or `registry`
+    url: str  # exactly as tokens say it in `iss`
+    audiences: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
+    clients: Annotated[Sequence[str], ALWAYS] = msgspec.field(default_factory=list)
+    jwks_url: Text = ""
+    introspect: Text = "never"  # `never`, `opaque` or `always`
+    introspection_url: Text = ""
+    client_id: Text = ""
+    client_secret: Text = ""
+    create_users: Annotated[bool, ALWAYS] = False
+    entitlement_claims: Annotated[Sequence[str], ALWAYS] = msgspec.field(
+        default_factory=lambda: list(ENTITLEMENT_CLAIMS)
+    )
+    roles: Annotated[Sequence[RoleRule], ALWAYS] = msgspec.field(default_factory=list)
+    keys: Annotated[IssuerKeys, ALWAYS] = IssuerKeys([])
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"Issuer(name={self.name!r}, url={self.url!r})"
+
+
+class Issuers(Object, frozen=True):
+    """All issuers, those of the settings first."""
+
+    issuers: Sequence[Issuer]

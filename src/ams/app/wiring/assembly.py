@@ -23,18 +23,14 @@ from ams.http.fast import FastRoutes, Gate
 from ams.http.lane import Lane
 from ams.http.limits import Bodies, affordable
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
-from ams.http.routes.projects import MemberRoutes, ProjectRoutes
-from ams.http.routes.push import DeadLetterRoutes, PushRoutes, PushStatusRoutes
-from ams.http.routes.push_identity import PushIdentityRoutes
-from ams.http.routes.push_lease import LeaseRoutes, WaitRoutes
-from ams.http.routes.reading import ReadingRoutes
+from ams.http.routes.parallel import SnapshotRoutes
+from ams.http.routes.projects import MemberRoutes, ProjectRoutes, RetentionRoutes, TopicRoutes
+from ams.http.routes.push import DeliveryRoutes, PushIdentityRoutes, PushRoutes
+from ams.http.routes.reading import ReadingRoutes, WatchRoutes
 from ams.http.routes.schemas import SchemaRoutes
-from ams.http.routes.service import AuditRoutes, DoctorRoutes, MetricsRoutes, ServiceRoutes
-from ams.http.routes.snapshots import SnapshotRoutes
+from ams.http.routes.service import AuditRoutes, DoctorRoutes, ServiceRoutes
 from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
-from ams.http.routes.topics import RetentionRoutes, TopicRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
-from ams.http.routes.watching import HistoryRoutes, WatchRoutes
 from ams.http.routing import Row
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import networks
@@ -256,7 +252,7 @@ def routes(
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-    pushing, assignment = push.pushing, push.assignment
+    pushing = push.pushing
     default_retention = Milliseconds(round(settings.retention * 1000))
     service_doctor = ServiceDoctor(
         registry,
@@ -271,15 +267,14 @@ def routes(
         not_base64=lambda: counting.not_base64,
         nodes=registry.owners.nodes if nodes.name else None,
     )
-    projects = ProjectRoutes(cases.projects)
     leases = LeaseRequests(deliverer, working.settler)
+    about = About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(
         registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
     )
     rows = [
-        *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))).rows(),
-        *MetricsRoutes(metrics, Usage(registry, counting, admission, clock)).rows(),
+        *ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)).rows(),
         *UserRoutes(Users(registry, roles.roles), admission).rows(),
         *TokenRoutes(Tokens(registry, clock)).rows(),
         *BindingRoutes(Bindings(registry)).rows(),
@@ -288,22 +283,17 @@ def routes(
         *MemberRoutes(Members(registry)).rows(),
         *OffsetRoutes(cases.seeker).rows(),
         *DoctorRoutes(doctor, service_doctor, nodes.name).rows(),
-        *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
-        *PushStatusRoutes(cases.push_watcher).rows(),
+        *PushRoutes(pushing, PushSecrets(registry, pushing.settle), cases.push_watcher).rows(),
         *PushIdentityRoutes(push.identity).rows(),
-        *LeaseRoutes(assignment, pushing).rows(),
-        *WaitRoutes(deliverer, working.puller, pushing).rows(),
-        *DeadLetterRoutes(push.dead_letters, leases).rows(),
+        *DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, leases).rows(),
         *SubscriptionRoutes(cases.subscriptions, pushing, leases).rows(),
         *SnapshotRoutes(cases.snapshots).rows(),
         *ReadingRoutes(cases.reader, workers).rows(),
-        *WatchRoutes(cases.live, gate).rows(),
-        *HistoryRoutes(cases.history).rows(),
+        *WatchRoutes(cases.live, cases.history, gate).rows(),
         *RetentionRoutes(cases.retention).rows(),
         *SchemaRoutes(cases.schemas).rows(),
         *TopicRoutes(cases.topics).rows(),
-        *projects.quota_rows(),
-        *projects.rows(),
+        *ProjectRoutes(cases.projects).rows(),
     ]
     changes = {row.action for row in rows if row.action and is_change(row.method, row.action)}
     return [*rows, *AuditRoutes(registry.audit, changes).rows()]

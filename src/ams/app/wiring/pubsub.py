@@ -17,8 +17,7 @@ from ams.core.supervisor import Supervisor
 from ams.http.tls import Certificate
 from ams.outgoing.guard import networks
 from ams.pubsub import iam, publisher, schemas, subscriber
-from ams.pubsub.calls import Calls, Relay
-from ams.pubsub.doors import EmulatorDoor, TokenDoor
+from ams.pubsub.calls import Calls, EmulatorDoor
 from ams.pubsub.iam import IamRpcs
 from ams.pubsub.leasing import Leases, LeasingRpcs
 from ams.pubsub.publisher import PublisherRpcs
@@ -87,13 +86,13 @@ def _relays(settings: Settings, made: Service, certificate: Certificate | None) 
     return Relays(made.nodes.name, made.nodes.ownership.doubt, credentials)
 
 
-def _calls(settings: Settings, made: Service, certificate: Certificate | None, relay: Relay | None) -> Calls:
+def _calls(settings: Settings, made: Service, certificate: Certificate | None, relay: Relays | None) -> Calls:
     is_emulator = settings.pubsub_emulator
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     is_plain = not is_emulator and certificate is None
     if is_plain and not proxies:
         raise BadSettings(UNPROTECTED)
-    door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else TokenDoor(made.gate)
+    door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else made.gate
     return Calls(
         door,
         made.auditor,

@@ -10,26 +10,23 @@ from ams.client.wire.projects import *
 from ams.client.wire.subscriptions import *
 from ams.client.wire.topics import *
 from ams.client.wire.users import *
-from ams.wire.identities import *
-from ams.wire.identities import Token
 from ams.wire.messages import *
-from ams.wire.parallel import DeadLetterPolicyBody, ExpirationPolicyBody, RetryBackoffBody
-from ams.wire.parallel import ParallelOptions as ParallelOptions
-from ams.wire.parallel import Snapshot as Snapshot
-from ams.wire.parallel import Snapshots as Snapshots
 from ams.wire.projects import *
 from ams.wire.push import MAX_STATES as MAX_STATES
 from ams.wire.push import AuthorizationHeaderBody, NewSecret, PushConfigBody, PushReport, RetryPolicyBody
 from ams.wire.push import PushAttempt as PushAttempt
 from ams.wire.push import PushError as PushError
-from ams.wire.schemas import *
 from ams.wire.service import *
 from ams.wire.service import Line, Lines
+from ams.wire.subscriptions import DeadLetterPolicyBody, ExpirationPolicyBody, RetryBackoffBody
 from ams.wire.subscriptions import OffsetAt as OffsetAt
 from ams.wire.subscriptions import Offsets as Offsets
+from ams.wire.subscriptions import ParallelOptions as ParallelOptions
+from ams.wire.subscriptions import Snapshot as Snapshot
+from ams.wire.subscriptions import Snapshots as Snapshots
 from ams.wire.subscriptions import SubscriptionChanges as SubscriptionChanges
 from ams.wire.users import *
-from ams.wire.users import MembershipBody, UserBody
+from ams.wire.users import MembershipBody, Token, UserBody
 
 # What the description of the API calls otherwise.
 AuditEvent = Line

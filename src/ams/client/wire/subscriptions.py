@@ -9,7 +9,6 @@ import msgspec
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, snapshots_path, subscriptions_path
 from ams.wire.messages import AckBody, PullBody, Received
-from ams.wire.parallel import NewSnapshot, ParallelOptions, Snapshot, Snapshots
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
     MAX_STATES,
@@ -29,10 +28,14 @@ from ams.wire.subscriptions import (
     AckDeadline,
     Nack,
     NewOffset,
+    NewSnapshot,
     NewSubscription,
     OffsetAt,
     Offsets,
+    ParallelOptions,
     Seek,
+    Snapshot,
+    Snapshots,
     SubscriptionChanges,
 )
 from ams.wire.subscriptions import Subscription as TypedSubscription

@@ -13,15 +13,22 @@ from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
     AccessListChange,
     Acl,
+    CandidateBody,
+    DryRun,
+    DryRunBody,
     NewAccessList,
     NewRetention,
+    Revisions,
+    Schema,
+    SchemaBody,
     SchemaReference,
+    Schemas,
     SubscriptionNames,
     Topic,
     TopicOffsets,
     Topics,
+    Validated,
 )
-from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Revisions, Schema, SchemaBody, Schemas, Validated
 from ams.wire.subscriptions import OffsetAt
 
 _read = msgspec.json.Decoder(ReadMessage).decode_lines

@@ -5,20 +5,26 @@ from collections.abc import Sequence
 import msgspec
 
 from ams.client.wire.call import Call, given, json_body, nothing, page, reader, registrations_path, segment, users_path
-from ams.wire.identities import (
+from ams.wire.users import (
+    ApplicantBody,
     Binding,
     BindingBody,
     Bindings,
+    DeclineBody,
     Issuer,
     IssuerBody,
     Issuers,
     NamedTokens,
     NewToken,
+    Registration,
+    Registrations,
     Right,
     RightBody,
     Token,
+    User,
+    UserBody,
+    Users,
 )
-from ams.wire.users import ApplicantBody, DeclineBody, Registration, Registrations, User, UserBody, Users
 
 OF_SETTINGS = "settings"
 """Source of issuers that the settings of the service name; they cannot be changed over the API."""

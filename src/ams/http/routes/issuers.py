@@ -1,4 +1,4 @@
-"""OpenID Connect over HTTP (docs/reference/openid-connect.md): issuers, and bindings of users to identities at them."""
+"""OpenID Connect (`docs/reference/openid-connect.md`): issuers, and bindings of users to identities at them."""
 
 from typing import Any
 
@@ -8,23 +8,12 @@ from ams.core import issuer
 from ams.core.clock import optional_date, resource_date
 from ams.core.names import BindingName, IssuerName
 from ams.http.bodies import Reader, bad_request
-from ams.http.routes import answers
-from ams.http.routing import Call, Row, Versioned
+from ams.http.routing import Call, Row, Versioned, shown_list
 from ams.service import issuers
 from ams.storage.registry import records
-from ams.wire.identities import (
-    Binding,
-    BindingBody,
-    Bindings,
-    Issuer,
-    IssuerBody,
-    IssuerKeys,
-    Issuers,
-    RoleRule,
-)
+from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerBody, IssuerKeys, Issuers, RoleRule
 
-_SHOWN_ONLY = frozenset({"name", "source", "keys"})
-"""Fields of answers: the path names an issuer."""
+_SHOWN_ONLY = frozenset({"name", "source", "keys"})  # fields of answers: the path names an issuer
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _binding = Reader(BindingBody, bad_request)
 
@@ -46,29 +35,28 @@ class IssuerRoutes:
             Row("DELETE", one, "issuers:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> Issuers:
         """Answer all issuers."""
-        return answers.encode(Issuers(await answers.each(await self._issuers.list(), _shown_issuer)))
+        return Issuers(await shown_list(await self._issuers.list(), _shown_issuer))
 
     async def show(self, call: Call) -> Versioned:
         """Answer an issuer."""
         found = await self._issuers.show(_name(call))
-        return answers.versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
+        return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> Issuer:
         """Accept the tokens of another issuer."""
         wanted = _read(_name(call), await call.body())
-        return answers.encode(_shown_issuer(await self._issuers.create(call.caller, wanted)))
+        return _shown_issuer(await self._issuers.create(call.caller, wanted))
 
-    async def update(self, call: Call) -> bytes:
+    async def update(self, call: Call) -> Issuer:
         """Replace what is set of an issuer."""
         wanted = _read(_name(call), await call.body())
-        return answers.encode(_shown_issuer(await self._issuers.update(call.caller, wanted)))
+        return _shown_issuer(await self._issuers.update(call.caller, wanted))
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Refuse the tokens of an issuer from now on."""
         await self._issuers.delete(call.caller, _name(call))
-        return answers.EMPTY
 
 
 class BindingRoutes:
@@ -87,23 +75,22 @@ class BindingRoutes:
             Row("DELETE", one, "bindings:delete", self.delete),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> Bindings:
         """Answer the bindings of a user."""
         found = await self._bindings.list(call.caller, call.user)
-        return answers.encode(Bindings(await answers.each(found, _shown_binding)))
+        return Bindings(await shown_list(found, _shown_binding))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> Binding:
         """Let an identity at an issuer log in as a user."""
         wanted = _binding.read(await call.body())
         made = await self._bindings.create(
             call.caller, call.user, BindingName(call.names["binding"]), wanted.issuer or "", wanted.subject or ""
         )
-        return answers.encode(_shown_binding(made))
+        return _shown_binding(made)
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Let an identity log in no more."""
         await self._bindings.delete(call.caller, call.user, BindingName(call.names["binding"]))
-        return answers.EMPTY
 
 
 def _name(call: Call) -> IssuerName:

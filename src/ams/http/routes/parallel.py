@@ -1,46 +1,24 @@
-"""Options of parallel subscriptions over HTTP (contract 19): how bodies say them, and how answers show them."""
+"""Options of parallel subscriptions in bodies and answers (contract 19), and snapshots (contract 19.3)."""
 
+import msgspec
 from msgspec import UNSET
 
-from ams.core import parallel_options
-from ams.core.clock import Milliseconds, seconds_span, seconds_text
+from ams.core import parallel_options as limits
+from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
-from ams.core.names import topic_path
-from ams.core.parallel_options import (
-    BAD_TYPE,
-    DEFAULT_ATTEMPTS,
-    DEFAULT_MAXIMUM,
-    DEFAULT_MINIMUM,
-    ORDERED,
-    PARALLEL,
-    Changes,
-    ParallelOptions,
-    RetryPolicy,
-)
+from ams.core.names import snapshot_path, topic_path
+from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.http.bodies import Reader
 from ams.http.routes.push import is_empty
-from ams.wire.parallel import (
-    DeadLetterPolicy,
-    DeadLetterPolicyBody,
-    ExpirationPolicy,
-    ExpirationPolicyBody,
-    RetryBackoff,
-    RetryBackoffBody,
-)
-from ams.wire.subscriptions import NewSubscription, SubscriptionChanges
+from ams.http.routing import PAGE, Call, Row, page_request, shown_page
+from ams.service import seeking
+from ams.storage.registry import records
+from ams.wire import subscriptions as wire
 
-_OPTIONS = {
-    "retryPolicy": "retry_policy",
-    "deadLetterPolicy": "dead_letter_policy",
-    "filter": "filter",
-    "enableMessageOrdering": "enable_message_ordering",
-    "enableExactlyOnceDelivery": "enable_exactly_once_delivery",
-    "retainAckedMessages": "retain_acked_messages",
-    "expirationPolicy": "expiration_policy",
-    "messageRetentionDuration": "message_retention_duration",
-}
+_create = Reader(wire.NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
+_OPTIONS = {field.encode_name: field.name for field in msgspec.structs.fields(wire.ParallelOptions)}
 """Fields of a body that only a parallel subscription has."""
-_FIXED = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}
-"""Those that never change."""
+_FIXED = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}  # never changed
 _OWN_REQUEST = {
     "ackDeadlineSeconds": ("ack_deadline_seconds", ":modifyAckDeadline"),
     "pushConfig": ("push_config", ":modifyPushConfig"),
@@ -48,14 +26,11 @@ _OWN_REQUEST = {
 """Those that are changed by another request."""
 
 
-def asked_options(body: NewSubscription) -> ParallelOptions | None:
-    """Return the options that a body asks for; None for an ordered subscription.
-
-    Raises `InvalidInput` for another type, for options of an ordered subscription, and for what is no span.
-    """
-    if body.type not in (None, "", ORDERED, PARALLEL):
-        raise InvalidInput(BAD_TYPE)
-    if body.type != PARALLEL:
+def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
+    """Return the options that a body asks for, None for an ordered subscription; raise `InvalidInput`."""
+    if body.type not in (None, "", limits.ORDERED, limits.PARALLEL):
+        raise InvalidInput(limits.BAD_TYPE)
+    if body.type != limits.PARALLEL:
         said = [name for name, field in _OPTIONS.items() if not is_empty(getattr(body, field))]
         if said:
             raise InvalidInput(f"Only a subscription of type parallel has {', '.join(said)}")
@@ -72,7 +47,7 @@ def asked_options(body: NewSubscription) -> ParallelOptions | None:
     )
 
 
-def asked_changes(body: SubscriptionChanges) -> Changes:
+def asked_changes(body: wire.SubscriptionChanges) -> Changes:
     """Return the options that a body changes.
 
     Raises `InvalidInput` for one that never changes, or not by this request, and for what is no span.
@@ -99,22 +74,25 @@ def asked_changes(body: SubscriptionChanges) -> Changes:
     return changes
 
 
-def _retry(body: RetryBackoffBody | None) -> RetryPolicy | None:
+def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:
     if body is None:
         return None
     minimum = _span("minimumBackoff", body.minimum_backoff)
     maximum = _span("maximumBackoff", body.maximum_backoff)
-    return RetryPolicy(DEFAULT_MINIMUM if minimum is None else minimum, DEFAULT_MAXIMUM if maximum is None else maximum)
+    return RetryPolicy(
+        limits.DEFAULT_MINIMUM if minimum is None else minimum,
+        limits.DEFAULT_MAXIMUM if maximum is None else maximum,
+    )
 
 
-def _dead_letters(body: DeadLetterPolicyBody | None) -> parallel_options.DeadLetterPolicy | None:
+def _dead_letters(body: wire.DeadLetterPolicyBody | None) -> DeadLetterPolicy | None:
     if body is None:
         return None
-    attempts = body.max_delivery_attempts or DEFAULT_ATTEMPTS
-    return parallel_options.DeadLetterPolicy(body.dead_letter_topic or "", attempts)
+    attempts = body.max_delivery_attempts or limits.DEFAULT_ATTEMPTS
+    return DeadLetterPolicy(body.dead_letter_topic or "", attempts)
 
 
-def _ttl(body: ExpirationPolicyBody | None) -> Milliseconds | None:
+def _ttl(body: wire.ExpirationPolicyBody | None) -> Milliseconds | None:
     return None if body is None else _span("ttl", body.ttl)
 
 
@@ -127,27 +105,68 @@ def _span(field: str, text: str | None) -> Milliseconds | None:
         raise InvalidInput(f"Field {field} should be seconds such as 10s or 0.5s") from None
 
 
-def shown_retry(options: ParallelOptions) -> RetryBackoff | None:
-    """Show a retry policy."""
-    policy = options.retry_policy
-    if policy is None:
-        return None
-    return RetryBackoff(seconds_text(policy.minimum_backoff), seconds_text(policy.maximum_backoff))
+def shown_options(project: str, options: ParallelOptions) -> dict[str, object]:
+    """Return the members by which the answer about a parallel subscription shows its options."""
+    retry, letters = options.retry_policy, options.dead_letter_policy
+    ttl, kept = options.expiration_ttl, options.message_retention
+    shown_retry = retry and wire.RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
+    return {
+        "type": limits.PARALLEL,
+        "retry_policy": shown_retry,
+        "dead_letter_policy": letters
+        and wire.DeadLetterPolicy(topic_path(project, letters.topic), letters.max_attempts),
+        "filter": options.filter,
+        "enable_message_ordering": options.enable_message_ordering,
+        "enable_exactly_once_delivery": options.enable_exactly_once_delivery,
+        "retain_acked_messages": options.retain_acked_messages,
+        "expiration_policy": None if ttl is None else wire.ExpirationPolicy(seconds_text(ttl)),
+        "message_retention_duration": "" if kept is None else seconds_text(kept),
+        "detached": options.detached,
+    }
 
 
-def shown_dead_letters(project: str, options: ParallelOptions) -> DeadLetterPolicy | None:
-    """Show a dead letter policy of a project."""
-    policy = options.dead_letter_policy
-    if policy is None:
-        return None
-    return DeadLetterPolicy(topic_path(project, policy.topic), policy.max_attempts)
+class SnapshotRoutes:
+    """The routes of snapshots."""
+
+    def __init__(self, snapshots: seeking.Snapshots) -> None:
+        self._snapshots = snapshots
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        every, one = "/projects/{project}/snapshots", "/projects/{project}/snapshots/{snapshot}"
+        return [
+            Row("GET", every, "snapshots:list", self.list, answers=wire.Snapshots, parameters=PAGE),
+            Row("GET", one, "snapshots:show", self.show, answers=wire.Snapshot),
+            Row("PUT", one, "snapshots:create", self.create, wire.NewSnapshot, wire.Snapshot),
+            Row("DELETE", one, "snapshots:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> wire.Snapshots:
+        """Answer a page of snapshots."""
+        page = await self._snapshots.list(call.caller, page_request(call))
+        return await shown_page(wire.Snapshots, "snapshots", page, lambda each: _shown(call.project, each))
+
+    async def show(self, call: Call) -> wire.Snapshot:
+        """Answer a snapshot; here alone with what retention has taken of it."""
+        found, lost = await self._snapshots.show(call.caller, call.snapshot)
+        return _shown(call.project, found, lost)
+
+    async def create(self, call: Call) -> wire.Snapshot:
+        """Remember where a parallel subscription stands."""
+        wanted = _create.read(await call.body())
+        made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
+        return _shown(call.project, made)
+
+    async def delete(self, call: Call) -> None:
+        """Delete a snapshot."""
+        await self._snapshots.delete(call.caller, call.snapshot)
 
 
-def shown_expiration(options: ParallelOptions) -> ExpirationPolicy | None:
-    """Show an expiration policy."""
-    return None if options.expiration_ttl is None else ExpirationPolicy(seconds_text(options.expiration_ttl))
-
-
-def shown_retention(options: ParallelOptions) -> str:
-    """Show how long messages are kept; empty where the topic says that."""
-    return "" if options.message_retention is None else seconds_text(options.message_retention)
+def _shown(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:
+    return wire.Snapshot(
+        name=snapshot_path(project, snapshot.name),
+        topic=topic_path(project, snapshot.topic),
+        created_on=resource_date(snapshot.created_on),
+        expire_time=resource_date(snapshot.expires_on),
+        lost=lost,
+    )

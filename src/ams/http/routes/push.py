@@ -1,6 +1,15 @@
-"""Push delivery over HTTP: configurations (HTTP contract 13), how deliveries go, and dead letters."""
+"""Push delivery: configurations (HTTP contract 13), how deliveries go, requests of processes that deliver, keys.
 
+Processes that deliver (`ams push`) ask for leases, wait for messages, and put dead letters aside; the contract does not
+know them. Receivers of deliveries in Google's form look for keys where OpenID Connect Discovery has them.
+"""
+
+import hashlib
+import re
+import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,48 +17,52 @@ import msgspec
 from ams.core import push_config
 from ams.core.ack_ids import ack_ids_of
 from ams.core.clock import Milliseconds, optional_date
-from ams.core.errors import InvalidInput
-from ams.core.names import Offset, ack_offset, ack_prefix, topic_path
+from ams.core.errors import Conflict, InvalidInput
+from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
 from ams.http.bodies import Reader
-from ams.http.routes import answers
-from ams.http.routing import Call, Row
-from ams.push.upstream import Verdict
+from ams.http.routing import Call, Row, shown_list
+from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
+from ams.push.report import ATTEMPTS
+from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
-from ams.service.parallel.settling import LeaseRequests
-from ams.service.push.pushing import KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
+from ams.service.delivering import Deliverer
+from ams.service.parallel.pulling import Puller
+from ams.service.parallel.settling import LeaseRequests, holder_of
+from ams.service.push.assignment import Assignment
+from ams.service.push.identity import ALGORITHM, CONFIGURATION, KEYS, PushIdentity
+from ams.service.push.pushing import DISABLED, KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
+from ams.wire import push as wire
 from ams.wire.base import Request
-from ams.wire.push import (
-    Attempt,
-    AuthorizationHeader,
-    AuthorizationHeaderBody,
-    DeadLetter,
-    Failure,
-    NewPushConfig,
-    NewSecret,
-    PushAttempt,
-    PushConfig,
-    PushConfigBody,
-    PushError,
-    PushReport,
-    RetryPolicy,
-    RetryPolicyBody,
-    SecretRotation,
-)
 
-BAD_ARGUMENTS = "Invalid Dead Letter Arguments"
+MAX_HELD = 10_000  # subscriptions one process may hold
+MAX_STATE_BYTES = 64 * 1024  # of one state, as JSON
+MAX_LEASE_BODY = 8 * 2**20
+MAX_WAITED_FOR = 1000  # subscriptions that one request may wait for
+MAX_WAIT_SECONDS = 30
+MAX_WAIT_BODY = 64 * 1024
 
-_rotation = Reader(SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
-_modify = Reader(NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
-_letter = Reader(DeadLetter, lambda: InvalidInput(BAD_ARGUMENTS))
+_HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_ID = re.compile(r"[!-~]{1,36}")  # of a subscription: no database needs to be asked for anything else
+_LAST_MOMENT = 253_402_300_799_999  # the end of the year 9999, in milliseconds: later ones cannot be written
+
+_CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
+_NOBODY = str(uuid.UUID(int=0))  # stands for the user the service token is not
+
+_heartbeat = Reader(wire.BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
+_wait = Reader(wire.WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
+_rotation = Reader(wire.SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
+_modify = Reader(wire.NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
+_letter = Reader(wire.DeadLetter, lambda: InvalidInput("Invalid Dead Letter Arguments"))
 
 
 class PushRoutes:
-    """The routes of push configurations."""
+    """The routes of push configurations, and of how deliveries go."""
 
-    def __init__(self, pushing: Pushing, secrets: PushSecrets) -> None:
+    def __init__(self, pushing: Pushing, secrets: PushSecrets, watcher: PushWatcher) -> None:
         self._pushing = pushing
         self._secrets = secrets
+        self._watcher = watcher
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
@@ -57,82 +70,38 @@ class PushRoutes:
         modify, verify = "subscriptions:modifyPushConfig", "subscriptions:verifyPushEndpoint"
         rotate = "subscriptions:rotatePushSecret"
         return [
-            Row("POST", one + ":modifyPushConfig", modify, self.modify, reads=NewPushConfig, versioned=True),
+            Row("POST", one + ":modifyPushConfig", modify, self.modify, wire.NewPushConfig, versioned=True),
             Row("POST", one + ":verifyPushEndpoint", verify, self.verify, versioned=True),
-            Row("POST", one + ":rotatePushSecret", rotate, self.rotate, reads=SecretRotation, answers=NewSecret),
+            Row("POST", one + ":rotatePushSecret", rotate, self.rotate, wire.SecretRotation, wire.NewSecret),
+            Row("GET", one + ":pushStatus", "subscriptions:pushStatus", self.look, answers=wire.PushReport),
         ]
 
-    async def modify(self, call: Call) -> bytes:
+    async def modify(self, call: Call) -> None:
         """Replace a push configuration; an empty one makes it a pull subscription."""
         wanted = asked(_modify.read(await call.body()).push_config)
         await self._pushing.modify(call.caller, call.subscription, wanted)
-        return answers.EMPTY
 
-    async def verify(self, call: Call) -> bytes:
+    async def verify(self, call: Call) -> None:
         """Ask the endpoint whether it wants the messages; what the body says does not matter."""
         await self._pushing.verify(call.caller, call.subscription)
-        return answers.EMPTY
 
-    async def rotate(self, call: Call) -> bytes:
+    async def rotate(self, call: Call) -> wire.NewSecret:
         """Sign deliveries with a new secret from now on; nothing else ever shows it."""
-        keep = _rotation.read(await call.body() or answers.EMPTY_OBJECT).keep_seconds
+        keep = _rotation.read(await call.body() or b"{}").keep_seconds
         made = await self._secrets.rotate(call.caller, call.subscription, KEEP_SECONDS if keep is None else keep)
-        return answers.encode(NewSecret(made.secret, optional_date(made.previous_until)))
+        return wire.NewSecret(made.secret, optional_date(made.previous_until))
 
-
-class PushStatusRoutes:
-    """The routes of deliveries."""
-
-    def __init__(self, watcher: PushWatcher) -> None:
-        self._watcher = watcher
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        path = "/projects/{project}/subscriptions/{subscription}:pushStatus"
-        return [Row("GET", path, "subscriptions:pushStatus", self.look, answers=PushReport)]
-
-    async def look(self, call: Call) -> bytes:
+    async def look(self, call: Call) -> wire.PushReport:
         """Answer how the delivery of a subscription goes."""
-        return answers.encode(_report(await self._watcher.look(call.caller, call.subscription)))
+        return _report(await self._watcher.look(call.caller, call.subscription))
 
 
-class DeadLetterRoutes:
-    """The routes of dead letters."""
-
-    def __init__(self, dead_letters: DeadLetters, leases: LeaseRequests) -> None:
-        self._dead_letters = dead_letters
-        self._leases = leases
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        path = "/projects/{project}/subscriptions/{subscription}:deadLetter"
-        return [Row("POST", path, "subscriptions:deadLetter", self.dead_letter, reads=DeadLetter)]
-
-    async def dead_letter(self, call: Call) -> bytes:
-        """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it.
-
-        A message of a parallel subscription has failed: it is put aside when that was as often as it may.
-        """
-        letter = _letter.read(await call.body())
-        prefix, ack_id = ack_prefix(call.caller.here.name, call.subscription), letter.ack_id or ""
-        verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
-        if await self._leases.deliverer.is_parallel(call.caller, call.subscription):
-            wait = Milliseconds(letter.wait or 0)
-            await self._leases.refuse(call.caller, call.subscription, ack_ids_of(prefix, [ack_id]), wait, verdict)
-            return answers.EMPTY
-        offset = ack_offset(prefix, ack_id)
-        if offset < 0:
-            raise InvalidInput("Invalid ack id")
-        await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
-        return answers.EMPTY
-
-
-def asked(config: PushConfigBody | None) -> AskedPush | None:
+def asked(config: wire.PushConfigBody | None) -> AskedPush | None:
     """Return what a body asks for; None when it is absent, or has only empty values (HTTP contract 9.3)."""
     if config is None or is_empty(config):
         return None
-    header = config.authorization_header or AuthorizationHeaderBody()
-    retry = config.retry_policy or RetryPolicyBody()
+    header = config.authorization_header or wire.AuthorizationHeaderBody()
+    retry = config.retry_policy or wire.RetryPolicyBody()
     return AskedPush(
         type=config.type or "",
         endpoint=config.push_endpoint or "",
@@ -151,21 +120,22 @@ def asked(config: PushConfigBody | None) -> AskedPush | None:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a part of a body says nothing: it is absent, or has only empty values."""
+    """Return whether a part of a body is absent, or has only empty values."""
     if isinstance(value, Request):
         return all(is_empty(member) for member in msgspec.structs.astuple(value))
     return not value
 
 
-def shown_push(project: str, config: push_config.PushConfig) -> PushConfig:
+def shown_push(project: str, config: push_config.PushConfig) -> wire.PushConfig:
     """Show a push configuration of a project."""
-    dead_letters = config.dead_letter_topic
-    return PushConfig(
+    dead_letters, shows_period = config.dead_letter_topic, bool(config.retry_period or config.endpoint)
+    return wire.PushConfig(
         type=config.type,
         push_endpoint=config.endpoint,
         max_messages=config.max_messages,
-        authorization_header=AuthorizationHeader(config.header_type, config.header_value),
-        retry_policy=_retry(config),
+        authorization_header=wire.AuthorizationHeader(config.header_type, config.header_value),
+        # Where there is an endpoint, the official library wants a period (clients.md, A8).
+        retry_policy=wire.RetryPolicy(config.retry_policy, config.retry_period if shows_period else None),
         verification_hash=config.verification_hash,
         verified=config.verified,
         mattermost_url=config.mattermost_url,
@@ -178,17 +148,11 @@ def shown_push(project: str, config: push_config.PushConfig) -> PushConfig:
     )
 
 
-def _retry(config: push_config.PushConfig) -> RetryPolicy:
-    """Show a retry policy: where there is an endpoint, the official library wants a period (clients.md, A8)."""
-    shows_period = bool(config.retry_period or config.endpoint)
-    return RetryPolicy(config.retry_policy, config.retry_period if shows_period else None)
-
-
-def _report(status: PushStatus) -> PushReport:
+def _report(status: PushStatus) -> wire.PushReport:
     worker = status.worker
     if worker is None:
-        return PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
-    return PushReport(
+        return wire.PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
+    return wire.PushReport(
         push_status=status.text,
         state=status.state,
         backlog=status.backlog,
@@ -205,20 +169,17 @@ def _report(status: PushStatus) -> PushReport:
         undecodable=worker.undecodable,
         late=worker.late,
         outstanding=worker.outstanding,
-        attempts=[_attempt(each) for each in worker.attempts],
+        attempts=[
+            wire.PushAttempt(_written(each.time), each.messages, each.milliseconds, each.bytes, each.status, each.error)
+            for each in worker.attempts
+        ],
     )
 
 
-def _attempt(attempt: Attempt) -> PushAttempt:
-    return PushAttempt(
-        _written(attempt.time), attempt.messages, attempt.milliseconds, attempt.bytes, attempt.status, attempt.error
-    )
-
-
-def _error(failure: Failure | None) -> PushError | None:
+def _error(failure: wire.Failure | None) -> wire.PushError | None:
     if failure is None:
         return None
-    return PushError(_written(failure.time), failure.what, failure.detail, failure.status)
+    return wire.PushError(_written(failure.time), failure.what, failure.detail, failure.status)
 
 
 def _moment(moment: int | None) -> str:
@@ -228,3 +189,140 @@ def _moment(moment: int | None) -> str:
 def _written(moment: int) -> str:
     """Write a time, in milliseconds since the epoch, with all three digits of the fraction."""
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{moment % 1000:03d}Z"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRoutes:
+    """The routes of processes that deliver."""
+
+    _assignment: Assignment
+    _pushing: Pushing
+    _deliverer: Deliverer
+    _puller: Puller
+    _dead_letters: DeadLetters
+    _leases: LeaseRequests
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        letters = "/projects/{project}/subscriptions/{subscription}:deadLetter"
+        return [
+            Row("POST", "/push:lease", "push:lease", self.lease, wire.BeatBody, wire.Lease, most=MAX_LEASE_BODY),
+            Row("POST", "/push:wait", "push:wait", self.wait, wire.WaitBody, wire.Ready, most=MAX_WAIT_BODY),
+            Row("POST", letters, "subscriptions:deadLetter", self.dead_letter, wire.DeadLetter),
+        ]
+
+    async def lease(self, call: Call) -> wire.Lease:
+        """Answer what a process that delivers shall deliver from now on."""
+        if not self._pushing.enabled:
+            raise Conflict(DISABLED)
+        body = _heartbeat.read(await call.body())
+        heartbeat = _checked(body)
+        # Not as another user's holder is called, nor as the service token's.
+        holder = str(uuid.uuid5(uuid.UUID(call.caller.user or _NOBODY), heartbeat.holder))
+        targets = await shown_list(await self._assignment.heartbeat(heartbeat._replace(holder=holder)), _target)
+        version = hashlib.blake2b(msgspec.json.encode(targets), digest_size=16).hexdigest()
+        changed = None if version == body.version else targets
+        return wire.Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, changed)
+
+    async def wait(self, call: Call) -> wire.Ready:
+        """Answer as soon as one of many subscriptions has something to pull."""
+        if not self._pushing.enabled:
+            raise Conflict(DISABLED)
+        body = _wait.read(await call.body())
+        subscriptions, seconds = body.subscriptions or [], body.seconds or 0
+        if len(subscriptions) > MAX_WAITED_FOR or not all(map(_ID.fullmatch, subscriptions)):
+            raise InvalidInput(f"A push wait is for {MAX_WAITED_FOR} subscriptions")
+        if not 0 <= seconds <= MAX_WAIT_SECONDS:
+            raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
+        coming = partial(self._puller.coming, holder=holder_of(call.caller))
+        with call.watched() as left:
+            waited_for = frozenset(map(SubscriptionId, subscriptions))
+            ready = await self._deliverer.ready(waited_for, seconds, left, coming)
+        return wire.Ready(sorted(ready))
+
+    async def dead_letter(self, call: Call) -> None:
+        """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it.
+
+        A message of a parallel subscription has failed: it is put aside when that was as often as it may.
+        """
+        letter = _letter.read(await call.body())
+        prefix, ack_id = ack_prefix(call.project, call.subscription), letter.ack_id or ""
+        verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
+        if await self._leases.deliverer.is_parallel(call.caller, call.subscription):
+            wait = Milliseconds(letter.wait or 0)
+            await self._leases.refuse(call.caller, call.subscription, ack_ids_of(prefix, [ack_id]), wait, verdict)
+            return
+        offset = ack_offset(prefix, ack_id)
+        if offset < 0:
+            raise InvalidInput("Invalid ack id")
+        await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
+
+
+def _checked(body: wire.BeatBody) -> Heartbeat:
+    held, states = body.held or [], body.states or {}
+    if not _HOLDER.fullmatch(body.holder or ""):
+        raise InvalidInput("Invalid push lease holder")
+    if len(held) > MAX_HELD or not all(map(_ID.fullmatch, held)):
+        raise InvalidInput(f"A push lease holder may hold {MAX_HELD} subscriptions")
+    if len(states) > wire.MAX_STATES or not all(_is_good(state) for state in states.values()):
+        raise InvalidInput("Invalid push lease states")
+    return Heartbeat(
+        holder=body.holder or "",
+        held=frozenset(map(SubscriptionId, held)),
+        states={SubscriptionId(each): state for each, state in states.items()},
+        leaving=body.leaving or False,
+    )
+
+
+def _is_good(state: wire.WorkerState) -> bool:
+    failures = [each for each in (state.failure, state.last_failure) if each is not None]
+    moments = [each for each in (state.last_success, state.next_attempt) if each is not None]
+    moments += [each.time for each in failures] + [each.time for each in state.attempts]
+    return (
+        len(state.attempts) <= ATTEMPTS
+        and all(0 <= each <= _LAST_MOMENT for each in moments)
+        and len(msgspec.json.encode(state)) <= MAX_STATE_BYTES
+    )
+
+
+def _target(target: Target) -> wire.PushTarget:
+    form = target.config.google
+    return wire.PushTarget(
+        id=target.id,
+        name=target.path,
+        topic=target.topic,
+        topic_id=target.topic_id,
+        revision=target.revision,
+        ack_deadline_seconds=target.ack_deadline_seconds,
+        push_config=shown_push(target.path.split("/")[2], target.config),
+        parallel=target.is_parallel or msgspec.UNSET,
+        google=msgspec.UNSET
+        if form is None
+        else wire.GooglePush(
+            form.is_wrapped, form.write_metadata, target.counts_attempts, form.service_account, target.identity_token
+        ),
+        secrets=target.secrets,
+    )
+
+
+class PushIdentityRoutes:
+    """The routes of a receiver that looks for keys; open to everybody."""
+
+    def __init__(self, identity: PushIdentity) -> None:
+        self._identity = identity
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        return [
+            Row("GET", CONFIGURATION, None, self.configuration, answers=wire.OpenIdConfiguration, at_root=True),
+            Row("GET", KEYS, None, self.keys, answers=wire.Jwks, at_root=True),
+        ]
+
+    async def configuration(self, _call: Call) -> wire.OpenIdConfiguration:
+        """Who signs the tokens of deliveries in Google's form, and where the keys are."""
+        issuer = self._identity.issuer
+        return wire.OpenIdConfiguration(issuer, issuer + KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
+
+    async def keys(self, _call: Call) -> wire.Jwks:
+        """The public keys that tokens of deliveries in Google's form are checked with."""
+        return wire.Jwks(msgspec.convert(await self._identity.keys(), list[wire.Jwk]))

@@ -1,29 +1,53 @@
-"""Ranges of topics over HTTP: JSON lines, or an Arrow IPC stream when it is asked for (`docs/reference/reading.md`)."""
+"""Reads of a project: ranges of topics, its last hour or day, and live views.
+
+A range is JSON lines, or an Arrow IPC stream when that is asked for (`docs/reference/reading.md`). A live view is
+Server-Sent Events that go on until the client leaves or may no more. They are read by `fetch`, with the token in a
+header: a browser's `EventSource` cannot send one.
+"""
 
 import asyncio
+import contextlib
+import functools
+import importlib
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from ams.core.clock import publish_time
-from ams.core.errors import InvalidInput, NotAcceptable
+import msgspec
+
+from ams.access.admission import Caller
+from ams.core.clock import Milliseconds, publish_time, resource_date
+from ams.core.errors import AmsError, InvalidInput, NotAcceptable
 from ams.core.messages import Stored
 from ams.core.names import topic_id_text
 from ams.core.runs import runs_of
-from ams.http import arrow_stream
-from ams.http.routes import answers
+from ams.http.errors import refusal
+from ams.http.fast import Gate
 from ams.http.routes.subscriptions import zulu_time
-from ams.http.routing import Call, Row, Streamed, in_turn
+from ams.http.routing import STREAMED_BYTES, Call, Row, Streamed
+from ams.service.history import Asked, History, Past
+from ams.service.live import Live, Tail, Wanted
 from ams.service.reading import Range, RangeReader, RangeRequest
+from ams.wire import service as wire
 from ams.wire.messages import ReadMessage
 from ams.wire.projects import TopicOffsets
 from ams.wire.subscriptions import OffsetAt
-from ams.workers import Pool
+from ams.workers import NoWorker, Pool, TaskFailed
+
+T = TypeVar("T")
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
-DEFAULT_MESSAGES = 10_000
-"""Of a read that does not say how many."""
+DEFAULT_MESSAGES = 10_000  # when a read does not say how many
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
+COSTLY = 300  # messages with attributes or keys that are made into Arrow here at once
+_DATA = b'"data"'  # how the fragment of a message begins that has nothing else
+_WORKER_SECONDS = 10.0  # for a worker to make a piece; after that it is made here
+EVENTS = "text/event-stream"
+HELD = 64 * 1024  # bytes that a view without a tail counts for in the memory of answers
+SILENCE = 15.0  # seconds after which a comment says that the view is alive: proxies close what is silent for longer
+PROXY = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LINES_WILL_DO = frozenset({LINES, "application/json", "application/*", "*/*"})
 _REFUSED = re.compile(r";\s*q=0(\.0*)?\s*(;|$)")
@@ -35,37 +59,29 @@ class ReadingRoutes:
     def __init__(self, reader: RangeReader, workers: Pool | None = None) -> None:
         self._reader = reader
         self._workers = workers
-        self._turn = asyncio.Lock()
-        """Of making a piece."""
+        self._turn = asyncio.Lock()  # one piece is made at a time
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
         one = "/projects/{project}/topics/{topic}"
+        bounds = ("from", "to", "max", "subscription")
+        time = ("time", "subscription")
         return [
-            Row(
-                "GET", one + ":offsets", "topics:offsets", self.offsets,
-                answers=TopicOffsets, parameters=("subscription",),
-            ),
-            Row(
-                "GET", one + ":timeToOffset", "topics:timeToOffset", self.of_time,
-                answers=OffsetAt, parameters=("time", "subscription"),
-            ),
-            Row(
-                "GET", one + ":read", "topics:read", self.read, answers=ReadMessage,
-                parameters=("from", "to", "max", "subscription"), forms=(LINES, ARROW),
-            ),
-        ]  # fmt: skip
+            Row("GET", one + ":offsets", "topics:offsets", self.offsets, None, TopicOffsets, ("subscription",)),
+            Row("GET", one + ":timeToOffset", "topics:timeToOffset", self.of_time, None, OffsetAt, time),
+            Row("GET", one + ":read", "topics:read", self.read, None, ReadMessage, bounds, forms=(LINES, ARROW)),
+        ]
 
-    async def offsets(self, call: Call) -> bytes:
+    async def offsets(self, call: Call) -> TopicOffsets:
         """Answer the bounds of a topic."""
         bounds = await self._reader.bounds(call.caller, call.topic, call.parameter("subscription"))
-        return answers.encode(TopicOffsets(bounds.oldest, bounds.end))
+        return TopicOffsets(bounds.oldest, bounds.end)
 
-    async def of_time(self, call: Call) -> bytes:
+    async def of_time(self, call: Call) -> OffsetAt:
         """Answer where a read of what was published at `time` or later begins."""
         topic = await self._reader.topic(call.caller, call.topic, call.parameter("subscription"))
         time = zulu_time(call.parameter("time") or "")
-        return answers.encode(OffsetAt(await self._reader.offset_at(topic, time)))
+        return OffsetAt(await self._reader.offset_at(topic, time))
 
     async def read(self, call: Call) -> Streamed:
         """Answer the messages of a range, a piece at a time."""
@@ -74,7 +90,7 @@ class ReadingRoutes:
         planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
         if form == ARROW:
-            made = arrow_stream.stream(pieces, self._turn, self._workers, call.names["project"])
+            made = arrow_stream(pieces, self._turn, self._workers, call.names["project"])
             return Streamed(form, _headers(planned), made)
         return Streamed(form, _headers(planned), in_turn(self._turn, pieces, encoded_lines))
 
@@ -93,6 +109,56 @@ def wanted_form(accept: str) -> str:
     if named & _LINES_WILL_DO:
         return LINES
     raise NotAcceptable(f"{ARROW} needs pyarrow, which is not installed here; {LINES} is always there")
+
+
+async def arrow_stream(
+    pieces: AsyncIterator[Sequence[Stored]], turn: asyncio.Lock, pool: Pool | None = None, project: Hashable = None
+) -> AsyncIterator[bytes]:
+    """Yield the schema, a record batch for each piece, and the end of an Arrow IPC stream.
+
+    Most pieces are made here, in turn with all other answers: that takes less time than to send them to a worker.
+    """
+    # Not looked for among the loaded modules: there it stands before it is whole, while another thread loads it.
+    arrow = _arrow() if _arrow.cache_info().currsize else await asyncio.to_thread(_arrow)
+
+    async def made(piece: Sequence[Stored]) -> bytes:
+        if pool is not None and _is_costly(piece) and pool.is_ready():
+            with contextlib.suppress(NoWorker, TaskFailed):
+                parts = arrow.parts_of(piece)
+                async with pool.done(project, arrow.encode, parts, seconds=_WORKER_SECONDS) as [encoded]:
+                    return bytes(encoded)
+        async with turn:
+            await asyncio.sleep(0)
+            found: bytes = arrow.encoded(piece)
+            return found
+
+    yield await made(())
+    async for piece in pieces:
+        yield await made(piece)
+    yield END
+
+
+@functools.cache
+def _arrow() -> Any:
+    return importlib.import_module("ams.http.arrow")
+
+
+def _is_costly(piece: Sequence[Stored]) -> bool:
+    """Return whether a piece takes longer than about a millisecond to make: these are read one message at a time."""
+    return len(piece) > COSTLY and sum([not each.fragment.startswith(_DATA) for each in piece]) > COSTLY
+
+
+async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
+    """Yield what is made of each piece.
+
+    All answers share one turn, and the one that has it lets other requests go first: however many ranges are read at
+    once, no request waits for more than one piece to be made.
+    """
+    async for piece in pieces:
+        async with turn:
+            await asyncio.sleep(0)
+            encoded = made(piece)
+        yield encoded
 
 
 def encoded_lines(messages: Sequence[Stored]) -> bytes:
@@ -122,3 +188,109 @@ def _number(call: Call, name: str, least: int = 0) -> int | None:
     if not _NUMBER.fullmatch(text) or int(text) < least:
         raise InvalidInput(f"Invalid {name}(needs a whole number of {least} or more)")
     return int(text)
+
+
+class WatchRoutes:
+    """The routes of live views, and of what was measured."""
+
+    def __init__(self, live: Live, history: History, gate: Gate) -> None:
+        self._live = live
+        self._history = history
+        self._gate = gate
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        one, of = "/projects/{project}", ("topics", "subscriptions")
+        return [
+            Row(
+                "GET",
+                one + ":watch",
+                "projects:watch",
+                self.watch,
+                None,
+                wire.Counts,
+                (*of, "tail", "filter"),
+                (EVENTS,),
+            ),
+            Row("GET", one + ":history", "projects:history", self.history, None, wire.History, (*of, "span")),
+        ]
+
+    async def watch(self, call: Call) -> Streamed:
+        """Answer counts of topics and subscriptions as they change, and messages as they are published, as events."""
+        tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
+        wanted = Wanted(_names(call, "topics"), _names(call, "subscriptions"), tail, chosen)
+
+        async def admit(action: str, names: Mapping[str, str]) -> Caller:
+            return await self._gate.admit_again(action, names, list(call.headers), call.query)
+
+        held = STREAMED_BYTES if wanted.tail else HELD
+        return Streamed(EVENTS, PROXY, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
+
+    async def history(self, call: Call) -> wire.History:
+        """Answer what was published, delivered and waiting in the last hour or day, by interval."""
+        asked = Asked(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
+        return _shown(await self._history.read(call.caller, asked))
+
+
+def _shown(past: Past) -> wire.History:
+    ends, of = past.ends, past.project
+    project = None if of is None else wire.ProjectHistory(of.grown(0), of.grown(1), of.grown(2), of.at_end(3))
+    return wire.History(
+        past.interval,
+        resource_date(Milliseconds(ends[0] - past.interval * 1000)),
+        resource_date(Milliseconds(ends[-1])),
+        {name: wire.TopicHistory(of.grown(0), of.grown(1)) for name, of in past.topics.items()},
+        {
+            name: wire.SubscriptionHistory(of.grown(0), of.at_end(1), _ages(of.at_end(2), ends))
+            for name, of in past.subscriptions.items()
+        },
+        project,
+    )
+
+
+def _ages(oldest: Sequence[int | None], ends: Sequence[int]) -> list[int | None]:
+    """Return for how many seconds what was published then had waited at the ends of intervals."""
+    return [max(end - each, 0) // 1000 if each else None for each, end in zip(oldest, ends, strict=True)]
+
+
+def _names(call: Call, parameter: str) -> list[str]:
+    return [each for each in (call.parameter(parameter) or "").split(",") if each]
+
+
+async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterator[bytes]:
+    """Yield a view as events, and a comment after a silence; what ends it is said by the last one.
+
+    Raises what is raised before the view begins.
+    """
+    now, told = asyncio.get_running_loop().time, None
+    async with contextlib.aclosing(view):
+        try:
+            async for each in view:
+                if each is not None:
+                    told = now()
+                    yield _written(each)
+                elif told is not None and now() - told >= SILENCE:
+                    told = now()
+                    yield b":\n\n"
+        except AmsError as error:
+            if told is None:
+                raise
+            yield event("end", wire.ViewEnd(error.message, refusal(error).code))
+
+
+def _written(seen: wire.Counts | Tail) -> bytes:
+    if isinstance(seen, wire.Counts):
+        return event("counts", seen)
+    parts = [event("skipped", wire.ViewSkipped(seen.skipped))] if seen.skipped else []
+    for first, time, fragments, *_ in runs_of(seen.messages):
+        shown = f'","publishTime":"{publish_time(time)}",'.encode()
+        for offset, fragment in enumerate(fragments, first):
+            number = b"%d" % offset
+            parts += (b'event: message\ndata: {"offset":', number, b',"message":{"messageId":"', number, shown)
+            parts += (fragment, b"}}\n\n")
+    return b"".join(parts)
+
+
+def event(name: str, said: msgspec.Struct) -> bytes:
+    """Write one event (WHATWG HTML, 9.2.6); JSON has no line ends in it."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(said))

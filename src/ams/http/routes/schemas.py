@@ -1,33 +1,22 @@
-"""Schemas over HTTP (contract 15), with what is ours: attributes, and dry runs."""
+"""Schemas (contract 15), with what is ours: attributes, and dry runs."""
 
+import contextlib
 from typing import Any
 
 import msgspec
 
 from ams.core.clock import resource_date
 from ams.core.errors import BadRequest, InvalidInput
-from ams.core.messages import Message, message
+from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
 from ams.http.bodies import Reader, bad_request, first_value, strings
-from ams.http.routes import answers
-from ams.http.routing import Call, Row, Versioned
+from ams.http.routing import Call, Row, Versioned, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
-from ams.wire.schemas import (
-    CandidateBody,
-    DryRun,
-    DryRunBody,
-    Revision,
-    Revisions,
-    Schema,
-    SchemaBody,
-    Schemas,
-    Validated,
-)
+from ams.wire import projects as wire
 
-DEFAULT_DRY_RUN = 100
-"""Messages a dry run looks at when the body does not say."""
+DEFAULT_DRY_RUN = 100  # messages a dry run looks at when the body does not say
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,8 +26,8 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     data: str = ""
 
 
-_details = Reader(SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
-_dry_run = Reader(DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
+_details = Reader(wire.SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
+_dry_run = Reader(wire.DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
 _message = msgspec.json.Decoder(_Message)
 
 
@@ -50,79 +39,68 @@ class SchemaRoutes:
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
-        all_ = "/projects/{project}/schemas"
-        one = all_ + "/{schema}"
+        every, one = "/projects/{project}/schemas", "/projects/{project}/schemas/{schema}"
+        validate = "schemas:validateMessage"
         return [
-            Row(
-                "POST",
-                one + ":validate",
-                "schemas:validateMessage",
-                self.validate,
-                reads=CandidateBody,
-                answers=Validated,
-                most=None,
-            ),
-            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRun),
-            Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=Revisions),
-            Row("POST", one, "schemas:create", self.create, reads=SchemaBody, answers=Schema),
-            Row("GET", one, "schemas:show", self.show, answers=Schema, versioned=True),
-            Row("GET", all_, "schemas:list", self.list, answers=Schemas),
-            Row("PUT", one, "schemas:update", self.update, reads=SchemaBody, answers=Schema, versioned=True),
+            Row("POST", one + ":validate", validate, self.validate, wire.CandidateBody, wire.Validated, most=None),
+            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, wire.DryRunBody, wire.DryRun),
+            Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=wire.Revisions),
+            Row("POST", one, "schemas:create", self.create, wire.SchemaBody, wire.Schema),
+            Row("GET", one, "schemas:show", self.show, answers=wire.Schema, versioned=True),
+            Row("GET", every, "schemas:list", self.list, answers=wire.Schemas),
+            Row("PUT", one, "schemas:update", self.update, wire.SchemaBody, wire.Schema, versioned=True),
             Row("DELETE", one, "schemas:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> wire.Schemas:
         """Answer all schemas, oldest first."""
         found = await self._schemas.list(call.caller)
-        return answers.encode(Schemas(await answers.each(found, lambda each: _shown(call, each))))
+        return wire.Schemas(await shown_list(found, lambda each: _shown(call, each)))
 
     async def show(self, call: Call) -> Versioned:
         """Answer a schema."""
         schema = await self._schemas.show(call.caller, call.schema)
-        return answers.versioned(_shown(call, schema), schema)
+        return Versioned(_shown(call, schema), schema)
 
-    async def revisions(self, call: Call) -> bytes:
+    async def revisions(self, call: Call) -> wire.Revisions:
         """Answer all that a schema has said, the newest first."""
         found = await self._schemas.revisions(call.caller, call.schema)
-        return answers.encode(Revisions(await answers.each(found, _revision)))
+        return wire.Revisions(await shown_list(found, _revision))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> wire.Schema:
         """Make a schema."""
         details = _said(await call.body())
-        return answers.encode(_shown(call, await self._schemas.create(call.caller, call.schema, details)))
+        return _shown(call, await self._schemas.create(call.caller, call.schema, details))
 
-    async def update(self, call: Call) -> bytes:
+    async def update(self, call: Call) -> wire.Schema:
         """Rename or change a schema."""
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         updated = await self._schemas.update(call.caller, schema, _said(body))
-        return answers.encode(_shown(call, updated))
+        return _shown(call, updated)
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Delete a schema and detach it from its topics."""
         await self._schemas.delete(call.caller, call.schema)
-        return answers.EMPTY
 
-    async def validate(self, call: Call) -> bytes:
+    async def validate(self, call: Call) -> wire.Validated:
         """Ask whether one message would be allowed."""
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         await self._schemas.validate(schema, _candidate(schema, body))
-        return answers.encode(Validated("Message validated successfully"))
+        return wire.Validated("Message validated successfully")
 
-    async def dry_run(self, call: Call) -> bytes:
+    async def dry_run(self, call: Call) -> wire.DryRun:
         """Ask which messages of a topic would not have been allowed."""
         wanted = _dry_run.read(await call.body())
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
         if count < 1:
             raise InvalidInput("Invalid Dry Run Arguments")
         with call.watched() as gone:
-            done = await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
-        return answers.encode(done)
+            return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
 
 
-def _said(body: bytes) -> SchemaBody:
-    """Read the first JSON value of a body, whatever follows it (contract 1.2)."""
+def _said(body: bytes) -> wire.SchemaBody:
     try:
         return _details.read(first_value(body))
     except BadRequest:
@@ -130,24 +108,14 @@ def _said(body: bytes) -> SchemaBody:
 
 
 def _candidate(schema: records.Schema, body: bytes) -> Candidate:
-    """Read what a schema is asked about: a message, if the schema speaks of attributes, else a payload (contract 15.2).
-
-    Raises `BadRequest`, or `InvalidInput` when the payload is missing.
-    """
-    whole = _whole_message(body) if schema.content.attributes is not None else None
-    if whole is not None:
-        return whole
+    """Read a message if the schema speaks of attributes, else a payload (contract 15.2)."""
+    if schema.content.attributes is not None:
+        with contextlib.suppress(ValueError, RecursionError):
+            whole = _message.decode(body)
+            return message(whole.data, whole.attributes)
     if schema.content.payload is None:
         raise InvalidInput("Invalid Schema Payload Arguments")
     return body if schema.content.type == "json" else _datum(body)
-
-
-def _whole_message(body: bytes) -> Message | None:
-    try:
-        whole = _message.decode(body)
-    except (ValueError, RecursionError):
-        return None
-    return message(whole.data, whole.attributes)
 
 
 def _datum(body: bytes) -> str:
@@ -159,20 +127,20 @@ def _datum(body: bytes) -> str:
     return data
 
 
-def _shown(call: Call, schema: records.Schema) -> Schema:
+def _shown(call: Call, schema: records.Schema) -> wire.Schema:
     content = schema.content
-    return Schema(
+    return wire.Schema(
         uuid=schema.id,
-        name=schema_path(call.caller.here.name, schema.name),
+        name=schema_path(call.project, schema.name),
         type=content.type,
         schema=_as_stored(content.payload),
         attributes=_as_stored(content.attributes),
     )
 
 
-def _revision(schema: records.Schema) -> Revision:
+def _revision(schema: records.Schema) -> wire.Revision:
     content = schema.content
-    return Revision(
+    return wire.Revision(
         revision=revision_id(schema.id, schema.revision),
         created_on=resource_date(schema.created_on),
         type=content.type,

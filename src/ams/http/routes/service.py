@@ -1,4 +1,4 @@
-"""The service itself over HTTP: status and version (contract 14.5 and 14.6), metrics (contract 14.1 to 14.4), and ours:
+"""The service itself: status and version (contract 14.5 and 14.6), metrics (contract 14.1 to 14.4), and ours:
 why nothing arrives, what is wrong with the service, and the audit log.
 """
 
@@ -7,97 +7,73 @@ from collections.abc import Collection
 
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
-from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import About, ServiceDoctor
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.registry.records import Subscription
-from ams.wire.service import (
-    Diagnosis,
-    Lines,
-    Metrics,
-    ServiceDiagnosis,
-    ServiceNode,
-    Standing,
-    Status,
-    UsageReport,
-    VaMetrics,
-    Version,
-)
+from ams.wire import service as wire
 
-WINDOW = ("start_date", "end_date", "projects")
-"""Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""
+WINDOW = ("start_date", "end_date", "projects")  # days `YYYY-MM-DD`, both included, and names joined by commas
 
 
 class ServiceRoutes:
-    """Answers about the service."""
+    """The routes of the service's state, and of metrics."""
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: About, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
         self._about = about
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        return [
-            Row("GET", "/status", None, self.status, answers=Status, parameters=("details",)),
-            Row("GET", "/version", None, self.version, answers=Version),
-        ]
-
-    async def status(self, call: Call) -> bytes:
-        """Whether all is well."""
-        details = call.parameter("details") == "true"
-        if details:
-            await self._about.require_viewer(call.token)
-        return answers.encode(await self._about.status(details=details))
-
-    async def version(self, call: Call) -> bytes:
-        """What runs here."""
-        return answers.encode(await self._about.version(call.token))
-
-
-class MetricsRoutes:
-    """The routes of metrics."""
-
-    def __init__(self, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
         self._metrics = metrics
         self._usage = usage
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
-        project = "/projects/{project}"
-        subscription = project + "/subscriptions/{subscription}:metrics"
+        one = "/projects/{project}"
+        subscription = one + "/subscriptions/{subscription}:metrics"
         return [
-            Row("GET", "/metrics", "ams:metrics", self.node, answers=Metrics),
-            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, VaMetrics, WINDOW),
-            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReport, WINDOW, counted=True),
-            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=Metrics),
-            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=Metrics),
-            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=Metrics),
+            Row("GET", "/status", None, self.status, answers=wire.Status, parameters=("details",)),
+            Row("GET", "/version", None, self.version, answers=wire.Version),
+            Row("GET", "/metrics", "ams:metrics", self.node, answers=wire.Metrics),
+            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, wire.VaMetrics, WINDOW),
+            Row("GET", "/users/usageReport", None, self.usage_report, None, wire.UsageReport, WINDOW, counted=True),
+            Row("GET", one + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=wire.Metrics),
+            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=wire.Metrics),
+            Row("GET", one + ":metrics", "projects:metrics", self.project, answers=wire.Metrics),
         ]
 
-    async def node(self, _call: Call) -> bytes:
+    async def status(self, call: Call) -> wire.Status:
+        """Whether all is well."""
+        details = call.parameter("details") == "true"
+        if details:
+            await self._about.require_viewer(call.token)
+        return await self._about.status(details=details)
+
+    async def version(self, call: Call) -> wire.Version:
+        """What runs here."""
+        return await self._about.version(call.token)
+
+    async def node(self, _call: Call) -> wire.Metrics:
         """Answer what the service takes of its machine."""
-        return answers.encode(Metrics(await self._metrics.node()))
+        return wire.Metrics(await self._metrics.node())
 
-    async def project(self, call: Call) -> bytes:
+    async def project(self, call: Call) -> wire.Metrics:
         """Answer the metrics of a project."""
-        return answers.encode(Metrics(await self._metrics.project(call.caller)))
+        return wire.Metrics(await self._metrics.project(call.caller))
 
-    async def topic(self, call: Call) -> bytes:
+    async def topic(self, call: Call) -> wire.Metrics:
         """Answer the metrics of a topic."""
-        return answers.encode(Metrics(await self._metrics.topic(call.caller, call.topic)))
+        return wire.Metrics(await self._metrics.topic(call.caller, call.topic))
 
-    async def subscription(self, call: Call) -> bytes:
+    async def subscription(self, call: Call) -> wire.Metrics:
         """Answer the metrics of a subscription."""
-        return answers.encode(Metrics(await self._metrics.subscription(call.caller, call.subscription)))
+        return wire.Metrics(await self._metrics.subscription(call.caller, call.subscription))
 
-    async def va_metrics(self, call: Call) -> bytes:
+    async def va_metrics(self, call: Call) -> wire.VaMetrics:
         """Answer what was published and created in a window of days, by project."""
-        return answers.encode(await self._usage.va_metrics(*_window(call)))
+        return await self._usage.va_metrics(*_window(call))
 
-    async def usage_report(self, call: Call) -> bytes:
+    async def usage_report(self, call: Call) -> wire.UsageReport:
         """Answer the same of the projects the caller administers."""
-        return answers.encode(await self._usage.report(call.token, *_window(call)))
+        return await self._usage.report(call.token, *_window(call))
 
 
 class DoctorRoutes:
@@ -113,20 +89,20 @@ class DoctorRoutes:
         """Return the rows of the route table."""
         path = "/projects/{project}/subscriptions/{subscription}:doctor"
         return [
-            Row("GET", path, "subscriptions:doctor", self.look, answers=Diagnosis),
-            Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=ServiceDiagnosis),
+            Row("GET", path, "subscriptions:doctor", self.look, answers=wire.Diagnosis),
+            Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=wire.ServiceDiagnosis),
         ]
 
-    async def look(self, call: Call) -> bytes:
+    async def look(self, call: Call) -> wire.Diagnosis:
         """Answer why nothing arrives."""
         diagnosis = await self._doctor.look(call.caller, call.subscription)
-        return answers.encode(_report(call.caller.here.name, diagnosis))
+        return _report(call.project, diagnosis)
 
-    async def look_at_service(self, _call: Call) -> bytes:
+    async def look_at_service(self, _call: Call) -> wire.ServiceDiagnosis:
         """Answer what is wrong with the service."""
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
-        nodes = [ServiceNode(each.url, each.name == self._node) for each in alive]
-        return answers.encode(ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes))
+        nodes = [wire.ServiceNode(each.url, each.name == self._node) for each in alive]
+        return wire.ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes)
 
 
 class AuditRoutes:
@@ -139,13 +115,13 @@ class AuditRoutes:
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
-        return [Row("GET", "/audit", "audit:list", self.list, answers=Lines, parameters=(*FILTERS, *PAGE))]
+        return [Row("GET", "/audit", "audit:list", self.list, answers=wire.Lines, parameters=(*FILTERS, *PAGE))]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> wire.Lines:
         """Answer who did which change, newest first."""
         page = page_request(call)
         asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, self._actions)
-        return answers.encode(await listing(self._records, asked, page.size, page.token))
+        return await listing(self._records, asked, page.size, page.token)
 
 
 def _window(call: Call) -> tuple[str, str, str]:
@@ -153,9 +129,9 @@ def _window(call: Call) -> tuple[str, str, str]:
     return start, end, projects
 
 
-def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
+def _report(project: str, diagnosis: doctor.Diagnosis) -> wire.Diagnosis:
     subscription = diagnosis.subscription
-    return Diagnosis(
+    return wire.Diagnosis(
         subscription=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
@@ -167,9 +143,9 @@ def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
     )
 
 
-def _standing(standing: doctor.Standing, subscription: Subscription) -> Standing:
+def _standing(standing: doctor.Standing, subscription: Subscription) -> wire.Standing:
     underway = standing.underway
-    return Standing(
+    return wire.Standing(
         min=standing.bounds.oldest,
         max=standing.bounds.end,
         current=standing.current,

@@ -1,6 +1,7 @@
-"""Users over HTTP (contract 5), their named tokens, and registrations (contract 6)."""
+"""Users (contract 5), their named tokens, and registrations (contract 6)."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import msgspec
 
@@ -10,31 +11,19 @@ from ams.core.errors import InvalidInput
 from ams.core.names import RegistrationId, TokenName, UserId
 from ams.core.public_keys import PublicKey, client_email
 from ams.http.bodies import Reader, first_value, strings
-from ams.http.routes import answers
-from ams.http.routing import PAGE, Call, Row, Versioned, page_request
+from ams.http.routing import PAGE, Call, Row, Versioned, page_request, shown_list, shown_page
 from ams.service import users
 from ams.service.users import Tokens
 from ams.storage.audit.event import moment
 from ams.storage.registry import records
 from ams.storage.registry.records import UserDetails
 from ams.storage.registry.users import FILTERS
+from ams.wire import users as wire
 from ams.wire.base import Nothing
-from ams.wire.identities import NamedTokens, NewToken, Right, Token
-from ams.wire.users import (
-    ApplicantBody,
-    DeclineBody,
-    Membership,
-    MembershipBody,
-    Registration,
-    Registrations,
-    User,
-    UserBody,
-    Users,
-)
 
-_user = Reader(UserBody, lambda: InvalidInput("Invalid User Arguments"))
-_new_token = msgspec.json.Decoder(NewToken)
-_applicant = Reader(ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
+_user = Reader(wire.UserBody, lambda: InvalidInput("Invalid User Arguments"))
+_new_token = msgspec.json.Decoder(wire.NewToken)
+_applicant = Reader(wire.ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
 
 
 class UserRoutes:
@@ -47,69 +36,61 @@ class UserRoutes:
     def rows(self) -> list[Row]:
         """Return the rows of the route table; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
         return [
-            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=User),
-            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=User),
-            Row(
-                "GET",
-                "/users",
-                "users:list",
-                self.list,
-                answers=Users,
-                parameters=(*PAGE, "project", "details"),
-            ),
-            Row("GET", "/users/profile", None, self.profile, answers=User, counted=True),
-            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=User),
-            Row("GET", "/users/{user}", "users:show", self.show, answers=User, versioned=True),
-            Row("POST", "/users/{user}", "users:create", self.create, reads=UserBody, answers=User),
-            Row("PUT", "/users/{user}", "users:update", self.update, reads=UserBody, answers=User, versioned=True),
+            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=wire.User),
+            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=wire.User),
+            Row("GET", "/users", "users:list", self.list, answers=wire.Users, parameters=(*PAGE, "project", "details")),
+            Row("GET", "/users/profile", None, self.profile, answers=wire.User, counted=True),
+            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=wire.User),
+            Row("GET", "/users/{user}", "users:show", self.show, answers=wire.User, versioned=True),
+            Row("POST", "/users/{user}", "users:create", self.create, wire.UserBody, wire.User),
+            Row("PUT", "/users/{user}", "users:update", self.update, wire.UserBody, wire.User, versioned=True),
             Row("DELETE", "/users/{user}", "users:delete", self.delete, versioned=True),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> wire.Users:
         """Answer a page of users; the project filter is checked before the page parameters."""
         project = await self._users.project_filter(call.parameter("project") or "")
         page = await self._users.list(
             call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
         )
-        return await answers.encode_page(Users, "users", page, shown_user)
+        return await shown_page(wire.Users, "users", page, shown_user)
 
     async def show(self, call: Call) -> Versioned:
         """Answer a user by name."""
         user = await self._users.show(call.caller, call.user)
-        return answers.versioned(shown_user(user), user)
+        return Versioned(shown_user(user), user)
 
-    async def by_token(self, call: Call) -> bytes:
+    async def by_token(self, call: Call) -> wire.User:
         """Answer the owner of a token."""
-        return answers.encode(shown_user(await self._users.by_token(call.caller, call.names["token"])))
+        return shown_user(await self._users.by_token(call.caller, call.names["token"]))
 
-    async def by_uuid(self, call: Call) -> bytes:
+    async def by_uuid(self, call: Call) -> wire.User:
         """Answer a user by identity."""
         user = await self._users.by_uuid(call.caller, UserId(call.names["uuid"]))
-        return answers.encode(shown_user(user))
+        return shown_user(user)
 
-    async def profile(self, call: Call) -> bytes:
+    async def profile(self, call: Call) -> wire.User:
         """Answer the caller's own user."""
         caller = await self._admission.oneself(call.token)
-        return answers.encode(shown_user(await self._users.profile(caller)))
+        return shown_user(await self._users.profile(caller))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> wire.User:
         """Make a user; a name in the body is ignored, the path decides."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(shown_user(await self._users.create(call.caller, call.user, details)))
+        return shown_user(await self._users.create(call.caller, call.user, details))
 
-    async def update(self, call: Call) -> bytes:
+    async def update(self, call: Call) -> wire.User:
         """Change what the body says about a user."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(shown_user(await self._users.update(call.caller, call.user, details)))
+        return shown_user(await self._users.update(call.caller, call.user, details))
 
-    async def refresh_token(self, call: Call) -> bytes:
+    async def refresh_token(self, call: Call) -> wire.User:
         """Give a user a new token; what the body says does not matter."""
-        return answers.encode(shown_user(await self._users.refresh_token(call.caller, call.user)))
+        return shown_user(await self._users.refresh_token(call.caller, call.user))
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Delete a user."""
         await self._users.delete(call.caller, call.user)
-        return answers.EMPTY
 
 
 class TokenRoutes:
@@ -122,25 +103,21 @@ class TokenRoutes:
         """Return the rows of the route table."""
         all_, one = "/users/{user}/tokens", "/users/{user}/tokens/{token}"
         return [
-            Row("GET", all_, "tokens:list", self.list, answers=NamedTokens),
-            Row("GET", one, "tokens:show", self.show, answers=Token),
-            Row("POST", one, "tokens:create", self.create, reads=NewToken, answers=Token),
+            Row("GET", all_, "tokens:list", self.list, answers=wire.NamedTokens),
+            Row("GET", one, "tokens:show", self.show, answers=wire.Token),
+            Row("POST", one, "tokens:create", self.create, wire.NewToken, wire.Token),
             Row("DELETE", one, "tokens:revoke", self.revoke),
         ]
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> wire.NamedTokens:
         """Answer the named tokens of a user, without their texts."""
-        return answers.encode(
-            NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
-        )
+        return wire.NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> wire.Token:
         """Answer a named token, without its text."""
-        return answers.encode(
-            _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
-        )
+        return _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> wire.Token:
         """Make a named token; its text is in this answer and nowhere else, if it has one."""
         wanted = _read_new_token(await call.body())
         given = wanted.rights
@@ -153,12 +130,11 @@ class TokenRoutes:
             wanted=None if given is None else [(each.action or "", each.resource or "") for each in given],
             key=None if wanted.public_key is None else PublicKey.read(wanted.public_key),
         )
-        return answers.encode(_shown_token(made, text))
+        return _shown_token(made, text)
 
-    async def revoke(self, call: Call) -> bytes:
+    async def revoke(self, call: Call) -> None:
         """Remove a named token: it is dead at once."""
         await self._tokens.revoke(call.caller, call.user, TokenName(call.names["token"]))
-        return answers.EMPTY
 
 
 class RegistrationRoutes:
@@ -171,56 +147,57 @@ class RegistrationRoutes:
         """Return the rows of the route table."""
         all_, one = "/registrations", "/registrations/{uuid}"
         return [
-            Row("POST", all_, "registrations:newUser", self.create, ApplicantBody, Registration),
-            Row("GET", all_, "registrations:list", self.list, answers=Registrations, parameters=FILTERS),
-            Row("POST", one + ":accept", "registrations:acceptNewUser", self.accept, answers=User),
-            Row("POST", one + ":decline", "registrations:declineNewUser", self.decline, DeclineBody, Nothing),
-            Row("GET", one, "registrations:show", self.show, answers=Registration),
+            Row("POST", all_, "registrations:newUser", self.create, wire.ApplicantBody, wire.Registration),
+            Row("GET", all_, "registrations:list", self.list, answers=wire.Registrations, parameters=FILTERS),
+            Row("POST", one + ":accept", "registrations:acceptNewUser", self.accept, answers=wire.User),
+            Row("POST", one + ":decline", "registrations:declineNewUser", self.decline, wire.DeclineBody, Nothing),
+            Row("GET", one, "registrations:show", self.show, answers=wire.Registration),
             Row("DELETE", one, "registrations:delete", self.delete),
         ]
 
-    async def create(self, call: Call) -> bytes:
+    async def create(self, call: Call) -> wire.Registration:
         """Register an applicant who wants to become a user."""
         wanted = _applicant.read(await call.body())
         applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(wanted).items()})
-        return answers.encode(_shown_registration(await self._registrations.register(applicant)))
+        return _shown_registration(await self._registrations.register(applicant))
 
-    async def list(self, call: Call) -> bytes:
+    async def list(self, call: Call) -> wire.Registrations:
         """Answer registrations, oldest first."""
         found = await self._registrations.list({name: call.parameter(name) or "" for name in FILTERS})
-        return answers.encode(Registrations(await answers.each(found, _shown_registration)))
+        return wire.Registrations(await shown_list(found, _shown_registration))
 
-    async def show(self, call: Call) -> bytes:
+    async def show(self, call: Call) -> wire.Registration:
         """Answer a registration."""
-        return answers.encode(_shown_registration(await self._registrations.show(_identity(call))))
+        return _shown_registration(await self._registrations.show(_identity(call)))
 
-    async def accept(self, call: Call) -> bytes:
+    async def accept(self, call: Call) -> wire.User:
         """Make the user a registration asks for; what the body says does not matter."""
-        return answers.encode(shown_user(await self._registrations.accept(call.caller, _identity(call))))
+        return shown_user(await self._registrations.accept(call.caller, _identity(call)))
 
-    async def decline(self, call: Call) -> bytes:
+    async def decline(self, call: Call) -> Nothing:
         """Refuse a registration. It is looked for before the body is read, and only the first value of that counts."""
         await self._registrations.require_pending(_identity(call))
         comment = strings(first_value(await call.body())).get("comment", "")
         await self._registrations.decline(call.caller, _identity(call), comment)
-        return answers.EMPTY_OBJECT
+        return Nothing()
 
-    async def delete(self, call: Call) -> bytes:
+    async def delete(self, call: Call) -> None:
         """Forget a registration."""
         await self._registrations.delete(_identity(call))
-        return answers.EMPTY
 
 
-def shown_user(user: records.User) -> User:
+def shown_user(user: records.User) -> wire.User:
     """Show what the use case left visible of a user."""
-    return User(
+    return wire.User(
         uuid=user.id,
         name=user.name,
         email=user.email,
         service_roles=user.service_roles,
         created_on=resource_date(user.created_on),
         modified_on=resource_date(user.modified_on),
-        projects=[Membership(each.project, each.roles, each.topics, each.subscriptions) for each in user.memberships],
+        projects=[
+            wire.Membership(each.project, each.roles, each.topics, each.subscriptions) for each in user.memberships
+        ],
         first_name=user.first_name,
         last_name=user.last_name,
         organization=user.organization,
@@ -230,12 +207,12 @@ def shown_user(user: records.User) -> User:
     )
 
 
-def grants(entries: Sequence[MembershipBody]) -> tuple[records.Grant, ...]:
+def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
     """Return the memberships that `entries` ask for."""
     return tuple(records.Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
-def _details(body: UserBody) -> UserDetails:
+def _details(body: wire.UserBody) -> UserDetails:
     return UserDetails(
         name=body.name or "",
         email=body.email or "",
@@ -248,14 +225,14 @@ def _details(body: UserBody) -> UserDetails:
     )
 
 
-def _read_new_token(body: bytes) -> NewToken:
+def _read_new_token(body: bytes) -> wire.NewToken:
     """Read what is wanted; an empty body wants nothing.
 
     Names must be spelled as they are and unknown ones are refused, other than elsewhere: a misspelled `rights` would
     make a token that is good for everything.
     """
     if not body.strip():
-        return NewToken()
+        return wire.NewToken()
     try:
         return _new_token.decode(body)
     except (ValueError, RecursionError):
@@ -271,15 +248,15 @@ def _moment(text: str | None) -> Milliseconds | None:
         raise InvalidInput("Invalid expires_on") from None
 
 
-def _shown_token(token: records.NamedToken, text: str = "") -> Token:
-    return Token(
+def _shown_token(token: records.NamedToken, text: str = "") -> wire.Token:
+    return wire.Token(
         name=token.name,
         user=token.user,
         created_on=resource_date(token.created_on),
         created_by=token.created_by or "",
         expires_on=optional_date(token.expires_on),
         last_used=optional_date(token.last_used),
-        rights=None if token.rights is None else [Right(*each) for each in token.rights],
+        rights=None if token.rights is None else [wire.Right(*each) for each in token.rights],
         key_id=token.key_id or "",
         client_email=client_email(token.name, token.key_id) if token.key_id else "",
         token=text,
@@ -290,16 +267,10 @@ def _identity(call: Call) -> RegistrationId:
     return RegistrationId(call.names["uuid"])
 
 
-def _shown_registration(registration: records.Registration) -> Registration:
-    applicant = registration.applicant
-    return Registration(
+def _shown_registration(registration: records.Registration) -> wire.Registration:
+    return wire.Registration(
         uuid=registration.id,
-        name=applicant.name,
-        first_name=applicant.first_name,
-        last_name=applicant.last_name,
-        organization=applicant.organization,
-        description=applicant.description,
-        email=applicant.email,
+        **asdict(registration.applicant),
         status=registration.status,
         registered_at=resource_date(registration.registered_at),
         decline_comment=registration.decline_comment,

@@ -154,11 +154,7 @@ class Engines:
 
 
 async def assembled(
-    settings: AuthnSettings,
-    folder: AuthnFolder,
-    clock: Clock,
-    supervisor: Supervisor,
-    stack: contextlib.AsyncExitStack,
+    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Assembled:
     """Open the parts and put them together; the stack closes them, in the opposite order.
 
@@ -183,11 +179,7 @@ async def assembled(
 
 
 async def _engines(
-    settings: AuthnSettings,
-    folder: AuthnFolder,
-    clock: Clock,
-    supervisor: Supervisor,
-    stack: contextlib.AsyncExitStack,
+    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Engines:
     store = await _store(settings, folder, clock)
     stack.push_async_callback(store.close)

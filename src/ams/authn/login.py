@@ -34,13 +34,7 @@ from ams.authn.values import (
 from ams.core.attempts import MINUTE
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import (
-    AmsError,
-    BadRequest,
-    CertificateRefused,
-    RateLimited,
-    ServiceTimeout,
-)
+from ams.core.errors import AmsError, BadRequest, CertificateRefused, RateLimited, ServiceTimeout
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.outgoing.sharing import Shared

@@ -36,12 +36,7 @@ class Services:
     """Asks all services."""
 
     def __init__(
-        self,
-        paths: Mapping[str, str],
-        fields: Mapping[str, str],
-        trust: ssl.SSLContext,
-        *,
-        seconds: float = SECONDS,
+        self, paths: Mapping[str, str], fields: Mapping[str, str], trust: ssl.SSLContext, *, seconds: float = SECONDS
     ) -> None:
         """Know the path and the field of each type (`service_types_paths`, `service_types_retrieval_fields`)."""
         self._paths = paths

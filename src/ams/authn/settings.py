@@ -67,10 +67,7 @@ class AuthnSettings(SettingsTable):
     )
     supported_service_types: Words = setting(("ams", "web-api", "custom"), "Kinds of services there may be.")
     service_types_paths: Pairs = setting(
-        (
-            ("ams", "/v1/users:byUUID/{{identifier}}"),
-            ("web-api", "/api/v2/users:byID/{{identifier}}?export=flat"),
-        ),
+        (("ams", "/v1/users:byUUID/{{identifier}}"), ("web-api", "/api/v2/users:byID/{{identifier}}?export=flat")),
         "Where each kind of service is asked for a user.",
     )
     service_types_retrieval_fields: Pairs = setting(

@@ -23,9 +23,7 @@ LONGEST = 16 * 1024
 """Characters of a token."""
 SHOWN = 100
 """Characters that are shown of what a token says."""
-ALGORITHMS = frozenset(
-    ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"],
-)
+ALGORITHMS = frozenset(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"])
 """Those with a public key: with a shared one, all who can check a token can make one (RFC 8725, 3.1)."""
 
 _TYPES = frozenset({"jwt", "at+jwt"})

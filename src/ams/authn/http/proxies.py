@@ -120,12 +120,7 @@ class Relaying:
     """An application that gets the client's certificate and address from listed proxies."""
 
     def __init__(
-        self,
-        app: Application,
-        header: str,
-        names: Sequence[str],
-        checks: CertificateChecks,
-        failures: FailedLogins,
+        self, app: Application, header: str, names: Sequence[str], checks: CertificateChecks, failures: FailedLogins
     ) -> None:
         self._app = app
         self._header = header.lower().encode()

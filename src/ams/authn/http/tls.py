@@ -72,11 +72,7 @@ class AskingConnection:
     """One connection, with as much of `ssl.SSLObject` as event loops use, and what the client showed."""
 
     def __init__(
-        self,
-        context: SSL.Context,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        preface: Preface | None,
+        self, context: SSL.Context, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, preface: Preface | None
     ) -> None:
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()

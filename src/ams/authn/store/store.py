@@ -74,13 +74,7 @@ class Store:
 
     @classmethod
     async def open(
-        cls,
-        url: str,
-        key: bytes,
-        *,
-        password: str = "",
-        clock: Clock | None = None,
-        cache_size: int = CACHE_SIZE,
+        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE
     ) -> Self:
         """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
 

@@ -9,26 +9,24 @@ import ipaddress
 import os
 import resource
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.errors import refusal
-from ams.authn.http.front import Front
 from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.http.proxies import Relaying
-from ams.authn.http.routing import Asked
-from ams.authn.http.tls import AskingContext
-from ams.authn.login import SECONDS, Login
+from ams.authn.http.routes import Asked
+from ams.authn.http.tls import AskingContext, Front
+from ams.authn.login import SECONDS, Login, Services
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
-from ams.authn.services import Services
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock
-from ams.core.errors import AmsError, BadSettings, Unusable
+from ams.core.errors import BadSettings, Unusable
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
@@ -66,7 +64,8 @@ class AuthnFolder:
         path = os.path.abspath(path)
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
-            _check_not_foreign(path)
+            if not is_ours(path) and not os.path.exists(os.path.join(path, LOCK)):
+                check_not_foreign(path, lambda name: name.startswith(CERTIFICATE_SERVICE))
         except OSError as error:
             raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
         return cls(path, locked(path, LOCK, "another certificate service"))
@@ -77,7 +76,7 @@ class AuthnFolder:
 
     @property
     def database(self) -> str:
-        """The database, if it is not PostgreSQL."""
+        """The path of the database, if it is not PostgreSQL."""
         return self.place(".db")
 
     @property
@@ -87,7 +86,7 @@ class AuthnFolder:
 
     @property
     def key(self) -> str:
-        """The management key."""
+        """The path of the management key."""
         return self.place(".key")
 
     @property
@@ -123,14 +122,9 @@ class AuthnFolder:
             self._lock = None
 
 
-def _check_not_foreign(path: str) -> None:
-    if not is_ours(path) and not os.path.exists(os.path.join(path, LOCK)):
-        check_not_foreign(path, lambda name: name.startswith(CERTIFICATE_SERVICE))
-
-
 @dataclass(slots=True)
 class Assembled:
-    """The service without its port."""
+    """The service without its port; `attempts` are those of logins, and of management keys."""
 
     app: Application
     front: Front
@@ -138,7 +132,6 @@ class Assembled:
     engines: "Engines"
     login: Login
     attempts: Sequence[Attempts]
-    """Of logins, and of management keys."""
 
 
 @dataclass(slots=True)
@@ -165,17 +158,34 @@ async def assembled(
     certificate, context = _certificate(settings, folder)
     management_key = folder.management_key(settings.service_token)
     engines = await _engines(settings, folder, clock, supervisor, stack)
-    login = _login(settings, engines, clock)
+    store = engines.store
+    login = Login(
+        store, engines.checks, engines.services,
+        failures=engines.failures, trail=engines.trail, clock=clock, code_of=lambda error: refusal(error).code,
+        verify_hosts=settings.client_cert_host_verification,
+        seconds=min(SECONDS, settings.server_write_timeout * LOGIN_SHARE),
+        token_seconds=settings.token_seconds,
+    )  # fmt: skip
     stack.push_async_callback(login.close)
     # Counted apart: failed logins of sites behind one address must not block administrators at that address.
     attempts = Attempts(settings.failed_logins_per_minute, clock)
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
-    app = _app(settings, engines, login, Gate(engines.store, management_key, attempts, users), clock)
-    front = _front(settings, context)
-    return Assembled(
-        _behind_proxies(settings, app, engines), front, certificate, engines, login,
-        (engines.failures.attempts, attempts),
+
+    async def audit_page(asked: Asked, actions: Collection[str]) -> object:
+        said, page = {name: asked.parameter(name) for name in FILTERS}, asked.page()
+        return await listing(engines.records, wanted(said, actions), page.size, page.token)
+
+    app: Application = AuthnApp(
+        Gate(store, management_key, attempts, users),
+        ServiceTypes(store, settings), AuthMethods(store), Bindings(store), Keys(store), login, engines.trail,
+        store=store, clock=clock, audit=audit_page,
+        deadline_seconds=settings.server_write_timeout * SHARE,
+        body_seconds=settings.server_read_timeout,
     )  # fmt: skip
+    if settings.proxy_header:
+        app = Relaying(app, settings.proxy_header, settings.proxy_names, engines.checks, engines.failures)
+    front = _front(settings, context)
+    return Assembled(app, front, certificate, engines, login, (engines.failures.attempts, attempts))
 
 
 async def _engines(
@@ -201,44 +211,6 @@ async def _engines(
     return Engines(store, records, trail, failures, checks, services)
 
 
-def _login(settings: AuthnSettings, engines: Engines, clock: Clock) -> Login:
-    return Login(
-        engines.store, engines.checks, engines.services,
-        failures=engines.failures, trail=engines.trail, clock=clock, code_of=_code_of,
-        verify_hosts=settings.client_cert_host_verification,
-        seconds=min(SECONDS, settings.server_write_timeout * LOGIN_SHARE),
-        token_seconds=settings.token_seconds,
-    )  # fmt: skip
-
-
-def _app(settings: AuthnSettings, engines: Engines, login: Login, gate: Gate, clock: Clock) -> AuthnApp:
-    store = engines.store
-    return AuthnApp(
-        gate,
-        ServiceTypes(store, settings),
-        AuthMethods(store),
-        Bindings(store),
-        Keys(store),
-        login,
-        engines.trail,
-        store=store,
-        clock=clock,
-        audit=_asked_of(engines.records),
-        deadline_seconds=settings.server_write_timeout * SHARE,
-        body_seconds=settings.server_read_timeout,
-    )
-
-
-def _asked_of(records: AuditRecords) -> Callable[[Asked, Collection[str]], Awaitable[object]]:
-    """Return the handler of the audit log's route."""
-
-    async def page(asked: Asked, actions: Collection[str]) -> object:
-        said = {name: asked.parameter(name) for name in FILTERS}
-        return await listing(records, wanted(said, actions), asked.page().size, asked.page().token)
-
-    return page
-
-
 def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
     context = AskingContext.make(proxied=settings.proxy_protocol)
     if settings.tls_self_signed:
@@ -248,7 +220,7 @@ def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certific
 
 async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Store:
     if settings.registry != "sqlite":
-        # Another service may have written the tables: whether the key made here is theirs, the store says.
+        # Another service may have written the tables: the store says whether the key made here is theirs.
         key = folder.seal_key(settings.secrets_key, create=True)
         return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock)
     key = folder.seal_key(settings.secrets_key, create=not folder.has_database)
@@ -291,13 +263,3 @@ def bearable(settings: AuthnSettings) -> int:
     """Return how many connections there may be: they must not take the files that the rest of the service needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(min(settings.max_connections, soft - min(OWN_FILES, soft // 2)), 1)
-
-
-def _behind_proxies(settings: AuthnSettings, app: Application, engines: Engines) -> Application:
-    if not settings.proxy_header:
-        return app
-    return Relaying(app, settings.proxy_header, settings.proxy_names, engines.checks, engines.failures)
-
-
-def _code_of(error: AmsError) -> int:
-    return refusal(error).code

@@ -1,23 +1,30 @@
-"""Logging in: from a client's certificate to the token of the user it is bound to (contract 8).
+"""Logging in: from a client's certificate to the token of the user it is bound to (contract 8; 15, A17).
 
 The client is checked before its request: an address that failed too often is refused first, and an invalid certificate
-before the answer shows which service types exist.
+before the answer shows which service types exist. The token comes from the service of the user. Neither the answer of a
+service nor the headers it is asked with are passed on: they may hold secrets.
 """
 
 import asyncio
-from collections.abc import Callable
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import quote
 
+import httpcore
+import msgspec
 import structlog
 from cryptography import x509
 
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.subjects import Subject, Subjects
+from ams.authn.certificates.reading import Subject, Subjects
 from ams.authn.management import existing, require_host_of, require_supported
-from ams.authn.services import Services
 from ams.authn.store import Store
 from ams.authn.values import (
+    API_KEY,
     AUTH_METHOD_GONE,
     BINDING_GONE,
     SERVICE_TYPE_GONE,
@@ -34,10 +41,22 @@ from ams.authn.values import (
 from ams.core.attempts import MINUTE
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AmsError, BadRequest, CertificateRefused, RateLimited, ServiceTimeout
+from ams.core.errors import (
+    AmsError,
+    BadRequest,
+    CertificateRefused,
+    NotFound,
+    RateLimited,
+    ServiceFailed,
+    ServiceTimeout,
+    Unavailable,
+)
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
+from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
+from ams.outgoing.guard import EVERYWHERE, Guard
 from ams.outgoing.sharing import Shared
+from ams.push.streams import of_socket
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import Trail
@@ -45,12 +64,20 @@ from ams.storage.audit.trail import Trail
 SECONDS = 12.0
 """Most that a login may take, all it waits for included: less than the shortest time an answer must be written in
 (15, A18)."""
+SERVICE_SECONDS = 10.0
+"""Most that one answer of a service may take, everything included: less than a login may take (15, A18)."""
 LATELY = 3_600_000
 """Milliseconds after a login for which a certificate is not refused for failures of others at its address."""
 REMEMBERED = 100_000
-"""Most certificates, and most bindings, of which it is remembered when they logged in last."""
+"""Most certificates, and most bindings, whose last login is remembered."""
 MOST_TOKENS = 10_000
 """Most answers of services that are used again."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Of an answer. An AMS user comes with the topics and subscriptions of all projects of theirs."""
+_OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+"""Headers of the connection, which no auth method sets."""
+_SENT_AS_THEY_ARE = "/:?#[]@!$&'()*+,;=%{}"
+"""Characters of a configured path that are not escaped, besides the unreserved ones."""
 
 _log = structlog.get_logger()
 
@@ -71,7 +98,7 @@ class Login:
         self,
         store: Store,
         checks: CertificateChecks,
-        services: Services,
+        services: "Services",
         *,
         failures: FailedLogins,
         trail: Trail,
@@ -99,7 +126,7 @@ class Login:
         self._trusted: LruCache[bytes, Milliseconds] = LruCache(REMEMBERED)
         """When certificates logged in last, by the monotonic clock."""
         self._noted: LruCache[BindingId, Milliseconds] = LruCache(REMEMBERED)
-        """When logins by a binding were noted last, by the clock on the wall."""
+        """When a login by a binding was noted last, by the wall clock."""
         self._asking: Shared[_Asked, str] = Shared()
         self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, int(token_seconds * 1000), clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
@@ -127,7 +154,7 @@ class Login:
         return token
 
     async def settled(self) -> None:
-        """Return when the logins there were are noted."""
+        """Wait until all logins are noted."""
         if self._notes:
             await asyncio.wait(self._notes)
 
@@ -139,10 +166,13 @@ class Login:
 
     async def _log_in(self, type_name: str, host: str, peer: Peer, attempt: "_Attempt") -> str:
         presented = self._presented(peer)
-        fingerprint, subject = self._who(presented.leaf, attempt)
+        fingerprint, subject = self._subject(presented.leaf, attempt)
         found = await self._store.service_types.find(type_name)
-        await self._check(presented, peer.address, found)
-        service_type = _offered(found, host)
+        verify_host = self._verify_hosts or (found is not None and found.verify_client_host)
+        await self._checks.check(presented, peer.address, verify_host=verify_host)
+        service_type = existing(found, SERVICE_TYPE_GONE)
+        require_supported("Auth type", X509, service_type.auth_types)
+        require_host_of(service_type, host)
         method = existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
         binding = await self._bound(subject, service_type, host)
         token = await self._shared_token(service_type, method, binding.unique_key)
@@ -151,7 +181,6 @@ class Login:
         return token
 
     def _presented(self, peer: Peer) -> Presented:
-        """Return the certificate a peer shows; raise when there is none, or none that can be read."""
         if peer.presented is not None:
             return peer.presented
         self._failures.attempts.check(peer.address)
@@ -159,7 +188,7 @@ class Login:
             raise CertificateRefused(peer.unreadable)
         raise BadRequest("No certificate provided")
 
-    def _who(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
+    def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
         """Return the subject, if the client may try at all.
 
         A certificate that logged in lately is not refused for the failures of others at its address.
@@ -173,10 +202,6 @@ class Login:
         if not _is_within(LATELY, self._trusted.get(fingerprint), self._clock.monotonic()):
             self._failures.attempts.check(attempt.address)
         return fingerprint, subject
-
-    async def _check(self, presented: Presented, address: str, service_type: ServiceType | None) -> None:
-        verify_host = self._verify_hosts or (service_type is not None and service_type.verify_client_host)
-        await self._checks.check(presented, address, verify_host=verify_host)
 
     async def _bound(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
         """Return the binding of a subject, when it is meant and not another that looks like it (15, A8)."""
@@ -217,13 +242,12 @@ class Login:
         if _is_within(MINUTE, self._noted.get(binding.uuid), now):
             return
         self._noted.put(binding.uuid, now)
-        if _is_within(MINUTE, binding.last_auth, now):
-            return
-        task = asyncio.create_task(self._noted_login(binding, now))
-        self._notes.add(task)
-        task.add_done_callback(self._notes.discard)
+        if not _is_within(MINUTE, binding.last_auth, now):
+            task = asyncio.create_task(self._store_login(binding, now))
+            self._notes.add(task)
+            task.add_done_callback(self._notes.discard)
 
-    async def _noted_login(self, binding: Binding, at: Milliseconds) -> None:
+    async def _store_login(self, binding: Binding, at: Milliseconds) -> None:
         try:
             await self._store.bindings.note_login(binding.uuid, at, None)
         except AmsError as error:  # the login went well all the same; the next minute has another
@@ -279,9 +303,109 @@ def _is_within(span: int, at: Milliseconds | None, now: Milliseconds) -> bool:
     return at is not None and 0 <= now - at < span
 
 
-def _offered(found: ServiceType | None, host: str) -> ServiceType:
-    """Return a service type if certificates log in to this host of it."""
-    service_type = existing(found, SERVICE_TYPE_GONE)
-    require_supported("Auth type", X509, service_type.auth_types)
-    require_host_of(service_type, host)
-    return service_type
+class Services:
+    """Asks services for the tokens of their users (contract 8, steps 8 to 10)."""
+
+    def __init__(
+        self,
+        paths: Mapping[str, str],
+        fields: Mapping[str, str],
+        trust: ssl.SSLContext,
+        *,
+        seconds: float = SERVICE_SECONDS,
+    ) -> None:
+        """`paths` and `fields` are those of each type (`service_types_paths`, `service_types_retrieval_fields`)."""
+        self._paths = paths
+        self._fields = fields
+        self._client = HttpClient(Guard(EVERYWHERE), trust, seconds=seconds, most_bytes=MOST_BYTES)
+        self.requests = 0
+        self.failures = 0
+        """Requests without a usable answer; a user that is gone is no failure."""
+        self.seconds = 0.0
+        """Of all requests together."""
+
+    async def token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
+        """Return the token of a user.
+
+        Raises `NotFound` for a user the service does not have, `ServiceFailed` for any answer but a good one,
+        `ServiceTimeout` for none in time, and `Unavailable` for a type whose path or field is not set.
+        """
+        path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
+        if not path or not field:
+            raise Unavailable("Backend error")
+        began = time.perf_counter()
+        self.requests += 1
+        try:
+            return _token(await self._asked(path, method, unique_key), field)
+        except ServiceFailed as error:
+            self.failures += 1
+            _log.warning("a service gave no token", service=service_type.name, host=method.host, reason=error.message)
+            raise
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    async def close(self) -> None:
+        """End all idle connections."""
+        await self._client.close()
+
+    async def _asked(self, path: str, method: AuthMethod, unique_key: str) -> Response:
+        request = _request(path, method, unique_key)
+        try:
+            return await self._client.ask(request)
+        except TimedOut:
+            raise ServiceTimeout("The service did not answer in time") from None
+        except RequestFailed as error:
+            raise ServiceFailed(f"The service could not be asked: {_reason(error)}") from error
+
+
+def _reason(failed: RequestFailed) -> str:
+    error = failed.__cause__
+    if isinstance(failed, AnswerTooLong):
+        return "The answer is too long"
+    if isinstance(error, socket.gaierror | UnicodeError):  # the latter for what can be no name
+        return "Its host has no address"
+    if isinstance(error, OSError):
+        return of_socket(error)
+    if isinstance(error, httpcore.LocalProtocolError):
+        return "The auth method holds what cannot be sent"
+    if not isinstance(error, httpcore.RemoteProtocolError):
+        return "It has no host name that TLS could check"
+    if "without sending" in str(error):  # a response, or a complete message body
+        return "The connection was closed"
+    return "The service wants to speak another protocol" if "_SWITCH_" in str(error) else "The answer is not HTTP/1.1"
+
+
+def _token(answer: Response, field: str) -> str:
+    if answer.status == 404:
+        raise NotFound("User was not found")
+    if not 200 <= answer.status < 300:  # redirects too: the headers are secrets of this host alone
+        raise ServiceFailed(f"The service answered with status {answer.status}")
+    try:
+        user = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ServiceFailed("The answer of the service is not JSON") from None
+    token = user.get(field) if isinstance(user, dict) else None
+    if not isinstance(token, str) or not token:
+        raise ServiceFailed(
+            f"The specified retrieval field: `{field}` was not found in the response body of the service type"
+        )
+    return token
+
+
+def _request(path: str, method: AuthMethod, unique_key: str) -> httpcore.Request:
+    """Return a request; raise `ServiceFailed` for an auth method that holds what cannot be sent."""
+    try:
+        target = quote(path, safe=_SENT_AS_THEY_ARE).replace("{{identifier}}", quote(unique_key, safe=""))
+        if method.type == API_KEY:
+            target = target.replace("{{access_key}}", quote(method.access_key, safe=""))
+        given = {} if method.type == API_KEY else method.headers
+        sent = [(name, value) for name, value in given.items() if name.lower() not in _OURS]
+        if all(text.isprintable() for text in (target, method.host, *(text for header in sent for text in header))):
+            encoded = [(name.encode("latin-1"), value.strip().encode("latin-1")) for name, value in sent]
+            host = method.host.encode("latin-1")
+            url = httpcore.URL(scheme=b"https", host=host, port=method.port, target=target.encode())
+            common = [(b"Host", authority(b"https", host, method.port)), (b"Accept", b"application/json")]
+            return httpcore.Request("GET", url, headers=[*common, *encoded])
+    except UnicodeEncodeError:
+        pass
+    raise ServiceFailed("The auth method holds what cannot be sent")

@@ -12,8 +12,7 @@ from typing import Any, TypeVar, cast
 
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
-from ams.authn.store.paging import EVERYTHING, Page, PageRequest
-from ams.authn.store.records import Types
+from ams.authn.store.records import EVERYTHING, Page, PageRequest, Types
 from ams.authn.values import (
     API_KEY,
     AUTH_METHOD_GONE,
@@ -31,7 +30,7 @@ from ams.authn.values import (
     ServiceType,
     ServiceTypeId,
 )
-from ams.core import distinguished_names
+from ams.core.distinguished_names import normalised
 from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
 from ams.core.versions import ANY_VERSION, Precondition
@@ -41,9 +40,9 @@ from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 T = TypeVar("T")
 
 SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
-"""How objects are called in the texts of errors."""
+"""Names of objects in the texts of errors."""
 MASK = "***"
-"""What is shown in the place of a secret."""
+"""Shown in the place of a secret."""
 LONGEST_NAME = 512
 """Characters; the names provisioning makes of three others stay far below."""
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -53,20 +52,19 @@ _HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 _SHA256 = re.compile(r"([0-9a-f]{64})?")
 
 
-def require_fields(what: str, fields: Iterable[tuple[str, object]]) -> None:
+def _require_fields(what: str, fields: Iterable[tuple[str, object]]) -> None:
     """Raise `Unprocessable` for the first field that says nothing: absent, null, empty text, or 0."""
     for name, value in fields:
         if value in (None, "", 0):
-            raise empty(what, name)
+            raise _empty(what, name)
 
 
-def empty(what: str, field: str) -> Unprocessable:
-    """Return what is raised for a required field that says nothing."""
+def _empty(what: str, field: str) -> Unprocessable:
     return Unprocessable(f"{what} object contains empty fields. empty value for field: {field}")
 
 
-def invalid(what: str, field: str, rule: str) -> Unprocessable:
-    """Return what is raised for a field that says what cannot be (15, A7); `rule` says what can."""
+def _invalid(what: str, field: str, rule: str) -> Unprocessable:
+    """Return the error for a field that cannot be so (15, A7); `rule` says what can."""
     return Unprocessable(f"{what} object contains invalid fields. invalid value for field: {field}. {rule}")
 
 
@@ -77,27 +75,21 @@ def require_supported(place: str, value: str, supported: Iterable[str]) -> None:
         raise Unprocessable(f"{place}: {value} is not yet supported.Supported:[{' '.join(listed)}]")
 
 
-def require_name(what: str, name: str) -> None:
-    """Raise `Unprocessable` for a name that no path could hold (15, A7)."""
+def _require_name(what: str, name: str) -> None:
+    # Names are in paths (15, A7).
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or name in (".", ".."):
-        raise invalid(what, "name", f"Allowed: up to {LONGEST_NAME} of [A-Za-z0-9._-]")
-
-
-def require_host(what: str, field: str, host: str) -> None:
-    """Raise `Unprocessable` for what is neither a host name nor an IPv4 address (15, A7)."""
-    if not _HOST.fullmatch(host):
-        raise invalid(what, field, "Allowed: a host name without port")
+        raise _invalid(what, "name", f"Allowed: up to {LONGEST_NAME} of [A-Za-z0-9._-]")
 
 
 def existing(found: T | None, gone: str) -> T:
-    """Return what was found; raise `NotFound`, which says that it is gone, for None."""
+    """Return what was found; raise `NotFound` with the text `gone` for None."""
     if found is None:
         raise NotFound(gone)
     return found
 
 
 def _with(present: T, fields: Any, *, but: Collection[str] = ()) -> T:
-    """Return an object with what a request says of it, `but` for some fields; None says nothing."""
+    """Return an object with the fields of a request, `but` some; None says nothing."""
     said = {each: getattr(fields, each) for each in fields.__struct_fields__ if each not in but}
     changed: T = replace(cast("Any", present), **{each: value for each, value in said.items() if value is not None})
     return changed
@@ -127,7 +119,7 @@ class ServiceTypes:
     async def create(self, fields: ServiceTypeFields) -> ServiceType:
         """Make a service type. Raises `Unprocessable`, then `AlreadyExists`."""
         self._check(fields)
-        require_name(SERVICE_TYPE, fields.name or "")
+        _require_name(SERVICE_TYPE, fields.name or "")
         hosts = _without_repetition(fields.hosts or ())
         _check_hosts(hosts)
         made = ServiceType(
@@ -154,7 +146,14 @@ class ServiceTypes:
 
         def change(present: ServiceType) -> ServiceType:
             expected.check(lambda: present)
-            return self._merged(present, fields)
+            said = _with(present, fields, but=("type",))
+            hosts, auth_types = _without_repetition(said.hosts), _without_repetition(said.auth_types)
+            changed = replace(said, hosts=hosts, auth_types=auth_types)
+            self._check(changed)
+            if changed.name != present.name:
+                _require_name(SERVICE_TYPE, changed.name)
+            _check_hosts([host for host in changed.hosts if host not in present.hosts])
+            return changed
 
         return await self._store.service_types.change(found.uuid, self._store.clock.wall(), change)
 
@@ -164,29 +163,22 @@ class ServiceTypes:
         if not await self._store.service_types.delete(found.uuid):
             raise NotFound(SERVICE_TYPE_GONE)
 
-    def _merged(self, present: ServiceType, fields: ServiceTypeFields) -> ServiceType:
-        said = _with(present, fields, but=("type",))
-        changed = replace(said, hosts=_without_repetition(said.hosts), auth_types=_without_repetition(said.auth_types))
-        self._check(changed)
-        if changed.name != present.name:
-            require_name(SERVICE_TYPE, changed.name)
-        _check_hosts(tuple(host for host in changed.hosts if host not in present.hosts))
-        return changed
-
     def _check(self, fields: ServiceTypeFields | ServiceType) -> None:
         names = ("name", "hosts", "auth_types", "auth_method", "type")
-        require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
+        _require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
         if not fields.hosts:
-            raise empty(SERVICE_TYPE, "hosts")
+            raise _empty(SERVICE_TYPE, "hosts")
         require_supported("auth_method", fields.auth_method or "", self._settings.supported_auth_methods)
         for each in fields.auth_types or ("empty",):
             require_supported("auth_types", each, self._settings.supported_auth_types)
         require_supported("type", fields.type or "", self._settings.supported_service_types)
 
 
-def _check_hosts(hosts: tuple[str, ...]) -> None:
+def _check_hosts(hosts: Iterable[str]) -> None:
+    """Raise `Unprocessable` for what is neither a host name nor an IPv4 address (15, A7)."""
     for host in hosts:
-        require_host(SERVICE_TYPE, "hosts", host)
+        if not _HOST.fullmatch(host):
+            raise _invalid(SERVICE_TYPE, "hosts", "Allowed: a host name without port")
 
 
 def _without_repetition(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -210,7 +202,7 @@ class AuthMethods:
 
     async def create(self, service_type: ServiceType, fields: AuthMethodFields) -> AuthMethod:
         """Make an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
-        require_fields(AUTH_METHOD, [("port", fields.port), ("host", fields.host)])
+        _require_fields(AUTH_METHOD, [("port", fields.port), ("host", fields.host)])
         require_host_of(service_type, fields.host or "")
         made = AuthMethod(
             uuid=new_uuid(),
@@ -222,9 +214,7 @@ class AuthMethods:
             headers=dict(fields.headers or {}),
             created_on=self._store.clock.wall(),
         )
-        made = _of_its_kind(made)
-        _check_secrets(made)
-        _check_port(made.port)
+        made = _checked_method(made)
         await self._store.auth_methods.create(made)
         return made
 
@@ -239,7 +229,14 @@ class AuthMethods:
 
         def change(present: AuthMethod, types: Types) -> AuthMethod:
             expected.seen_by(masked).check(lambda: present)
-            return _changed_method(present, fields, types)
+            changed = replace(
+                _with(present, fields, but=("access_key", "headers")),
+                access_key=_kept(fields.access_key, present.access_key),
+                headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
+            )
+            _require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
+            require_host_of(existing(types(changed.service_uuid), SERVICE_TYPE_GONE), changed.host)
+            return _checked_method(changed)
 
         return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
 
@@ -260,20 +257,6 @@ def masked(method: AuthMethod) -> AuthMethod:
     return replace(method, access_key=MASK if method.access_key else "", headers=dict.fromkeys(method.headers, MASK))
 
 
-def _changed_method(present: AuthMethod, fields: AuthMethodFields, types: Types) -> AuthMethod:
-    changed = replace(
-        _with(present, fields, but=("access_key", "headers")),
-        access_key=_kept(fields.access_key, present.access_key),
-        headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
-    )
-    require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
-    require_host_of(existing(types(changed.service_uuid), SERVICE_TYPE_GONE), changed.host)
-    changed = _of_its_kind(changed)
-    _check_secrets(changed)
-    _check_port(changed.port)
-    return changed
-
-
 def _kept(given: str | None, stored: str) -> str:
     return stored if given is None or given == MASK else given
 
@@ -284,29 +267,26 @@ def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[s
     return {name: _kept(value, known.get(name.lower(), MASK)) for name, value in given.items()}
 
 
-def _of_its_kind(method: AuthMethod) -> AuthMethod:
-    return replace(method, headers={}) if method.type == API_KEY else replace(method, access_key="")
-
-
-def _check_secrets(method: AuthMethod) -> None:
+def _checked_method(method: AuthMethod) -> AuthMethod:
+    """Return an auth method without the secrets of the other kind."""
     if method.type == API_KEY:
+        method = replace(method, headers={})
         if not method.access_key:
-            raise empty(AUTH_METHOD, "access_key")
-        if method.access_key == MASK:
-            raise invalid(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
-        return
-    if not method.headers:
-        raise empty(AUTH_METHOD, "headers")
+            raise _empty(AUTH_METHOD, "access_key")
+    else:
+        method = replace(method, access_key="")
+        if not method.headers:
+            raise _empty(AUTH_METHOD, "headers")
+    if method.access_key == MASK:
+        raise _invalid(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
     for name, value in method.headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise invalid(AUTH_METHOD, "headers", "Allowed: names and values as HTTP has them")
+            raise _invalid(AUTH_METHOD, "headers", "Allowed: names and values as HTTP has them")
         if value == MASK:
-            raise invalid(AUTH_METHOD, "headers", f"{MASK} stands for a secret that is stored, and none is")
-
-
-def _check_port(port: int) -> None:
-    if not 1 <= port <= 65535:
-        raise invalid(AUTH_METHOD, "port", "Allowed: 1 to 65535")
+            raise _invalid(AUTH_METHOD, "headers", f"{MASK} stands for a secret that is stored, and none is")
+    if not 1 <= method.port <= 65535:
+        raise _invalid(AUTH_METHOD, "port", "Allowed: 1 to 65535")
+    return method
 
 
 class Bindings:
@@ -339,10 +319,9 @@ class Bindings:
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
         made = Binding(**said, uuid=BindingId(new_uuid()), created_on=self._store.clock.wall())
-        _require_fields(made)
-        service_type = await self._store.service_types.find_by_uuid(made.service_uuid)
-        made = _checked(made, service_type)
-        require_name(BINDING, name)
+        _require_binding_fields(made)
+        made = _checked_binding(made, await self._store.service_types.find_by_uuid(made.service_uuid))
+        _require_name(BINDING, name)
         await self._store.bindings.create(made)
         return made
 
@@ -351,7 +330,14 @@ class Bindings:
 
         def change(present: Binding, types: Types) -> Binding:
             expected.seen_by(without_logins).check(lambda: present)
-            return _changed_binding(present, fields, types)
+            changed = _with(present, fields)
+            if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
+                changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know none
+            _require_binding_fields(changed)
+            changed = _checked_binding(changed, types(changed.service_uuid))
+            if changed.name != present.name:
+                _require_name(BINDING, changed.name)
+            return changed
 
         return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
 
@@ -366,37 +352,22 @@ def without_logins(binding: Binding) -> Binding:
     return replace(binding, last_auth=None)
 
 
-def _changed_binding(present: Binding, fields: BindingFields, types: Types) -> Binding:
-    changed = _with(present, fields)
-    if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
-        changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know of none
-    _require_fields(changed)
-    changed = _checked(changed, types(changed.service_uuid))
-    if changed.name != present.name:
-        require_name(BINDING, changed.name)
-    return changed
-
-
-def _require_fields(binding: Binding) -> None:
+def _require_binding_fields(binding: Binding) -> None:
     names = ("name", "service_uuid", "host", "auth_identifier", "unique_key", "auth_type")
-    require_fields(BINDING, [(name, getattr(binding, name)) for name in names])
+    _require_fields(BINDING, [(name, getattr(binding, name)) for name in names])
 
 
-def _checked(binding: Binding, service_type: ServiceType | None) -> Binding:
+def _checked_binding(binding: Binding, service_type: ServiceType | None) -> Binding:
     """Return a binding that belongs where it says, its issuer in normal form."""
     service_type = existing(service_type, SERVICE_TYPE_GONE)
     require_host_of(service_type, binding.host)
     require_supported("Auth type", binding.auth_type, service_type.auth_types)
     if not _SHA256.fullmatch(binding.subject_sha256):
-        raise invalid(BINDING, "subject_sha256", "Allowed: 64 hex digits in small letters, or nothing")
-    return replace(binding, issuer=_normal(binding.issuer)) if binding.issuer else binding
-
-
-def _normal(issuer: str) -> str:
+        raise _invalid(BINDING, "subject_sha256", "Allowed: 64 hex digits in small letters, or nothing")
     try:
-        return distinguished_names.normalised(issuer)
+        return replace(binding, issuer=normalised(binding.issuer)) if binding.issuer else binding
     except ValueError:
-        raise invalid(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
+        raise _invalid(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
 
 
 class Keys:
@@ -411,9 +382,9 @@ class Keys:
 
     async def create(self, name: str, scope: str | None) -> tuple[Key, str]:
         """Make a key; return it and its secret, which is shown this once. Raises `Unprocessable`, `AlreadyExists`."""
-        require_fields(KEY, [("name", name), ("scope", scope)])
+        _require_fields(KEY, [("name", name), ("scope", scope)])
         require_supported("scope", scope or "", (READ, WRITE))
-        require_name(KEY, name)
+        _require_name(KEY, name)
         made, secret = Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
         await self._store.keys.create(made, secret)
         return made, secret

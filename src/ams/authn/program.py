@@ -112,7 +112,6 @@ async def running(
 
 @contextlib.asynccontextmanager
 async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
-    """Serve the API until the block ends."""
     server = made.front.server(made.app)
     server.start(sock)
     watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.engines.checks.reload))

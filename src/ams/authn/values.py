@@ -1,4 +1,4 @@
-"""What the certificate service knows: service types, auth methods, bindings, keys; and clients.
+"""Records of the certificate service: service types, auth methods, bindings, keys; and clients.
 
 Times are milliseconds since the epoch; `None` where the contract leaves a time out.
 """
@@ -48,7 +48,7 @@ class ServiceType:
     type: str
     """`ams`, `web-api` or `custom`: picks path and field of the settings."""
     verify_client_host: bool = False
-    """Ours: whether a client's address must be one of its certificate's names (A12)."""
+    """Ours: a client's address must be one of its certificate's names (A12)."""
     created_on: Milliseconds
     updated_on: Milliseconds | None = None
 
@@ -64,9 +64,7 @@ class AuthMethod:
     type: str
     """`api-key` or `headers`, as the service type's `auth_method`."""
     access_key: str = field(default="", repr=False)
-    """Of `api-key`."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of `headers`; sent with each request to the service."""
     created_on: Milliseconds
     updated_on: Milliseconds | None = None
 
@@ -95,7 +93,7 @@ class Binding:
 
 
 READ, WRITE = "read", "write"
-"""What a key permits: reading, or writing too (15, A15)."""
+"""Scopes of a key: reading, or writing too (15, A15)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,29 +102,30 @@ class Key:
 
     name: str
     scope: str
-    """`read` or `write`."""
     created_on: Milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """Certificates of a client, from its handshake or from a trusted proxy; it has proved to hold the leaf's key."""
+    """Certificates of a client, from its handshake or from a trusted proxy; it has proved to hold the leaf's key.
+
+    The others came with it, in any order, and are not trusted for that.
+    """
 
     leaf: x509.Certificate
     chain: tuple[x509.Certificate, ...] = ()
-    """What came with it, in any order; not trusted for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A client."""
+    """A client: its IP address in the usual form, behind a trusted proxy the one it states; and its certificates.
+
+    `unreadable` says why a certificate that was shown cannot be read at all.
+    """
 
     address: str
-    """IP address of the client, in its usual form; behind a trusted proxy the one it states."""
     presented: Presented | None = None
-    """None without a certificate."""
     unreadable: str = ""
-    """Why a certificate that was shown cannot be read at all; `presented` is None then."""
 
 
 def without_secrets(text: str) -> str:

@@ -1,9 +1,9 @@
-"""Tokens: what a JWT of an issuer says, once it is sure that the issuer says it, of now, and to us.
+"""Tokens: the claims of a JWT, once it is sure that its issuer makes them, that they are of now, and for us.
 
 A JWT is read here, strictly, and PyJWT checks its signature, with a key of the issuer's that is for the algorithm
-(RFC 7515, 7519, 8725, 9068). The header says which of the issuer's keys it is; where else a key might be (`jku`, `jwk`,
-`x5u`, `x5c`) is not looked at. Every fault is `TokenRefused`, with a text for the client: never the token, and of
-what it says at most `SHOWN` characters that may stand in a header (RFC 6750, 3).
+(RFC 7515, 7519, 8725, 9068). The header names one of the issuer's keys; other places of keys (`jku`, `jwk`, `x5u`,
+`x5c`) are not looked at. Every fault is `TokenRefused`, with a text for the client: never the token, and at most
+`SHOWN` characters of its claims that may stand in a header (RFC 6750, 3).
 """
 
 import base64
@@ -35,14 +35,11 @@ _NOT_SHOWN = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
 class Header(NamedTuple):
-    """The JOSE header: how the token is to be checked. It is not verified yet."""
+    """How a token is to be checked: one of `ALGORITHMS`, the key and the issuer that it names. Not verified yet."""
 
     algorithm: str
-    """One of `ALGORITHMS`."""
     kid: str | None
-    """Which key it is signed with; None: not said."""
     issuer_url: str
-    """The issuer that it names."""
 
 
 class _Parts(NamedTuple):

@@ -1,13 +1,12 @@
-"""The verifier: from a token of an issuer's to whom it was issued for, and what of that is remembered.
+"""The verifier: from an issuer's token to the person it was issued for, cached; roles by entitlements.
 
-Tokens are remembered by a hash of theirs until they expire, as long as the keys stand by which they were found to be
-good: a token that is shown again costs a hash and two looks into memory. Where an issuer is asked about tokens
-(RFC 7662), what it says is remembered for `ACTIVE_SECONDS` at most, so that one which is withdrawn is refused after
-that.
+A token is cached by its hash until it expires, as long as the keys stand that verified it: a token that is shown again
+costs a hash and two looks into memory. Where an issuer is asked about tokens (RFC 7662), its answer is cached for
+`ACTIVE_SECONDS` at most, so that a withdrawn one is refused after that.
 
 Entitlements mean roles in projects by the rules of the issuer. A rule is met by an entitlement of the same group. One
-that names a role is met by that role only, one that names an authority by that authority only; what a rule does not
-name may be anything.
+that names a role is met by that role only, one that names an authority by that authority only; the rest may be
+anything.
 """
 
 import re
@@ -20,7 +19,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import LONGEST_TEXT, Entitlement, Issuer, RoleRule, Verified, read_entitlement
 from ams.identity import tokens
-from ams.identity.introspection import Introspection
+from ams.identity.issuers import Introspection
 from ams.identity.keys import Keys
 from ams.storage.database.invalidation import Cache
 
@@ -51,14 +50,15 @@ class IssuerSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CachedToken:
-    """What was found of a token, and what that stands on."""
+    """A verified token. `generation` is that of the issuer's keys; None for a token that no key was needed for.
+
+    `ask_again_on` is by the monotonic clock; None where the issuer is not asked.
+    """
 
     verified: Verified
     issuer: Issuer
     generation: int | None
-    """Of the issuer's keys; None for a token that no key was needed for."""
     ask_again_on: Milliseconds | None
-    """By the monotonic clock; None where the issuer is not asked."""
 
 
 class Verifier:
@@ -86,9 +86,7 @@ class Verifier:
     def known(self, token: str) -> Verified | None:
         """Return what `verify` would return, if that is remembered and still good; None says nothing."""
         remembered = self._cache.known(tokens.digest(token))
-        if remembered is None or not self._is_good(remembered):
-            return None
-        return remembered.verified
+        return None if remembered is None or not self._is_good(remembered) else remembered.verified
 
     async def verify(self, token: str) -> Verified:
         """Return the claims of a valid token; raise `TokenRefused` with the reason otherwise.
@@ -106,7 +104,7 @@ class Verifier:
         return remembered.verified
 
     def forget(self) -> None:
-        """Forget what is remembered: issuers have changed."""
+        """Forget all tokens: issuers have changed."""
         self._cache.forget_where(lambda _digest, _remembered: True)
         self._refused.clear()
 

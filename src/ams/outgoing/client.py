@@ -25,9 +25,7 @@ from ams.outgoing.guard import Address, Guard, Refused, trust
 PORTS = {b"http": 80, b"https": 443}
 """Of each scheme, where a URL names none."""
 MOST_BYTES = 20 * 1024 * 1024
-"""Of an answer's body."""
 SECONDS = 8.0
-"""For all of one request."""
 IDLE_SECONDS = 30.0
 """After which a connection that was kept and not used is closed."""
 AT_ONCE = 64
@@ -43,7 +41,7 @@ Origin = tuple[bytes, bytes, int | None]
 
 
 class RequestFailed(Exception):
-    """There is no usable answer. The text says why, for a log; the error that it comes from is its cause."""
+    """There is no usable answer. The text says why, for a log; its cause is the error behind it."""
 
 
 class TimedOut(RequestFailed):
@@ -118,7 +116,7 @@ class HttpClient:
         most_bytes: int = MOST_BYTES,
         at_once: int = AT_ONCE,
     ) -> None:
-        """`tls` is what https is trusted by; without it the system's CAs. The limits are those of one request.
+        """`tls` checks https; without it the system's CAs do. The limits are those of one request and its answer.
 
         `at_once` is how many requests `ask` sends to one host and port; more wait, within their own time.
         """
@@ -153,22 +151,23 @@ class HttpClient:
         Then the request goes out once more on a fresh one, if nothing of an answer came: so it must be one that may be
         repeated.
         """
-        origin = _origin(request.url)
+        url = request.url
+        origin: Origin = (url.scheme, url.host, url.port)
         async with self._counted(), self._slots.setdefault(origin, asyncio.Semaphore(self._at_once)):
             kept = self._take(origin)
             if kept is not None:
                 try:
-                    return await self._on(kept, request)
+                    return await self._exchange(kept, request, origin)
                 except (OSError, httpcore.ProtocolError):
                     if kept.was_heard:
                         raise
             try:
-                fresh = await self._reached(request.url)
+                fresh = await self._reached(url)
             except NotReached as error:
                 if kept is None:
                     raise
                 raise RequestFailed(f"it ended on a request, and then: {error}") from error
-            return await self._on(fresh, request)
+            return await self._exchange(fresh, request, origin)
 
     async def close(self) -> None:
         """End all connections that were kept."""
@@ -210,14 +209,14 @@ class HttpClient:
             self.failures += 1
             raise RequestFailed(str(error) or type(error).__name__) from error
 
-    async def _on(self, connection: "_Connection", request: httpcore.Request) -> Response:
+    async def _exchange(self, connection: "_Connection", request: httpcore.Request, origin: Origin) -> Response:
         try:
             response = await connection.exchange(request, self._most_bytes)
         except BaseException:
             await connection.aclose()
             raise
         if connection.rest():
-            self._idle.setdefault(_origin(request.url), []).append(connection)
+            self._idle.setdefault(origin, []).append(connection)
         return response
 
     def _take(self, origin: Origin) -> "_Connection | None":
@@ -267,10 +266,6 @@ class HttpClient:
         return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-def _origin(url: httpcore.URL) -> Origin:
-    return url.scheme, url.host, url.port
-
-
 def _parsed(url: str) -> httpcore.URL:
     if has_credentials(url):
         raise RequestFailed("its URL has a user and password in it, which are not sent")
@@ -285,8 +280,6 @@ def _parsed(url: str) -> httpcore.URL:
 
 
 class _Reader(asyncio.StreamReader):
-    """A reader that counts what came."""
-
     received = 0
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # the loop gives nothing else
@@ -301,7 +294,6 @@ class _Connection(httpcore.AsyncNetworkStream):
         self._reader = reader
         self._writer = writer
         self._read = 0
-        """Bytes of what was received."""
         self._before = 0
         """Bytes received before the last request."""
         self._can_be_kept = False
@@ -329,7 +321,6 @@ class _Connection(httpcore.AsyncNetworkStream):
 
     @property
     def was_heard(self) -> bool:
-        """Whether anything came since the last request went out."""
         return self._reader.received > self._before
 
     def rest(self) -> bool:

@@ -25,7 +25,7 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
-from ams.validation.checker import MESSAGE, Piece
+from ams.validation.long_checks import MESSAGE, Piece
 from ams.wire.schemas import DryRun, RefusedMessage, SchemaBody
 
 TYPES = ("json", "avro")

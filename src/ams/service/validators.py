@@ -17,9 +17,8 @@ from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.validation import Compiled, compile_stored
-from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 from ams.validation.cost import INLINE, Budget, TooMuch, Watch
-from ams.validation.long_checks import LongChecks
+from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, LongChecks, Piece, Refusal, Task
 
 MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""

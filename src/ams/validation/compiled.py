@@ -1,24 +1,23 @@
-"""One revision of a schema, ready to be asked about messages: their payloads, and their attributes.
+"""One revision of a schema, ready to check messages: their payloads, and their attributes.
 
 The `attributes` part of a schema is our own, the contract has none:
 
     {"required": ["site"], "values": {"type": ["raw", "clean"]}, "patterns": {"site": "^[A-Z]+$"}, "closed": true}
 
-`required`: names that must be there. `values`: what a named attribute may be. `patterns`: a regular expression that
-must match somewhere in the value. `closed`: no names but those mentioned.
+`required`: names that must be there. `values`: the allowed values of a named attribute. `patterns`: a regular
+expression that must match somewhere in the value. `closed`: no names but those mentioned.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
 from ams.core.messages import Batch, Message, decoded_data
-from ams.validation.avro import AvroSchema
-from ams.validation.avro_json import json_schema
+from ams.validation.avro import AvroSchema, json_schema
 from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, Watch, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
 from ams.validation.violations import Violation, quoted, violations_text
@@ -31,9 +30,9 @@ MAX_BYTES = 256 * 1024
 MAX_PATTERNS = 30
 """Regular expressions; each may take 64 KiB when compiled, and several times that when it is used."""
 _PATTERN_BYTES = {LIGHT: 2**14, HEAVY: 2**18}
-"""What a pattern takes in memory, by its work, once it is used."""
+"""Memory of a pattern, by its work, once it is used."""
 _GROWTH = 40
-"""Bytes of memory for each of a schema's JSON: what the densest schemas take once they are used."""
+"""Bytes of memory for each of a schema's JSON: the densest schemas take so much once they are used."""
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,7 +47,10 @@ class AttributeRules:
 
     def __init__(self, part: Mapping[str, Any]) -> None:
         """Read and compile the part; raise `InvalidInput` that says what is wrong with it."""
-        self._part = _read(part)
+        try:
+            self._part = msgspec.convert(part, _Part)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"Schema attributes are not valid: {error}") from None
         self._values = {name: frozenset(allowed) for name, allowed in self._part.values.items()}
         self._patterns = {name: _matcher(name, pattern) for name, pattern in self._part.patterns.items()}
         self._work = {name: pattern_work(pattern) for name, pattern in self._part.patterns.items()}
@@ -79,27 +81,18 @@ class AttributeRules:
                     yield Violation(quoted(name), "is not allowed")
 
 
-class Payload(Protocol):
-    """A compiled schema of payloads."""
-
-    def check(self, index: int, data: bytes, budget: Budget) -> None:
-        """Raise `InvalidInput` with the text of contract 15.3 for message number `index`, `TooMuch` over the budget."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What messages must be; a part that is None allows anything."""
+    """A compiled revision, of at most so many bytes; a part that is None allows anything."""
 
-    payload: Payload | None
+    payload: AvroSchema | JsonSchema | None
     attributes: AttributeRules | None
     memory: int = 0
-    """Bytes it takes at most."""
 
     def allowed(self, batch: Batch, watch: Watch) -> int:
         """Return how many messages from the first on are surely allowed, as far as that is found in no time.
 
-        Of the next one nothing is known: `check` tells.
+        The next one may be allowed too: `check` tells.
         """
         if self.attributes is not None or not isinstance(self.payload, JsonSchema):
             return 0
@@ -137,7 +130,7 @@ def compile_schema(
     if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
         kind, schema = JSON, json_schema(schema)
         memory += _GROWTH * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[HEAVY]
-    payload: Payload | None = None
+    payload: AvroSchema | JsonSchema | None = None
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
     return Compiled(payload, AttributeRules(attributes) if attributes is not None else None, memory)
@@ -145,12 +138,8 @@ def compile_schema(
 
 def compile_stored(kind: str, schema: str | None, attributes: str | None, encoding: str = "") -> Compiled:
     """Compile a revision of which the parts are JSON texts; raise as `compile_schema`, and `msgspec.DecodeError`."""
-    return compile_schema(kind, parsed(schema), parsed(attributes), encoding)
-
-
-def parsed(text: str | None) -> Any:
-    """Return stored JSON as a value."""
-    return None if text is None else msgspec.json.decode(text)
+    payload, rules = (None if text is None else msgspec.json.decode(text) for text in (schema, attributes))
+    return compile_schema(kind, payload, rules, encoding)
 
 
 def decoded(index: int, data: str) -> bytes:
@@ -161,13 +150,6 @@ def decoded(index: int, data: str) -> bytes:
         place = next((at for at, each in enumerate(data) if each not in _ALPHABET and each not in "\r\n="), len(data))
         text = f"Message {index} is not in valid base64 enocding,illegal base64 data at input byte {place}"
         raise InvalidInput(text) from None
-
-
-def _read(part: Mapping[str, Any]) -> _Part:
-    try:
-        return msgspec.convert(part, _Part)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"Schema attributes are not valid: {error}") from None
 
 
 def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:

@@ -14,17 +14,8 @@ import structlog
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
 from ams.authn.http.gate import Caller, Gate, key_of
 from ams.authn.http.json_bodies import encoded
-from ams.authn.http.routes import (
-    AuditRecords,
-    AuthMethodRoutes,
-    BindingRoutes,
-    KeyRoutes,
-    Login,
-    OpenRoutes,
-    ServiceTypeRoutes,
-    audit_rows,
-)
-from ams.authn.http.routing import Asked, Made, Routes, Row
+from ams.authn.http.routes import Asked, AuditAnswer, Handlers, Made, Routes, Row
+from ams.authn.login import Login
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.store import Store
 from ams.authn.values import PEER, Peer, without_secrets
@@ -49,7 +40,7 @@ ALLOWED: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"OPTIONS, POST, GET, PUT, DELETE, HEAD"),
     (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, X-Api-Key, If-Match"),
 )
-"""What a preflight is answered: pages of any origin may use the management routes with a key (contract 2; 15, A20).
+"""Answer to a preflight: pages of any origin may use the management routes with a key (contract 2; 15, A20).
 
 The reference names a header that no client sends.
 """
@@ -71,7 +62,6 @@ class _Request:
 
     @property
     def headers(self) -> Sequence[Header]:
-        """Return the headers."""
         headers: Sequence[Header] = self.scope["headers"]
         return headers
 
@@ -91,7 +81,7 @@ class AuthnApp:
         *,
         store: Store,
         clock: Clock,
-        audit: AuditRecords | None = None,
+        audit: AuditAnswer | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         body_seconds: float = DEADLINE_SECONDS,
     ) -> None:
@@ -101,14 +91,8 @@ class AuthnApp:
         self._clock = clock
         self._deadline = deadline_seconds
         self._bodies = Bodies(SMALL_BODY, BUFFERED, body_seconds)
-        rows = [
-            *ServiceTypeRoutes(service_types).rows(),
-            *AuthMethodRoutes(service_types, auth_methods).rows(),
-            *BindingRoutes(service_types, bindings).rows(),
-            *KeyRoutes(keys).rows(),
-            *OpenRoutes(gate, login, self._health).rows(),
-        ]
-        self._routes = Routes([*rows, *audit_rows(audit, rows)])
+        handlers = Handlers(gate, service_types, auth_methods, bindings, keys, login, health=self._health, audit=audit)
+        self._routes = Routes(handlers.rows())
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -130,29 +114,29 @@ class AuthnApp:
             await send({"type": "http.response.body", "body": b""})
         else:
             await answer(send, code, body, [JSON, *leaving])
-        spent = round((time.perf_counter() - began) * 1000, 1)
-        logger.debug(
-            "request", method=scope["method"], path=without_secrets(scope["path"]), status=code, milliseconds=spent
-        )
+        path, spent = without_secrets(scope["path"]), round((time.perf_counter() - began) * 1000, 1)
+        logger.debug("request", method=scope["method"], path=path, status=code, milliseconds=spent)
 
     async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, bytes, Sequence[Header]]:
         if scope["method"] == "OPTIONS":
-            return 200, b"", _preflight(scope["headers"])
+            return 200, b"", ALLOWED if _cross_origin(scope["headers"]) else ((b"allow", ALLOWED[0][1]),)
         try:
             row, names = self._routes.find(scope["method"], scope)
         except (MethodNotAllowed, NotFound) as error:
-            return _refused(refusal(error))
-        request = _Request(row, names, scope, receive, _peer(scope))
-        made, refused = await self._outcome(request)
+            refused = refusal(error)
+            return refused.code, refused.body, refused.headers
+        peer: Peer = scope.get(PEER) or Peer((scope.get("client") or ("",))[0])
+        request = _Request(row, names, scope, receive, peer)
+        made, failure = await self._outcome(request)
         if _is_audited(request, made.code):
-            await self._record(request, made, refused.message if refused else "")
-        if refused is not None:
-            return _refused(refused)
+            await self._record(request, made, failure.message if failure else "")
+        if failure is not None:
+            return failure.code, failure.body, failure.headers
         more = [(b"etag", written(made.version).encode())] if made.version else []
         return made.code, b"" if made.code == 204 else encoded(made.body), more
 
-    async def _outcome(self, request: "_Request") -> tuple[Made, Refusal | None]:
-        """Carry a request out; return what it made, or the status and text it is refused with."""
+    async def _outcome(self, request: _Request) -> tuple[Made, Refusal | None]:
+        """Carry a request out; return its answer, or the status and text it is refused with."""
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._carry_out(request), None
@@ -165,10 +149,19 @@ class AuthnApp:
             raised = Overloaded("The service is stopping")
         except Exception as error:
             raised = error
-        refused = await _logged_refusal(raised, request)
+        refused = refusal(raised)
+        if refused.code >= 500:  # this service or another one is at fault
+            await logger.aerror(
+                "request.failed",
+                action=request.row.action,
+                path=without_secrets(request.scope["path"]),
+                error=type(raised).__name__,
+                reason=refused.message,
+                exc_info=None if isinstance(raised, AmsError) and raised.retriable else raised,
+            )
         return Made(refused.code), refused
 
-    async def _carry_out(self, request: "_Request") -> Made:
+    async def _carry_out(self, request: _Request) -> Made:
         row, headers, query, peer = request.row, request.headers, request.scope["query_string"], request.peer
 
         async def admit() -> None:
@@ -187,7 +180,7 @@ class AuthnApp:
             await admit()
         return await row.handler(Asked(request.names, query, headers, peer, body))
 
-    async def _record(self, request: "_Request", made: Made, reason: str) -> None:
+    async def _record(self, request: _Request, made: Made, reason: str) -> None:
         await self._trail.record(
             AuditEvent(
                 id=new_uuid(),
@@ -222,30 +215,6 @@ class AuthnApp:
         return f"{self._prefix}-{next(self._count):x}".encode()
 
 
-def _refused(refused: Refusal) -> tuple[int, bytes, Sequence[Header]]:
-    return refused.code, refused.body, refused.headers
-
-
-def _peer(scope: dict[str, Any]) -> Peer:
-    peer: Peer | None = scope.get(PEER)
-    return peer or Peer((scope.get("client") or ("",))[0])
-
-
-async def _logged_refusal(error: Exception, request: _Request) -> Refusal:
-    """Return the answer to an error; log it when this service or another one is at fault."""
-    refused = refusal(error)
-    if refused.code >= 500:
-        await logger.aerror(
-            "request.failed",
-            action=request.row.action,
-            path=without_secrets(request.scope["path"]),
-            error=type(error).__name__,
-            reason=refused.message,
-            exc_info=None if isinstance(error, AmsError) and error.retriable else error,
-        )
-    return refused
-
-
 def _is_audited(request: _Request, code: int) -> bool:
     """Whether a request is recorded: every change, also a refused one, and every 403. Logins record themselves.
 
@@ -258,10 +227,5 @@ def _is_audited(request: _Request, code: int) -> bool:
 
 
 def _cross_origin(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return what lets a page of another origin read the answer to a request with these headers."""
+    """Return the header that lets a page of another origin read the answer to a request with these headers."""
     return (ANY_ORIGIN,) if any(name == b"origin" for name, _ in headers) else ()
-
-
-def _preflight(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return the headers of the answer to an OPTIONS request, those of `_cross_origin` aside."""
-    return ALLOWED if _cross_origin(headers) else ((b"allow", ALLOWED[0][1]),)

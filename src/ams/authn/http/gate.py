@@ -30,15 +30,12 @@ MANAGEMENT_KEY = "management key"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller with its permissions."""
+    """A caller, and whether it may read, write, and make and revoke keys (which includes reading the audit log)."""
 
     name: str
     looks: bool = True
-    """Whether it may read."""
     changes: bool = False
-    """Whether it may write."""
     keys: bool = False
-    """Whether it may make and revoke keys, and read the audit log."""
 
 
 class AmsUsers:
@@ -127,9 +124,6 @@ class Gate:
         key = await self._store.keys.find(given)
         if key is not None:
             return Caller(f"key {key.name}", changes=key.scope != READ)
-        return await self._user(given)
-
-    async def _user(self, given: str) -> Caller | None:
         user = await self._users.named(given) if self._users is not None else None
         if user is None:
             return None

@@ -1,9 +1,9 @@
-"""TLS that asks every client for a certificate, and leaves its verification to the login.
+"""The port of the certificate service: TLS that asks every client for a certificate, and the peer of a connection.
 
 Python's own `ssl` can only ask for a certificate by refusing each that it does not trust, and a refused handshake tells
 a client nothing. The contract wants an answer in words (9.3), so any certificate passes the handshake here, and none
-is believed for that: `ams.authn.certificates` judges it, request by request. What the handshake does prove is that the
-client holds the key of the certificate it shows.
+is believed for that: `ams.authn.certificates` judges it, request by request. The handshake proves only that the client
+holds the key of the certificate it shows.
 
 A client's certificate and its chain have 100 KiB together: OpenSSL's own limit, which no call of pyOpenSSL reaches.
 Beyond it the handshake fails, and the client sees a connection that ended.
@@ -11,20 +11,29 @@ Beyond it the handshake fails, and the client sees a connection that ended.
 The loop's machinery takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours gives it a connection of pyOpenSSL.
 """
 
+import asyncio
 import contextlib
 import functools
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
-from ams.authn.certificates.names import issuer_of, subject_of
+from ams.authn.certificates.reading import issuer_of, subject_of
+from ams.authn.http.errors import refusal
 from ams.authn.http.proxies import Malformed, Preface
-from ams.authn.values import UNREADABLE, Presented
+from ams.authn.values import PEER, UNREADABLE, Peer, Presented
+from ams.http.asgi import Application, usual_address
+from ams.web.asgi_exchange import AsgiExchange
+from ams.web.connection import HttpConnection, Port
+from ams.web.listener import ListenerLimits
+from ams.web.request_reader import RequestHead
+from ams.web.server import HttpServer
 
 logger = structlog.get_logger("ams.authn.tls")
 
@@ -78,8 +87,7 @@ class AskingConnection:
         self._connection.set_accept_state()
         self._incoming = incoming
         self._outgoing = outgoing
-        self._awaited = preface
-        """What has to come before the handshake, until it has."""
+        self._awaited = preface  # until it has come
         self._fed = False
         """Whether OpenSSL may have something to decrypt."""
         self.preface = preface
@@ -91,10 +99,9 @@ class AskingConnection:
         if shown is None:
             return None
         leaf = _read(shown)
-        return Presented(leaf, tuple(each for each in self._chain() if each != leaf))
+        return Presented(leaf, tuple(each for each in self._readable_chain() if each != leaf))
 
-    def _chain(self) -> Iterator[x509.Certificate]:
-        """Yield what came with the leaf, as far as it can be read; none of it is trusted."""
+    def _readable_chain(self) -> Iterator[x509.Certificate]:
         for each in self._connection.get_peer_cert_chain() or []:
             with contextlib.suppress(ValueError):
                 yield _read(each)
@@ -159,7 +166,6 @@ class AskingConnection:
             self._drain()
 
     def _feed(self) -> None:
-        """Give OpenSSL what came, when a preface that has to be there is over."""
         data = self._incoming.read() if self._incoming.pending else b""
         if self._awaited is not None:
             rest = self._awaited.feed(data)
@@ -171,16 +177,13 @@ class AskingConnection:
             self._fed = True
 
     def _drain(self) -> None:
-        """Give the loop what OpenSSL has to say."""
-        try:
+        with contextlib.suppress(SSL.Error):  # there is nothing more
             while True:
                 self._outgoing.write(self._connection.bio_read(_CHUNK))
-        except SSL.Error:  # there is nothing more
-            return
 
 
 def _refuse_pass_phrase() -> bytes:
-    """Refuse a key with a pass phrase: OpenSSL would ask for it at the terminal, now and whenever the file changes."""
+    # OpenSSL would ask for it at the terminal, now and whenever the file changes.
     raise OSError("the key has a pass phrase; give one without")
 
 
@@ -189,20 +192,16 @@ def _inner(chain: str, key: str) -> SSL.Context:
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.use_certificate_chain_file(chain)
     context.use_privatekey_file(key)
-    context.set_verify(SSL.VERIFY_PEER, _anything)
+    # Every certificate passes; the login verifies it, and says in words why it refuses one.
+    context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(b"ams authn")
     context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_CIPHER_SERVER_PREFERENCE)
     return context
 
 
-def _anything(*_: object) -> bool:
-    """Accept every certificate in the handshake; the login verifies it, and says in words why it refuses one."""
-    return True
-
-
 def _read(shown: crypto.X509) -> x509.Certificate:
-    """Read the parts of a certificate that every check uses; raises `ValueError` for one that cannot be read."""
+    """Read the fields of a certificate that every check uses; raises `ValueError` for one that cannot be read."""
     try:
         certificate = shown.to_cryptography()
         is_small = len(certificate.public_bytes(Encoding.DER)) <= REMEMBERED_BYTES
@@ -214,19 +213,74 @@ def _read(shown: crypto.X509) -> x509.Certificate:
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _known(certificate: x509.Certificate) -> x509.Certificate:
-    """Return a certificate, the same one each time it is shown: reading is most of the work."""
+    """Return the same object each time a certificate is shown: reading is most of the work."""
     return _whole(certificate)
 
 
 def _whole(certificate: x509.Certificate) -> x509.Certificate:
-    """Return a certificate whose parts are read."""
     _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # read only when asked for
     return certificate
 
 
 def _reason(error: Exception) -> str:
-    """Return what OpenSSL says, in a few words."""
     found = error.args[0] if error.args else ""
     if isinstance(found, list):
         return "; ".join(str(each[-1]) for each in found) or "the handshake failed"
     return str(found)
+
+
+@dataclass(slots=True, kw_only=True)
+class Front:
+    """Limits and TLS of the port.
+
+    `read_seconds` are for a whole request, and again for the rest of it after its head; `head_seconds` for the head, as
+    for a handshake before it (contract 11).
+    """
+
+    context: AskingContext
+    limits: ListenerLimits
+    read_seconds: float = 5.0
+    head_seconds: float = 5.0
+    idle_seconds: float = 60.0
+    max_header_bytes: int = 64 * 2**10
+
+    def server(self, app: Application) -> HttpServer:
+        """Return a server for an application, which finds a `Peer` in the scope of each request."""
+
+        def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
+            peer = cast("PeerConnection", connection).peer
+            return AsgiExchange(connection, app, request, extensions={PEER: peer})
+
+        port = Port(
+            open_exchange,
+            refusal,
+            max_header_bytes=self.max_header_bytes,
+            head_seconds=min(self.head_seconds, self.read_seconds),
+            body_seconds=self.read_seconds,
+            idle_seconds=self.idle_seconds,
+        )
+        return HttpServer("api", port, self.limits, context=self.context, connection=PeerConnection)
+
+
+class PeerConnection(HttpConnection):
+    """A connection after its handshake, with the client that a proxy states."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
+        """Take the connection."""
+        super().connection_made(transport)
+        preface = self._tls.preface
+        if preface is not None and preface.client is not None:
+            self.client = preface.client
+
+    @functools.cached_property
+    def peer(self) -> Peer:
+        """The client: its address, and the certificate it showed."""
+        address = (usual_address(self.client[0]) or self.client[0]) if self.client else ""
+        try:
+            return Peer(address, self._tls.presented())
+        except ValueError as error:
+            return Peer(address, unreadable=str(error))
+
+    @property
+    def _tls(self) -> AskingConnection:
+        return cast("AskingConnection", self.transport.get_extra_info("ssl_object"))

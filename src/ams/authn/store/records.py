@@ -1,19 +1,33 @@
 """Service types, auth methods and bindings in the store, and how nodes invalidate each other's caches of them.
 
-What auth methods log in with is encrypted, and bound to the one it belongs to (15, A16). A login finds its binding by
+Secrets of auth methods are encrypted, and bound to the one they belong to (15, A16). A login finds its binding by
 one short hash, so that 100,000 of them are no slower than 100, and a name of any length can be in a unique index.
+Lists are complete, oldest first, or in pages when that is asked for (15, A20).
 """
 
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    delete,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
-from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
 from ams.authn.values import (
     AUTH_METHOD_GONE,
@@ -26,10 +40,12 @@ from ams.authn.values import (
     ServiceTypeId,
 )
 from ams.core.clock import Milliseconds
-from ams.core.errors import AlreadyExists, Conflict, NotFound
+from ams.core.errors import AlreadyExists, BadRequest, Conflict, NotFound
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import Cache, Invalidation
 from ams.storage.secrets import Secrets
+
+T = TypeVar("T")
 
 TYPES = "authn_types"
 """Everything: service types are few and seldom change, and all else hangs on them."""
@@ -41,9 +57,62 @@ BINDING = "authn_binding"
 FORGET_TYPES = Invalidation(TYPES, ())
 FORGET_METHODS = Invalidation(METHODS, ())
 
+MOST = 10_000
+"""Items of a page, when pages are asked for."""
+_MAX_DIGITS = 18
+_ORIGIN = ("uuid", "created_on", "updated_on")
+"""Columns that a change of a record leaves as they are, or sets by itself."""
 
-TypeChange = Callable[[ServiceType], ServiceType]
-"""Makes the new state of the present one; what it raises leaves everything as it was."""
+Types = Callable[[str], ServiceType | None]
+"""Finds a service type by its uuid, in the transaction of a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page is asked for: a size of 0 is everything, an empty token the first page."""
+
+    size: int = 0
+    token: str = ""
+
+
+EVERYTHING = PageRequest()
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list; `next_token` asks for the next page, and is empty on the last one."""
+
+    items: Sequence[T]
+    next_token: str = ""
+
+
+def _read_page(
+    connection: Connection, query: Select[Any], number: Column[int], page: PageRequest, record: Callable[[Row[Any]], T]
+) -> Page[T]:
+    """Read a page of `query`, ordered by `number`; raise `BadRequest` "Invalid page token"."""
+    cut = query.order_by(number)
+    if page.token:
+        if not page.token.isascii() or not page.token.isdigit() or len(page.token) > _MAX_DIGITS:
+            raise BadRequest("Invalid page token")
+        cut = cut.where(number > literal(int(page.token), BigInteger))
+    size = min(page.size, MOST)
+    rows = connection.execute(cut.limit(size + 1) if size > 0 else cut).all()
+    shown = rows[:size] if size > 0 else rows
+    return Page([record(row) for row in shown], str(shown[-1].number) if len(shown) < len(rows) else "")
+
+
+def _exists(connection: Connection, number: Column[int], *conditions: ColumnElement[bool]) -> bool:
+    return connection.scalar(select(number).where(*conditions).limit(1)) is not None
+
+
+def _rows(statement: Any) -> Callable[[Connection], int]:
+    """Return the work of a statement, which returns how many rows it changed."""
+    return lambda connection: int(connection.execute(statement).rowcount)
+
+
+def _same(kind: type, of: object, *, but: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields of a record that are columns of the same name, of a record or of its row."""
+    return {each.name: getattr(of, each.name) for each in fields(kind) if each.name not in but}
 
 
 class ServiceTypeRecords:
@@ -56,20 +125,19 @@ class ServiceTypeRecords:
 
     async def find(self, name: str) -> ServiceType | None:
         """Return a service type, None when there is none; cached."""
-        own = service_types.c.name == name
         return await self._by_name.find(
-            name, lambda: self._database.read(lambda connection: _type_where(connection, own))
+            name, lambda: self._database.read(lambda connection: _type(connection, service_types.c.name == name))
         )
 
     async def find_by_uuid(self, uuid: str) -> ServiceType | None:
         """Return a service type, None when there is none."""
-        return await self._database.read(lambda connection: type_by_uuid(connection, uuid))
+        return await self._database.read(lambda connection: _type_by_uuid(connection, uuid))
 
     async def page(self, page: PageRequest) -> Page[ServiceType]:
         """Return service types, oldest first. Raises `BadRequest` for a bad token."""
 
         def work(connection: Connection) -> Page[ServiceType]:
-            found = read_page(connection, select(service_types), service_types.c.number, page)
+            found = _read_page(connection, select(service_types), service_types.c.number, page, lambda row: row)
             return Page(_with_hosts(connection, found.items), found.next_token)
 
         return await self._database.read(work)
@@ -79,21 +147,22 @@ class ServiceTypeRecords:
 
         def work(connection: Connection) -> None:
             _require_free_type(connection, made)
-            connection.execute(
-                insert(service_types).values(uuid=made.uuid, created_on=made.created_on, **_type_row(made))
-            )
+            row = insert(service_types).values(uuid=made.uuid, created_on=made.created_on, **_type_row(made))
+            connection.execute(row)
             _put_hosts(connection, made)
 
         await self._database.write(work)
 
-    async def change(self, uuid: ServiceTypeId, now: Milliseconds, change: TypeChange) -> ServiceType:
+    async def change(
+        self, uuid: ServiceTypeId, now: Milliseconds, change: Callable[[ServiceType], ServiceType]
+    ) -> ServiceType:
         """Change a service type in one step. Raises `NotFound`, `AlreadyExists`, what `change` raises.
 
         Raises `Conflict` rather than leave bindings or auth methods behind that nothing can reach (15, A6).
         """
 
         def work(connection: Connection) -> ServiceType:
-            present = type_by_uuid(connection, uuid)
+            present = _type_by_uuid(connection, uuid)
             if present is None:
                 raise NotFound(SERVICE_TYPE_GONE)
             changed = replace(change(present), updated_on=now)
@@ -113,12 +182,11 @@ class ServiceTypeRecords:
         return await self._database.write(_rows(gone), FORGET_TYPES, large=True) > 0
 
 
-def type_by_uuid(connection: Connection, uuid: str) -> ServiceType | None:
-    """Return a service type, in the connection's transaction."""
-    return _type_where(connection, service_types.c.uuid == uuid)
+def _type_by_uuid(connection: Connection, uuid: str) -> ServiceType | None:
+    return _type(connection, service_types.c.uuid == uuid)
 
 
-def _type_where(connection: Connection, condition: ColumnElement[bool]) -> ServiceType | None:
+def _type(connection: Connection, condition: ColumnElement[bool]) -> ServiceType | None:
     rows = connection.execute(select(service_types).where(condition)).all()
     return next(iter(_with_hosts(connection, rows)), None)
 
@@ -130,14 +198,14 @@ def _with_hosts(connection: Connection, rows: Sequence[Row[Any]]) -> list[Servic
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in connection.execute(query) if rows else ():
         found[row.service_uuid].append(row.host)
-    return [_service_type(row, found[row.uuid]) for row in rows]
-
-
-def _service_type(row: Row[Any], its_hosts: Sequence[str]) -> ServiceType:
-    auth_types = tuple(msgspec.json.decode(row.auth_types, type=list[str]))
-    return ServiceType(
-        **_same(ServiceType, row, but=("hosts", "auth_types")), hosts=tuple(its_hosts), auth_types=auth_types
-    )
+    return [
+        ServiceType(
+            **_same(ServiceType, row, but=("hosts", "auth_types")),
+            hosts=tuple(found[row.uuid]),
+            auth_types=tuple(msgspec.json.decode(row.auth_types, type=list[str])),
+        )
+        for row in rows
+    ]
 
 
 def _type_row(of: ServiceType) -> dict[str, object]:
@@ -146,30 +214,21 @@ def _type_row(of: ServiceType) -> dict[str, object]:
 
 
 def _require_free_type(connection: Connection, wanted: ServiceType) -> None:
-    if connection.scalar(select(service_types.c.number).where(service_types.c.name == wanted.name)) is not None:
+    if _exists(connection, service_types.c.number, service_types.c.name == wanted.name):
         raise AlreadyExists(f"service-type object with name: {wanted.name} already exists")
 
 
 def _require_reachable(connection: Connection, present: ServiceType, changed: ServiceType) -> None:
-    if changed.auth_method != present.auth_method:
-        row = select(auth_methods.c.number).where(auth_methods.c.service_uuid == present.uuid).limit(1)
-        if connection.scalar(row) is not None:
-            raise Conflict(f"auth_method of service-type {present.name} is in use: delete its auth methods first")
+    methods, name = auth_methods.c.service_uuid == present.uuid, present.name
+    if changed.auth_method != present.auth_method and _exists(connection, auth_methods.c.number, methods):
+        raise Conflict(f"auth_method of service-type {name} is in use: delete its auth methods first")
     for host in present.hosts:
-        if host not in changed.hosts and _is_used(connection, present.uuid, host):
-            raise Conflict(
-                f"host {host} of service-type {present.name} is in use: delete its auth method and bindings first"
-            )
-
-
-def _is_used(connection: Connection, service_uuid: str, host: str) -> bool:
-    return any(
-        connection.scalar(
-            select(table.c.number).where(table.c.service_uuid == service_uuid, table.c.host == host).limit(1)
+        is_used = (
+            _exists(connection, table.c.number, table.c.service_uuid == present.uuid, table.c.host == host)
+            for table in (auth_methods, bindings)
         )
-        is not None
-        for table in (auth_methods, bindings)
-    )
+        if host not in changed.hosts and any(is_used):
+            raise Conflict(f"host {host} of service-type {name} is in use: delete its auth method and bindings first")
 
 
 def _put_hosts(connection: Connection, of: ServiceType) -> None:
@@ -183,12 +242,6 @@ def _put_hosts(connection: Connection, of: ServiceType) -> None:
             connection.execute(update(hosts).where(own, hosts.c.host == host).values(position=position))
         else:
             connection.execute(insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
-
-
-Types = Callable[[str], ServiceType | None]
-"""Finds a service type by its uuid, in the transaction that something is changed in."""
-MethodChange = Callable[[AuthMethod, Types], AuthMethod]
-"""Makes the new state of the present one; what it raises leaves everything as it was."""
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):
@@ -219,10 +272,9 @@ class AuthMethodRecords:
 
     async def page(self, page: PageRequest) -> Page[AuthMethod]:
         """Return auth methods, oldest first. Raises `BadRequest` for a bad token, `Damaged`."""
+        query, number = select(auth_methods), auth_methods.c.number
         return await self._database.read(
-            lambda connection: read_page(connection, select(auth_methods), auth_methods.c.number, page).map(
-                self._auth_method
-            )
+            lambda connection: _read_page(connection, query, number, page, self._auth_method)
         )
 
     async def create(self, made: AuthMethod) -> None:
@@ -240,7 +292,9 @@ class AuthMethodRecords:
 
         await self._database.write(work, FORGET_METHODS)
 
-    async def change(self, uuid: str, now: Milliseconds, change: MethodChange) -> AuthMethod:
+    async def change(
+        self, uuid: str, now: Milliseconds, change: Callable[[AuthMethod, Types], AuthMethod]
+    ) -> AuthMethod:
         """Change an auth method in one step. Raises as `create`, and what `change` raises."""
         own = auth_methods.c.uuid == uuid
 
@@ -249,8 +303,7 @@ class AuthMethodRecords:
             if row is None:
                 raise NotFound(AUTH_METHOD_GONE)
             present = self._auth_method(row)
-            changed = change(present, lambda service: type_by_uuid(connection, service))
-            changed = replace(changed, updated_on=now)
+            changed = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
             _require_kind(connection, changed)
             if (changed.service_uuid, changed.host) != (present.service_uuid, present.host):
                 _require_free_host(connection, changed)
@@ -281,7 +334,7 @@ def _owner(uuid: str) -> str:
 
 def _require_kind(connection: Connection, wanted: AuthMethod) -> None:
     """An auth method of another kind than its service type's would never be found right."""
-    service_type = type_by_uuid(connection, wanted.service_uuid)
+    service_type = _type_by_uuid(connection, wanted.service_uuid)
     if service_type is None:
         raise NotFound(SERVICE_TYPE_GONE)
     if service_type.auth_method != wanted.type:
@@ -290,12 +343,8 @@ def _require_kind(connection: Connection, wanted: AuthMethod) -> None:
 
 def _require_free_host(connection: Connection, wanted: AuthMethod) -> None:
     same = (auth_methods.c.service_uuid == wanted.service_uuid, auth_methods.c.host == wanted.host)
-    if connection.scalar(select(auth_methods.c.number).where(*same)) is not None:
+    if _exists(connection, auth_methods.c.number, *same):
         raise AlreadyExists(f"Auth method object with host: {wanted.host} already exists")
-
-
-BindingChange = Callable[[Binding, Types], Binding]
-"""Makes the new state of the present one; what it raises leaves everything as it was."""
 
 
 class BindingRecords:
@@ -308,7 +357,7 @@ class BindingRecords:
 
     async def find(self, name: str) -> Binding | None:
         """Return a binding, None when there is none."""
-        return await self._database.read(lambda connection: _binding_where(connection, bindings.c.name == name))
+        return await self._database.read(lambda connection: _find_binding(connection, bindings.c.name == name))
 
     async def for_login(self, identifier: str, service_uuid: str, host: str, auth_type: str) -> Binding | None:
         """Return the binding of a subject, None when there is none; cached, else one look into an index.
@@ -317,7 +366,7 @@ class BindingRecords:
         """
         login = _login(service_uuid, host, auth_type, identifier)
         return await self._by_login.find(
-            login, lambda: self._database.read(lambda connection: _binding_where(connection, bindings.c.login == login))
+            login, lambda: self._database.read(lambda connection: _find_binding(connection, bindings.c.login == login))
         )
 
     async def page(self, page: PageRequest, service_uuid: str = "", host: str = "") -> Page[Binding]:
@@ -326,7 +375,7 @@ class BindingRecords:
         if service_uuid:
             query = query.where(bindings.c.service_uuid == service_uuid, bindings.c.host == host)
         return await self._database.read(
-            lambda connection: read_page(connection, query, bindings.c.number, page).map(_binding)
+            lambda connection: _read_page(connection, query, bindings.c.number, page, _binding)
         )
 
     async def create(self, made: Binding) -> None:
@@ -340,13 +389,13 @@ class BindingRecords:
 
         await self._database.write(work)
 
-    async def change(self, name: str, now: Milliseconds, change: BindingChange) -> Binding:
+    async def change(self, name: str, now: Milliseconds, change: Callable[[Binding, Types], Binding]) -> Binding:
         """Change a binding in one step. Raises `NotFound`, as `create`, and what `change` raises."""
         while True:
             known = await self.find(name)
             if known is None:
                 raise NotFound(BINDING_GONE)
-            changed = await self._database.write(_changing(known, now, change), _forget(known))
+            changed = await self._database.write(partial(_change_binding, known, now, change), _forget(known))
             if changed is not None:
                 return changed
 
@@ -368,7 +417,7 @@ class BindingRecords:
         own = bindings.c.uuid == binding
         if subject_sha256 is None:
             return await self._database.put(_rows(update(bindings).where(own).values(last_auth=at))) > 0
-        known = await self._database.read(lambda connection: _binding_where(connection, own))
+        known = await self._database.read(lambda connection: _find_binding(connection, own))
         if known is None:
             return False
         noted = update(bindings).where(own, or_(*(bindings.c.subject_sha256 == each for each in ("", subject_sha256))))
@@ -376,43 +425,25 @@ class BindingRecords:
         return await self._database.write(_rows(noted), _forget(known)) > 0
 
 
-def _rows(statement: Any) -> Callable[[Connection], int]:
-    """Return the work of a statement, which returns how many rows it changed."""
-    return lambda connection: int(connection.execute(statement).rowcount)
+def _change_binding(
+    known: Binding, now: Milliseconds, change: Callable[[Binding, Types], Binding], connection: Connection
+) -> Binding | None:
+    """Change a binding; return None if caches know it by another login by now."""
+    present = _find_binding(connection, bindings.c.uuid == known.uuid)
+    if present is None or _login_of(present) != _login_of(known) or present.name != known.name:
+        return None
+    changed = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
+    # Whatever of the four has changed: a binding that moves may meet another there (15, A4).
+    if _login_of(changed) != _login_of(present):
+        _require_free_identifier(connection, changed)
+    if changed.name != present.name:
+        _require_free_name(connection, changed)
+    row = update(bindings).where(bindings.c.uuid == known.uuid)
+    connection.execute(row.values(updated_on=now, **_binding_row(changed)))
+    return changed
 
 
-_ORIGIN = ("uuid", "created_on", "updated_on")
-"""What a change of a record leaves as it is, or sets by itself."""
-
-
-def _same(kind: type, of: object, *, but: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record that are columns of the same name, of a record or of its row."""
-    return {each.name: getattr(of, each.name) for each in fields(kind) if each.name not in but}
-
-
-def _changing(known: Binding, now: Milliseconds, change: BindingChange) -> Callable[[Connection], Binding | None]:
-    """Return the work that changes a binding; it returns None if what caches call it is another by now."""
-
-    def work(connection: Connection) -> Binding | None:
-        present = _binding_where(connection, bindings.c.uuid == known.uuid)
-        if present is None or _login_of(present) != _login_of(known) or present.name != known.name:
-            return None
-        changed = change(present, lambda service: type_by_uuid(connection, service))
-        changed = replace(changed, updated_on=now)
-        # Whatever of the four has changed: a binding that moves may meet another there (15, A4).
-        if _login_of(changed) != _login_of(present):
-            _require_free_identifier(connection, changed)
-        if changed.name != present.name:
-            _require_free_name(connection, changed)
-        connection.execute(
-            update(bindings).where(bindings.c.uuid == known.uuid).values(updated_on=now, **_binding_row(changed))
-        )
-        return changed
-
-    return work
-
-
-def _binding_where(connection: Connection, condition: ColumnElement[bool]) -> Binding | None:
+def _find_binding(connection: Connection, condition: ColumnElement[bool]) -> Binding | None:
     row = connection.execute(select(bindings).where(condition)).first()
     return _binding(row) if row else None
 
@@ -438,10 +469,10 @@ def _forget(known: Binding) -> Invalidation:
 
 
 def _require_free_identifier(connection: Connection, wanted: Binding) -> None:
-    if connection.scalar(select(bindings.c.number).where(bindings.c.login == _login_of(wanted))) is not None:
+    if _exists(connection, bindings.c.number, bindings.c.login == _login_of(wanted)):
         raise AlreadyExists(f"binding object with auth_identifier: {wanted.auth_identifier} already exists")
 
 
 def _require_free_name(connection: Connection, wanted: Binding) -> None:
-    if connection.scalar(select(bindings.c.number).where(bindings.c.name == wanted.name)) is not None:
+    if _exists(connection, bindings.c.number, bindings.c.name == wanted.name):
         raise AlreadyExists(f"binding object with name: {wanted.name} already exists")

@@ -88,7 +88,7 @@ class Store:
 
     @property
     def away(self) -> str | None:
-        """Why the store cannot be asked now, as far as is known; None while it can."""
+        """The reason why the store cannot be asked now, as far as is known; None while it can."""
         return self.database.away
 
     async def check(self) -> None:

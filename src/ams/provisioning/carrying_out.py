@@ -1,4 +1,4 @@
-"""Carries out a plan: sends the calls of its steps, and says what was done."""
+"""Carries out a plan: sends the calls of its steps, and notes each that was done."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -26,12 +26,10 @@ from ams.core.quotas import QUOTAS
 from ams.core.settings import environment
 from ams.provisioning import parallel
 from ams.provisioning.declared import NOTHING, SECRETS, Ask, Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.fields import ALL, ISSUER, TOKEN_FILE
+from ams.provisioning.document import ALL, ISSUER, TOKEN_FILE
 
-ROUNDS = 4
-"""How often a plan is made at most while others change the same."""
-LIST_ROUNDS = 5
-"""How often one access list is."""
+ROUNDS, LIST_ROUNDS = 4, 5
+"""How often a plan, or one access list, is made at most while others change the same."""
 
 
 class Tokens(Protocol):
@@ -48,13 +46,14 @@ class Tokens(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a plan."""
+    """Result of a plan: steps that were done, and those that could not be, with the reason.
+
+    `overtaken`: a step met a change of others since the state was read, so that planning again may help.
+    """
 
     done: list[Step] = field(default_factory=list)
     failed: list[tuple[Step, str]] = field(default_factory=list)
-    """Steps that could not be done, and why."""
     overtaken: bool = False
-    """Whether a step met what others have changed since the state was read, so that planning again may help."""
 
 
 class Overtaken(Exception):
@@ -62,7 +61,7 @@ class Overtaken(Exception):
 
 
 def both(ams: Ask, certificates: Ask) -> Ask:
-    """Return what sends each call to the one of both services it is for."""
+    """Return a function that sends each call to the service it is for."""
     return lambda call: certificates(call) if authn.is_for_authn(call) else ams(call)
 
 
@@ -75,8 +74,8 @@ def carry_out(
 ) -> None:
     """Carry out steps in order; when one fails, say which are half done or not done, and raise its `ClientError`.
 
-    Run again, the plan holds what is left. What others made or removed at the same time does not end it: the
-    rest is done, and then what still differs.
+    Run again, the plan holds the rest. A resource that others made or removed at the same time does not end it: the
+    rest is done, and then all that still differs.
     """
     for _ in range(ROUNDS):
         if not CarryingOut(ask, note, tokens).run(steps).overtaken:
@@ -89,9 +88,9 @@ def carry_out(
 class CarryingOut:
     """Does steps in order.
 
-    `each_alone` says that a step that fails ends only those of the same owner, and stands in the outcome: for
-    provisioning, where `Unreachable` and `NotAuthenticated` alone end everything, as they would be met again at each
-    step. Otherwise the first failure is raised.
+    With `each_alone`, a step that fails ends only those of the same owner, and stands in the outcome: for provisioning.
+    `Unreachable` and `NotAuthenticated` end everything, as they would be met again at each step. Otherwise the first
+    failure is raised.
     """
 
     def __init__(
@@ -113,8 +112,7 @@ class CarryingOut:
         self._words = words
         self._each_alone = each_alone
         self._uuids = dict(existing.uuids)
-        self._outside: set[str] = set()
-        """Users who should have joined and could not."""
+        self._outside: set[str] = set()  # users who should have joined and could not
         self._changed = False
 
     def run(self, steps: Sequence[Step]) -> Outcome:
@@ -131,7 +129,9 @@ class CarryingOut:
                 self._note(f"done by somebody else: {self._words(step)}")
             except ClientError as error:
                 if not self._each_alone:
-                    self._note_left(steps[number:])
+                    self._note(f"{'half' if self._changed else 'not'} done: {self._words(step)}")
+                    for left in steps[number + 1 :]:
+                        self._note(f"not done: {self._words(left)}")
                 if not self._each_alone or isinstance(error, Unreachable | NotAuthenticated):
                     raise
                 broken |= {step.owner} - {""}
@@ -143,19 +143,16 @@ class CarryingOut:
                     self._note(f"done: {self._words(step)}")
         return outcome
 
-    def _note_left(self, steps: Sequence[Step]) -> None:
-        self._note(f"{'half' if self._changed else 'not'} done: {self._words(steps[0])}")
-        for left in steps[1:]:
-            self._note(f"not done: {self._words(left)}")
-
     def do(self, step: Step) -> None:
         """Do a step; raise `Overtaken` or a `ClientError`."""
         self._changed = False
         try:
-            if step.change is Change.REMOVE:
-                self._remove(step)
-            else:
+            if step.change is not Change.REMOVE:
                 self._MAKING[step.key.kind](self, step)
+            elif step.key.kind in _LISTS:
+                change_list(self._send, step.key, remove=step.fields["users"])
+            else:
+                self._send(_REMOVING[step.key.kind](step.key.project, step.key.name))
         except AlreadyExists as error:
             if not self._is_there(step):
                 raise
@@ -166,7 +163,7 @@ class CarryingOut:
             raise Overtaken from error
 
     def _is_there(self, step: Step) -> bool:
-        """Whether what was to be made is there now: else it is an identity, a URL or a name that another one has."""
+        """Whether the resource to be made is there now: else another has its identity, URL or name."""
         found: Any
         if step.key.kind is Kind.IDENTITY:
             found = self._ask(wire.list_bindings(step.key.project)).bindings
@@ -194,7 +191,7 @@ class CarryingOut:
             self._tokens.keep(user)
 
     def _member(self, step: Step) -> None:
-        """Make a user a member; one whom the service does not know yet is made. A project_admin may do both."""
+        """Make a user a member; an unknown user is made. A project_admin may do both."""
         project, user, roles = step.key.project, step.key.name, step.fields["roles"]
         if step.change is Change.ALTER:
             self._send(wire.update_member(project, user, roles))
@@ -304,7 +301,11 @@ class CarryingOut:
     def _issuer(self, step: Step) -> None:
         name, said = step.key.name, {**step.fields, **secrets(step.fields)}
         if "roles" in said:
-            said["roles"] = _rules(said["roles"])
+            rules: dict[tuple[str, str], list[str]] = {}
+            for text in said["roles"]:
+                project, role, entitlement = text.split("=", 2)  # the entitlement may hold any sign
+                rules.setdefault((entitlement, project), []).append(role)
+            said["roles"] = [wire.RoleRule(entitlement=each[0], project=each[1], roles=rules[each]) for each in rules]
         if step.change is Change.ADD:
             self._send(wire.create_issuer(wire.Issuer(name=name, **said)))
         else:
@@ -321,7 +322,10 @@ class CarryingOut:
     def _token(self, step: Step) -> None:
         """Make a token, in place of one that is there when it is to be altered, and keep it where the files say."""
         user, name, said = step.key.project, step.key.name, step.fields
-        rights = None if said.get("rights", ALL) == ALL else [_right(each) for each in said["rights"]]
+        rights = None
+        if said.get("rights", ALL) != ALL:
+            pairs = (each.partition("=") for each in said["rights"])
+            rights = [wire.Right(action=action, resource=resource) for action, _, resource in pairs]
         call = wire.create_token(user, name, expires_on=said.get("expires_on", ""), rights=rights)
         assert self._tokens is not None
         with self._tokens.file(said[TOKEN_FILE]) as keep:
@@ -356,7 +360,10 @@ class CarryingOut:
         if "service_type" in said:
             said["service_uuid"] = self._send(authn.get_service_type(said.pop("service_type"))).uuid
         if "user" in said:
-            said["unique_key"] = self._uuid(said.pop("user"))
+            user = said.pop("user")
+            if user not in self._uuids:  # asked for now, as a step before may have made the user
+                self._uuids[user] = self._send(self._find_user(user)).uuid
+            said["unique_key"] = self._uuids[user]
         if step.change is Change.ADD:
             self._send(authn.create_binding(step.key.name, **said))
             return
@@ -365,22 +372,10 @@ class CarryingOut:
         if said:
             self._send(authn.update_binding(step.key.name, **said))
 
-    def _uuid(self, user: str) -> str:
-        # Asked for now, as a step before may have made the user.
-        if user not in self._uuids:
-            self._uuids[user] = self._send(self._find_user(user)).uuid
-        return self._uuids[user]
-
     def _entries(self, step: Step) -> None:
         users = [user for user in step.fields["users"] if user not in self._outside]
         if users:
             change_list(self._send, step.key, add=users)
-
-    def _remove(self, step: Step) -> None:
-        if step.key.kind in _LISTS:
-            change_list(self._send, step.key, remove=step.fields["users"])
-        else:
-            self._send(_REMOVING[step.key.kind](step.key.project, step.key.name))
 
     _MAKING: Mapping[Kind, Callable[["CarryingOut", Step], None]] = {
         Kind.USER: _user,
@@ -418,10 +413,7 @@ _LISTS = {
 
 
 def secrets(fields: Fields) -> dict[str, Any]:
-    """Return the fields that are secrets, read from where a file of declarations says they are.
-
-    Raises `BadSettings` or `BadConnection` when one is not there.
-    """
+    """Return the fields that are secrets, read from their files and variables; raise `BadSettings`, `BadConnection`."""
     found: dict[str, Any] = {name: fields[name] for name in SECRETS if name in fields}
     return {
         name: {each: _secret(where) for each, where in said.items()} if name == "headers" else _secret(said)
@@ -447,31 +439,17 @@ def _push_config(said: Fields) -> wire.PushConfig | None:
 
 
 def _to_be_set(step: Step, field: str) -> bool:
-    """Whether a call must set this field: a new resource has nothing set, which need not be said."""
+    # A new resource has nothing set, which need not be said.
     return field in step.fields and bool(step.change is Change.ALTER or step.fields[field])
-
-
-def _right(text: str) -> wire.Right:
-    action, _, resource = text.partition("=")
-    return wire.Right(action=action, resource=resource)
-
-
-def _rules(texts: Sequence[str]) -> list[wire.RoleRule]:
-    """Return rules of PROJECT=ROLE=ENTITLEMENT; the entitlement may hold any sign."""
-    roles: dict[tuple[str, str], list[str]] = {}
-    for text in texts:
-        project, role, entitlement = text.split("=", 2)
-        roles.setdefault((entitlement, project), []).append(role)
-    return [wire.RoleRule(entitlement=each, project=project, roles=roles[each, project]) for each, project in roles]
 
 
 def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collection[str] = ()) -> None:
     """Put users on an access list that others change too, take others off it, and leave all others where they are.
 
     Any AMS can read a whole list and replace it, and no other verb is needed (authn contract 15, A26). So it is read at
-    the last moment, replaced with what was on it then, and read again: when another list came in between, it is done
-    again on top of theirs. Ours refuses to replace a list that was changed meanwhile. At an AMS that gives no versions,
-    a list read by two at the same moment can lose the change of the first: another run of either puts it back. Raises a
+    the last moment, replaced with its users then, and read again: when another list came in between, it is done again
+    on top of theirs. Ours refuses to replace a list that was changed meanwhile. At an AMS without versions, a list
+    read by two at the same moment can lose the change of the first: another run of either puts it back. Raises a
     `ClientError`, `Unavailable` when others replace the list again and again.
     """
     get, modify = _LISTS[key.kind]

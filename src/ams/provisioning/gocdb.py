@@ -1,8 +1,8 @@
-"""Asks GOCDB, or reads a file that holds what it answered (clients contract B9).
+"""Asks GOCDB, or reads a file that holds its answer (clients contract B9).
 
 Certificates are verified, ours is shown if there is one, pages are followed on the same host only, and neither the size
-of an answer nor the number of pages is without an end (A23, A26). What is missing in an element is an empty text here:
-that it is needed is said for that endpoint alone (A24).
+of an answer nor the number of pages is without an end (A23, A26). A missing part of an element is an empty text here:
+the error is said for that endpoint alone (A24).
 """
 
 import os
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _NEXT = "./meta/link[@rel='next']"
 TYPE, SITE = "{{service-type}}", "{{site}}"
-"""What an address may hold in place of a service type or a site."""
+"""Placeholders in an address."""
 MAX_BYTES = 64 * 1024 * 1024
 """Of one answer or file; the whole of EGI's endpoints is a tenth of it."""
 MAX_PAGES = 10_000
@@ -40,15 +40,16 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A service on a host, as a site has registered it; every field may be empty."""
+    """A service on a host, as a site has registered it; every field may be empty.
+
+    `dn` is the host certificate's subject, in the form with slashes; `in_production` is `Y` or `N`.
+    """
 
     host: str
     service_type: str
     site: str
     dn: str = ""
-    """The host certificate's subject, in the form with slashes."""
     in_production: str = ""
-    """`Y` or `N`."""
     primary_key: str = ""
 
     def __str__(self) -> str:
@@ -58,23 +59,23 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Who runs endpoints; every field may be empty."""
+    """An operator of endpoints; every field may be empty. Its infrastructure is `Production` or `Test`.
+
+    Its certification is `Certified`, `Uncertified`, `Candidate`, `Suspended` or `Closed`.
+    """
 
     name: str
     email: str = ""
     infrastructure: str = ""
-    """`Production` or `Test`."""
     certification: str = ""
-    """`Certified`, `Uncertified`, `Candidate`, `Suspended` or `Closed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One answer."""
+    """One answer; `next` is the address of the next page, perhaps relative, and empty on the last one."""
 
     items: Sequence[T]
     next: str
-    """Address of the next page, perhaps relative; empty on the last one."""
 
 
 def sites_address(endpoints_address: str) -> str:
@@ -154,12 +155,9 @@ class Feed:
             if address in seen or len(seen) >= MAX_PAGES:
                 raise ServiceFailed(f"the pages of {_shown(address)} do not end")
             seen.add(address)
-            page = read(self._body(address))
+            page = read(self._fetched(address) if is_url(address) else _file(address))
             yield from page.items
             address = _followed(address, page.next)
-
-    def _body(self, address: str) -> bytes:
-        return self._fetched(address) if is_url(address) else _file(address)
 
     def _fetched(self, address: str) -> bytes:
         until = time.monotonic() + PAGE_SECONDS
@@ -167,7 +165,14 @@ class Feed:
             with self._client(address).stream("GET", address) as answer:
                 if answer.status_code != httpx.codes.OK:
                     raise ServiceFailed(f"{_shown(address)} answered {answer.status_code}")
-                return _whole(answer, address, until)
+                body = bytearray()
+                for piece in answer.iter_bytes(_CHUNK):
+                    body += piece
+                    if len(body) > MAX_BYTES:
+                        raise ServiceFailed(f"the answer of {_shown(address)} is larger than {MAX_BYTES} bytes")
+                    if time.monotonic() > until:
+                        raise ServiceTimeout(f"the answer of {_shown(address)} takes too long")
+                return bytes(body)
         except httpx.TimeoutException as error:
             raise ServiceTimeout(f"no answer from {_shown(address)} in time") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -182,17 +187,6 @@ class Feed:
                 verify=self._trust, timeout=timeout, trust_env=False, proxy=proxy, follow_redirects=False
             )
         return self._clients[proxy]
-
-
-def _whole(answer: httpx.Response, address: str, until: float) -> bytes:
-    body = bytearray()
-    for piece in answer.iter_bytes(_CHUNK):
-        body += piece
-        if len(body) > MAX_BYTES:
-            raise ServiceFailed(f"the answer of {_shown(address)} is larger than {MAX_BYTES} bytes")
-        if time.monotonic() > until:
-            raise ServiceTimeout(f"the answer of {_shown(address)} takes too long")
-    return bytes(body)
 
 
 def _file(path: str) -> bytes:
@@ -216,7 +210,6 @@ def _followed(address: str, link: str) -> str:
 
 
 def _shown(address: str) -> str:
-    """Return an address without a user and password that may stand in it."""
     return without_credentials(address) if is_url(address) else address
 
 
@@ -236,12 +229,12 @@ def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
 
 
 def read_endpoints(body: bytes) -> Page[Endpoint]:
-    """Read a page of `get_service_endpoint`; raise `ServiceFailed` for what is none."""
+    """Read a page of `get_service_endpoint`; raise `ServiceFailed` for anything else."""
     return _page(body, "SERVICE_ENDPOINT", _endpoint)
 
 
 def read_sites(body: bytes) -> Page[Site]:
-    """Read a page of `get_site`; raise `ServiceFailed` for what is none."""
+    """Read a page of `get_site`; raise `ServiceFailed` for anything else."""
     return _page(body, "SITE", _site)
 
 

@@ -1,6 +1,6 @@
-"""Options of parallel subscriptions in declarations: how a file says them, how they are shown, and how they are sent.
+"""Options of parallel subscriptions in declarations: read from a file, read from the service, and sent.
 
-They are spelled as in the API, spans as the service writes them; nothing is `{}` of a policy, and an empty text.
+They are spelled as in the API, spans as the service writes them; `{}` of a policy, and an empty text, mean none.
 """
 
 from collections.abc import Mapping
@@ -120,11 +120,8 @@ def check_type(said: Mapping[str, Value], found: Fields) -> None:
 
 def existing(subscription: wire.Subscription, topic: str) -> Fields:
     """Return the fields of a subscription that exists; `topic` is the name of its dead letter topic."""
-    retry, letters, expiry = (
-        subscription.retry_policy,
-        subscription.dead_letter_policy,
-        subscription.expiration_policy,
-    )
+    retry, letters = subscription.retry_policy, subscription.dead_letter_policy
+    expiry = subscription.expiration_policy
     return {
         "type": subscription.type or ORDERED,
         "retryPolicy": msgspec.to_builtins(retry) if retry else {},

@@ -9,25 +9,35 @@ from ams.client import wire
 from ams.core.errors import ServiceFailed
 from ams.provisioning.carrying_out import ROUNDS, CarryingOut
 from ams.provisioning.declared import Ask, Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.declaring import Vanished, declare, refusal, removals, vanished
-from ams.provisioning.endpoints import Entitled, Judged, LeftOut, Reason, judge
+from ams.provisioning.endpoints import (
+    Entitled,
+    Judged,
+    LeftOut,
+    Reason,
+    Vanished,
+    declare,
+    judge,
+    refusal,
+    removals,
+    vanished,
+)
 from ams.provisioning.gocdb import Feed
-from ams.provisioning.plan import plan
-from ams.provisioning.state import Target, read_target
+from ams.provisioning.plan import Target, plan, read_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run is to do."""
+    """Options of a run.
+
+    `email` is for users whose site tells none. With `own_topics`, each endpoint has a topic and a subscription for
+    itself (11b), else each type has a topic (11a). `consumer` reads the subscriptions of endpoints.
+    """
 
     service_types: Sequence[str]
     role: str
     email: str = ""
-    """Of users whose site tells none."""
     own_topics: bool = False
-    """Whether each endpoint has a topic and a subscription for itself (11b), or each type has a topic (11a)."""
     consumer: str = ""
-    """Who reads the subscriptions of endpoints."""
     dry_run: bool = False
     remove: bool = False
     max_removals: int = 5
@@ -35,19 +45,18 @@ class RunOptions:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a run."""
+    """Result of a run: what was judged, by service type, and the steps that were done; in a dry run, would be.
+
+    `failed` are endpoints for which not all could be done, `faults` other errors: a listing that did not come, a topic
+    that is not there, a step for several. `kept` says why nothing was removed, although it was asked for.
+    """
 
     judged: dict[str, Judged] = field(default_factory=dict)
-    """By service type."""
     steps: list[Step] = field(default_factory=list)
-    """Those that were done; in a dry run, those that would be."""
     failed: list[LeftOut] = field(default_factory=list)
-    """Endpoints for which not all could be done."""
     faults: list[str] = field(default_factory=list)
-    """What went wrong otherwise: a listing that did not come, a topic that is not there, a step for several."""
     vanished: Vanished = field(default_factory=Vanished)
     kept: str = ""
-    """Why nothing was removed, although it was asked for."""
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -74,7 +83,14 @@ class Report:
 def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]) -> Report:
     """Make what GOCDB lists; `note` hears of the progress. Raises a `ClientError` that ends everything."""
     report = Report()
-    _read(feed, options, report, note)
+    for service_type in options.service_types:
+        try:
+            listed = feed.endpoints(service_type)
+        except ServiceFailed as error:
+            report.faults.append(f"endpoints of {service_type}: {error.message}")
+            continue
+        note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
+        report.judged[service_type] = judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
     served = [each for judged in report.judged.values() for each in judged.served]
     listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)
@@ -98,21 +114,9 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
     return report
 
 
-def _read(feed: Feed, options: RunOptions, report: Report, note: Callable[[str], None]) -> None:
-    for service_type in options.service_types:
-        try:
-            listed = feed.endpoints(service_type)
-        except ServiceFailed as error:
-            report.faults.append(f"endpoints of {service_type}: {error.message}")
-            continue
-        note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
-        report.judged[service_type] = judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
-
-
 def _gone(
     report: Report, existing: Existing, options: RunOptions, serving: Mapping[str, str], project: str, *, whole: bool
 ) -> Mapping[Key, Fields]:
-    """Look for what vanished; return what is to be removed."""
     report.vanished = found = vanished(report.judged, existing, serving, own_topics=options.own_topics)
     if not options.remove:
         return {}

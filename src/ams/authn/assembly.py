@@ -41,10 +41,8 @@ from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import ListenerLimits
 
-SHARE = 0.9
-"""Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
-LOGIN_SHARE = 0.8
-"""Of the same, for a login: it says itself that it took too long."""
+SHARE = 0.9  # of the time until an answer must be sent: the deadline of a request (contract 15, A18)
+LOGIN_SHARE = 0.8  # of the same, for a login: it says itself that it took too long
 OWN_FILES = 512
 """Open files kept for the operations port, services, lists, the database and the audit log. Half of all, if less."""
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
@@ -149,10 +147,8 @@ class Engines:
 async def assembled(
     settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Assembled:
-    """Open the parts and put them together; the stack closes them, in the opposite order.
-
-    Raises `Unusable` and `BadSettings` for what cannot be worked with, and `RegistryUnavailable` for a PostgreSQL that
-    does not answer.
+    """Open the parts and put them together; the stack closes them. Raises `Unusable`, `BadSettings`,
+    `RegistryUnavailable`.
     """
     _check_authorities(settings)
     certificate, context = _certificate(settings, folder)

@@ -61,17 +61,13 @@ from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, re
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import Trail
 
-SECONDS = 12.0
-"""Most that a login may take, all it waits for included: less than the shortest time an answer must be written in
-(15, A18)."""
+SECONDS = 12.0  # for all of a login: less than the shortest time an answer must be written in (15, A18)
 SERVICE_SECONDS = 10.0
 """Most that one answer of a service may take, everything included: less than a login may take (15, A18)."""
 LATELY = 3_600_000
 """Milliseconds after a login for which a certificate is not refused for failures of others at its address."""
-REMEMBERED = 100_000
-"""Most certificates, and most bindings, whose last login is remembered."""
-MOST_TOKENS = 10_000
-"""Most answers of services that are used again."""
+REMEMBERED = 100_000  # most certificates, and most bindings, whose last login is remembered
+MOST_TOKENS = 10_000  # most answers of services that are used again
 MOST_BYTES = 4 * 1024 * 1024
 """Of an answer. An AMS user comes with the topics and subscriptions of all projects of theirs."""
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
@@ -108,10 +104,8 @@ class Login:
         seconds: float = SECONDS,
         token_seconds: float = 0,
     ) -> None:
-        """Take the engines; `code_of` returns the status an error is answered with, for the audit log.
-
-        `verify_hosts` checks clients' addresses for all service types (`client_cert_host_verification`);
-        `token_seconds` is how long a service's answer is used again, 0: not at all.
+        """`code_of` returns the status of an error for the audit log; a `token_seconds` of 0 uses no answer of a
+        service again.
         """
         self._store = store
         self._checks = checks
@@ -130,14 +124,13 @@ class Login:
         self._asking: Shared[_Asked, str] = Shared()
         self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, int(token_seconds * 1000), clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
-        self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)
-        """Logins by result, for `/metrics`."""
+        self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)  # logins by result, for `/metrics`
 
     async def token(self, service_type: str, host: str, peer: Peer) -> str:
-        """Return the token of the user that the certificate of a peer is bound to.
+        """Return the token of the user that a peer's certificate is bound to.
 
-        Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for errors of the
-        client; `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
+        Raises `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now; other errors are the
+        client's.
         """
         attempt = _Attempt(without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
@@ -189,10 +182,7 @@ class Login:
         raise BadRequest("No certificate provided")
 
     def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
-        """Return the subject, if the client may try at all.
-
-        A certificate that logged in lately is not refused for the failures of others at its address.
-        """
+        """Return the subject. A certificate that logged in lately does not fail for others at its address."""
         try:
             fingerprint, subject = self._subjects.of(leaf)
         except CertificateRefused:
@@ -254,7 +244,6 @@ class Login:
             _log.warning("the time of a login was not stored", binding=binding.name, reason=error.message)
 
     async def _record_failure(self, attempt: "_Attempt", error: AmsError) -> None:
-        """Record a login that failed; only errors of the client count against its address."""
         code = self._code_of(error)
         self.results[result_of(code)] += 1
         record = self._failures.refused
@@ -290,8 +279,6 @@ class Login:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One login, for the audit log."""
-
     resource: str
     address: str
     actor: str = ""
@@ -299,7 +286,6 @@ class _Attempt:
 
 
 def _is_within(span: int, at: Milliseconds | None, now: Milliseconds) -> bool:
-    """Whether a moment was less than `span` milliseconds ago."""
     return at is not None and 0 <= now - at < span
 
 
@@ -319,16 +305,12 @@ class Services:
         self._fields = fields
         self._client = HttpClient(Guard(EVERYWHERE), trust, seconds=seconds, most_bytes=MOST_BYTES)
         self.requests = 0
-        self.failures = 0
-        """Requests without a usable answer; a user that is gone is no failure."""
-        self.seconds = 0.0
-        """Of all requests together."""
+        self.failures = 0  # requests without a usable answer; a user that is gone is no failure
+        self.seconds = 0.0  # of all requests together
 
     async def token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
-        """Return the token of a user.
-
-        Raises `NotFound` for a user the service does not have, `ServiceFailed` for any answer but a good one,
-        `ServiceTimeout` for none in time, and `Unavailable` for a type whose path or field is not set.
+        """Return the token of a user; raise `NotFound` for an unknown one, `ServiceFailed`, `ServiceTimeout`,
+        `Unavailable`.
         """
         path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
         if not path or not field:

@@ -41,10 +41,8 @@ T = TypeVar("T")
 
 SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
 """Names of objects in the texts of errors."""
-MASK = "***"
-"""Shown in the place of a secret."""
-LONGEST_NAME = 512
-"""Characters; the names provisioning makes of three others stay far below."""
+MASK = "***"  # shown in the place of a secret
+LONGEST_NAME = 512  # characters; the names provisioning makes of three others stay far below
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -64,7 +62,6 @@ def _empty(what: str, field: str) -> Unprocessable:
 
 
 def _invalid(what: str, field: str, rule: str) -> Unprocessable:
-    """Return the error for a field that cannot be so (15, A7); `rule` says what can."""
     return Unprocessable(f"{what} object contains invalid fields. invalid value for field: {field}. {rule}")
 
 
@@ -138,10 +135,8 @@ class ServiceTypes:
     async def update(
         self, found: ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
     ) -> ServiceType:
-        """Change what `fields` say, `type` aside, which stays (contract 5).
-
-        Raises `NotFound`, `ChangedMeanwhile`, `Unprocessable`, `AlreadyExists`, and `Conflict` for what is in use
-        (15, A6).
+        """Change fields, but not `type` (contract 5); raise `NotFound`, `ChangedMeanwhile`, `AlreadyExists`, `Conflict`
+        (A6).
         """
 
         def change(present: ServiceType) -> ServiceType:
@@ -221,10 +216,8 @@ class AuthMethods:
     async def update(
         self, found: AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
     ) -> AuthMethod:
-        """Change what `fields` say; headers are replaced as a whole (15, A2).
-
-        Raises `ChangedMeanwhile`, `Unprocessable`, `NotFound` for the service type or host it shall belong to,
-        `AlreadyExists`, and `Conflict` for a service type of another kind.
+        """Change fields; headers are replaced as a whole (15, A2). Raises `ChangedMeanwhile`, and as `create`, and
+        `Conflict`.
         """
 
         def change(present: AuthMethod, types: Types) -> AuthMethod:

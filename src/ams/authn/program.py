@@ -21,8 +21,7 @@ from ams.storage.data_check import DataCheck
 from ams.web.listener import Listener, connection_counters, connection_gauges
 from ams.web.server import listen, url_of
 
-STOP_SECONDS = 9.5
-"""How long a stop may take; then the process is ended, even if something hangs."""
+STOP_SECONDS = 9.5  # how long a stop may take; then the process is ended, even if something hangs
 
 logger = structlog.get_logger("ams.authn")
 
@@ -87,10 +86,7 @@ class Running:
 async def running(
     settings: AuthnSettings, supervisor: Supervisor, *, clock: Clock | None = None
 ) -> AsyncIterator[Running]:
-    """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines.
-
-    The `supervisor` knows when the block should end by itself.
-    """
+    """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines."""
     figures = AuthnFigures(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
@@ -123,10 +119,7 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
 
 
 async def serve(settings: AuthnSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can connect.
-
-    Raises `PartFailed` when it ended by itself because an essential part failed.
-    """
+    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can connect. Raises `PartFailed`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # Until there is a certificate to read again.

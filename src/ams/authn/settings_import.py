@@ -47,10 +47,7 @@ class AuthnImported(NamedTuple):
 
 
 def imported(text: str) -> Imported | None:
-    """Write a configuration of the reference's certificate service as a TOML file of ours; None for what is another.
-
-    What comes of it is for `ams authn serve --config`. Raises `Unusable` in the reference's words.
-    """
+    """Write the reference's configuration of the service as our TOML; None for another file. Raises `Unusable`."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -78,10 +75,7 @@ def from_file(path: str) -> AuthnImported:
 
 
 def converted(given: Mapping[str, Any]) -> AuthnImported:
-    """Return the settings of a configuration that was read; missing switches are the secure ones (A9).
-
-    No value of it is in what is raised or noted.
-    """
+    """Return settings and notes, without any value in notes and errors; missing switches are the secure ones (A9)."""
     known = known_keys(given, _KINDS, _unreadable)
     for key in _REQUIRED:
         if not known.get(key):

@@ -31,32 +31,20 @@ from ams.outgoing.sharing import Shared
 logger = structlog.get_logger("ams.identity")
 
 PATH = "/.well-known/openid-configuration"
-KEPT = 3_600_000
-"""Milliseconds that a description is used again."""
+KEPT = 3_600_000  # milliseconds that a description is used again
 MOST_KEPT = 1000
-"""Descriptions."""
 SECONDS = 5.0
-"""For one answer of an issuer."""
 MOST_BYTES = 1024 * 1024
-"""Of one answer."""
 FOR_TOKENS, FOR_PEOPLE = ("jwks_uri", "introspection_endpoint"), ("authorization_endpoint", "token_endpoint")
 ACCEPT = {"Accept": "application/json"}
 MOST_AT_ONCE = 100
-"""Requests about tokens to one issuer at a time: made-up tokens must not cause a request each without limit.
+"""Requests about unknown tokens to one issuer at a time: made-up ones must not cause a request each without limit."""
+MOST_ACTIVE = 10_000  # tokens that are known to have been active
+LOGGED_AGAIN = 30_000  # milliseconds before it is logged again that an issuer cannot be asked
 
-Those that were active the last time are not counted: no valid token is refused because of made-up ones.
-"""
-MOST_ACTIVE = 10_000
-"""Tokens that are known to have been active."""
-LOGGED_AGAIN = 30_000
-"""Milliseconds before it is logged again that an issuer cannot be asked."""
-
-Description = Mapping[str, str]
-"""URLs by their names; one that the issuer does not name is empty."""
-Claims = Mapping[str, Any] | None
-"""An issuer's answer about a token; None: it is not active."""
-_TokenKey = tuple[IssuerName, bytes]
-"""An issuer, and the SHA-256 of a token."""
+Description = Mapping[str, str]  # URLs by their names; one that the issuer does not name is empty
+Claims = Mapping[str, Any] | None  # an issuer's answer about a token; None: it is not active
+_TokenKey = tuple[IssuerName, bytes]  # an issuer, and the SHA-256 of a token
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -131,7 +119,6 @@ class Discovery:
 
 
 def _url(said: dict[str, Any], name: str, issuer_url: str) -> str:
-    """Return a URL of a description, empty if it has none of that name; an https issuer has only such."""
     found = said.get(name, "")
     if found == "":
         return ""
@@ -156,10 +143,7 @@ class Introspection:
         self._log_at: dict[IssuerName, int] = {}
 
     async def ask(self, issuer: Issuer, token: str) -> Claims:
-        """Return the issuer's response about a token, with all its members; None when the token is not active.
-
-        Raises `TokenRefused` (`later`) when the issuer does not answer, or not as it should.
-        """
+        """Return the issuer's response about a token; None when it is not active. Raises `TokenRefused` (`later`)."""
         key = (issuer.name, hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
         if key in self._going_on or self._active.peek(key):
             answer = await self._going_on.result(key, lambda: self._answer(issuer, token))

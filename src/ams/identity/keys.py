@@ -36,25 +36,16 @@ from ams.storage.files import Disk, write_whole
 logger = structlog.get_logger("ams.identity")
 
 MOST_KEYS = 100
-"""Of one issuer."""
-FEWEST_BITS, MOST_BITS = 2048, 8192
-"""Of an RSA key; fewer are refused by RFC 7518, 3.3, and more would take long."""
+FEWEST_BITS, MOST_BITS = 2048, 8192  # of an RSA key; fewer are refused by RFC 7518, 3.3, and more would take long
 MOST_EXPONENT_BITS = 32
 """Of an RSA key: nearly all have 65537. A check takes as long as it is, and thousands of bits a processor's while."""
-MOST_ID = 255
-"""Characters of a key's id, and of the name of an algorithm."""
-REFRESH = 3_600_000
-"""Milliseconds after which keys that are in use are fetched again."""
-GOOD = 24 * 3_600_000
-"""Milliseconds that keys are good for when the issuer is away."""
-AGAIN = 30_000
-"""Milliseconds before an issuer is asked again that failed, or does not have a key that a token names."""
-MOST_ODDITIES = 5
-"""Of a key set, that are shown."""
-NO_GENERATION = 0
-"""Of an issuer whose keys are not known, or are too old."""
-_MOST_NUMBER = 2048
-"""Characters of a number of a key: more than `MOST_BITS` have."""
+MOST_ID = 255  # characters of a key's id, and of the name of an algorithm
+REFRESH = 3_600_000  # milliseconds after which keys that are in use are fetched again
+GOOD = 24 * 3_600_000  # milliseconds that keys are good for when the issuer is away
+AGAIN = 30_000  # milliseconds before an issuer is asked again that failed, or does not have a key that a token names
+MOST_ODDITIES = 5  # of a key set, that are shown
+NO_GENERATION = 0  # of an issuer whose keys are not known, or are too old
+_MOST_NUMBER = 2048  # characters of a number of a key: more than `MOST_BITS` have
 _MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
 """Types of keys, and what a public key of that type consists of (RFC 7518, 6; RFC 8037, 2)."""
 _ALGORITHMS = {
@@ -77,10 +68,7 @@ class _LeftOut(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PublishedKey:
-    """A public key that tokens may be signed with; `members` are its type and numbers, as published.
-
-    `alg` is the one algorithm it is for; empty: any that its type is good for.
-    """
+    """A public key that tokens may be signed with; `alg` is the one algorithm it is for, empty: any of its type."""
 
     kid: str | None
     alg: str
@@ -158,10 +146,7 @@ class KeySet(NamedTuple):
 
     @classmethod
     def of(cls, found: Sequence[Any]) -> Self:
-        """Take what can be taken of JSON Web Keys; raise `IssuerFailed` when it is nothing.
-
-        Keys that are for something else than signatures are left out without a word.
-        """
+        """Take usable keys, without a word about others than for signatures; raise `IssuerFailed` without any."""
         if len(found) > MOST_KEYS:
             raise IssuerFailed(f"its key set has more than {MOST_KEYS} keys")
         keys: dict[PublishedKey, None] = {}
@@ -188,11 +173,7 @@ def _is_text(value: object, most: int) -> bool:
 
 
 class KeysState(NamedTuple):
-    """The state of an issuer's keys, for people.
-
-    `fetched_on` is when the issuer last gave the keys in use, None: there are none. `ids` are of the keys that have
-    one. `failure` says what was wrong the last time, with the issuer or with keys that are left out.
-    """
+    """The state of an issuer's keys, for people; `failure` is of the issuer, or about keys that are left out."""
 
     fetched_on: Milliseconds | None
     ids: tuple[str, ...]
@@ -201,10 +182,9 @@ class KeysState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _SourceState:
-    """Known of a source. Moments are of the monotonic clock, but `fetched_on`.
+    """Known of a source; moments are of the monotonic clock, but `fetched_on`.
 
-    The keys are fetched again at `refresh_at` in any case, and from `again_at` on for a token that names an unknown
-    one. `failure` says why the issuer did not give its keys the last time.
+    A token that names an unknown key has the keys fetched again from `again_at` on.
     """
 
     keys: tuple[PublishedKey, ...] = ()
@@ -295,10 +275,7 @@ class Keys:
         self._generations = itertools.count(NO_GENERATION + 1)
 
     async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
-        """Return the key for the signature of a token whose header says `kid` and `algorithm`.
-
-        Raises `TokenRefused` when the issuer has no such key, and `later` when its keys cannot be had now.
-        """
+        """Return the key for a token's signature; raise `TokenRefused`, `later` when the keys cannot be had now."""
         if self._is_too_old(self._of(issuer)):
             if self._may_ask(issuer):
                 await self._fetch(issuer)
@@ -323,11 +300,11 @@ class Keys:
         return found.usable(algorithm)
 
     def generation(self, issuer: Issuer) -> int:
-        """Return the generation of an issuer's keys; a token that was verified in another is to be verified again.
+        """Return the generation of an issuer's keys, 0 for none; a token verified in another one is to be verified
+        again.
 
-        It is 0, which no key that `key` returns belongs to, when there are none that may be used. It is that of a key
-        as long as nothing was awaited since `key` returned it. Called within a running event loop: keys that are due
-        are fetched again in the background.
+        It is that of a key as long as nothing was awaited since `key` returned it. Keys that are due are fetched again
+        in the background of the running event loop.
         """
         known = self._known.get((issuer.name, issuer.url, issuer.jwks_url), _NOTHING)
         now = self._clock.monotonic()
@@ -357,10 +334,7 @@ class Keys:
         self._kept.remove(issuer)
 
     def look_again(self) -> None:
-        """Fetch all keys again when they are used next: an issuer was changed, perhaps at another node.
-
-        After a key was stolen, an issuer is changed to have it refused at once, and not within the hour.
-        """
+        """Fetch all keys again when they are used next: an issuer was changed, perhaps to refuse a stolen key."""
         for source, known in self._known.items():
             self._known[source] = replace(known, refresh_at=self._clock.monotonic())
 
@@ -383,7 +357,6 @@ class Keys:
         return self._clock.monotonic() >= self._of(issuer).again_at or _source(issuer) in self._going_on
 
     async def _fetch(self, issuer: Issuer) -> None:
-        """Fetch once for all who want it."""
         await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
 
     async def _fetched(self, issuer: Issuer) -> None:

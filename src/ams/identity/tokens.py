@@ -19,17 +19,14 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import LONGEST_TEXT, LONGEST_URL, Issuer
 
-LONGEST = 16 * 1024
-"""Characters of a token."""
-SHOWN = 100
-"""Characters that are shown of what a token says."""
+LONGEST = 16 * 1024  # characters of a token
+SHOWN = 100  # characters that are shown of what a token says
 ALGORITHMS = frozenset(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"])
 """Those with a public key: with a shared one, all who can check a token can make one (RFC 8725, 3.1)."""
 
 _TYPES = frozenset({"jwt", "at+jwt"})
 """Media types of tokens that are shown to services; RFC 8725, 3.11 and RFC 9068, 2.1."""
-_LATEST = 253_402_300_799
-"""The end of the year 9999, in seconds."""
+_LATEST = 253_402_300_799  # the end of the year 9999, in seconds
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _NOT_SHOWN = re.compile(r'[^\x20-\x7e]|["\\]')
 
@@ -67,10 +64,7 @@ def header(token: str) -> Header:
 
 
 def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, leeway: float) -> Mapping[str, Any]:
-    """Return what a token says that `issuer` signed with `key`; raise `TokenRefused`.
-
-    `leeway` is how far, in seconds, the issuer's clock may be off.
-    """
+    """Return the claims of a token that `issuer` signed with `key`; raise `TokenRefused`. `leeway` is in seconds."""
     parts = _parts(token)
     algorithm = _algorithm(_parameters(parts))
     if key.algorithm_name != algorithm:
@@ -86,9 +80,7 @@ def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, lee
 
 
 def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway: float) -> None:
-    """Raise `TokenRefused` unless the claims of a token, or of its introspection, are of `issuer`, have a subject, are
-    valid now, and are for us. Claims without an expiry are valid.
-    """
+    """Raise `TokenRefused` unless claims are of `issuer`, have a subject, are valid now, and are for us."""
     if said.get("iss") != issuer.url:
         raise TokenRefused("The token is of another issuer")
     subject = said.get("sub")
@@ -133,7 +125,6 @@ def _check_audience(said: Mapping[str, Any], issuer: Issuer) -> None:
 
 
 def _time(said: Mapping[str, Any], name: str) -> float | None:
-    """Return a moment in seconds since the epoch, perhaps with a fraction (RFC 7519, 2); None where none is said."""
     if name not in said:
         return None
     value = said[name]
@@ -193,7 +184,6 @@ def _is_signed(parts: _Parts, key: jwt.PyJWK) -> bool:
 
 
 def _parts(token: str) -> _Parts:
-    """Return the parts of a JWT; nothing of them is verified."""
     if len(token) > LONGEST:
         raise TokenRefused(f"The token is longer than {LONGEST} characters")
     parts = token.split(".")

@@ -23,17 +23,12 @@ from ams.identity.issuers import Introspection
 from ams.identity.keys import Keys
 from ams.storage.database.invalidation import Cache
 
-ACTIVE_SECONDS = 60
-"""How long an issuer's word that a token is active is good."""
-INACTIVE_SECONDS = 30
-"""How long it is not asked again about a token that is not."""
-MOST_REFUSED = 10_000
-"""Tokens that an issuer refused and that are remembered."""
+ACTIVE_SECONDS = 60  # how long an issuer's word that a token is active is good
+INACTIVE_SECONDS = 30  # how long it is not asked again about a token that is not
+MOST_REFUSED = 10_000  # tokens that an issuer refused and that are remembered
 MOST_ENTITLEMENTS = 500
-"""Of one token."""
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750, 2.1."""
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1
 
 
 class IssuerSource(Protocol):
@@ -50,10 +45,7 @@ class IssuerSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CachedToken:
-    """A verified token. `generation` is that of the issuer's keys; None for a token that no key was needed for.
-
-    `ask_again_on` is by the monotonic clock; None where the issuer is not asked.
-    """
+    """A verified token; no generation without a key, no `ask_again_on` (monotonic) where the issuer is not asked."""
 
     verified: Verified
     issuer: Issuer
@@ -89,9 +81,8 @@ class Verifier:
         return None if remembered is None or not self._is_good(remembered) else remembered.verified
 
     async def verify(self, token: str) -> Verified:
-        """Return the claims of a valid token; raise `TokenRefused` with the reason otherwise.
-
-        For a token that is remembered it does not suspend, and returns the same object.
+        """Return the claims of a valid token, cached without suspending; raise `TokenRefused` with the reason
+        otherwise.
         """
         if len(token) > tokens.LONGEST:
             raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
@@ -182,7 +173,6 @@ def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds)
 
 
 def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> Sequence[str]:
-    """Return the values of all claims that hold entitlements."""
     found: list[Any] = []
     for name in names:
         value = said.get(name, [])
@@ -203,10 +193,7 @@ def _text(said: Mapping[str, Any], name: str) -> str:
 
 
 def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Return the roles in each project that a rule names, also where they are none.
-
-    What is no entitlement by AARC-G069 meets no rule. More entitlements never mean fewer roles.
-    """
+    """Return the roles in each project that a rule names, also where there are none; more entitlements never mean less."""
     met = frozenset(each for text in entitlements for each in _met(text))
     roles: dict[str, set[str]] = {}
     for rule in rules:
@@ -223,6 +210,5 @@ def telling(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str
 
 
 def _met(text: str) -> Iterator[Entitlement]:
-    """Say every form a rule may have that this meets."""
     entitlement = read_entitlement(text)
     return iter(()) if entitlement is None else entitlement.met()

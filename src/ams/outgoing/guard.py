@@ -29,16 +29,11 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Finds the addresses of a host, as text; raises `OSError` when there are none."""
 
-THREADS, SLOW_THREADS = 32, 8
-"""At most, for names, and for those that were slow the last time."""
-SLOW_SECONDS = 1.0
-"""From here on a name counts as slow."""
-WAIT_SECONDS = 5.0
-"""Most that is waited for a name."""
-KEEP_SECONDS = 3.0
-"""How long an answer is used again."""
-REMEMBERED = 10_000
-"""Most names whose answers or slowness are remembered."""
+THREADS, SLOW_THREADS = 32, 8  # at most, for names, and for those that were slow the last time
+SLOW_SECONDS = 1.0  # from here on a name counts as slow
+WAIT_SECONDS = 5.0  # most that is waited for a name
+KEEP_SECONDS = 3.0  # how long an answer is used again
+REMEMBERED = 10_000  # most names whose answers or slowness are remembered
 EVERYWHERE = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 """Allowed where administrators name the hosts, private ones too."""
 
@@ -95,10 +90,10 @@ class Guard:
 
 
 def in_thread(work: Callable[[], T], name: str, ended: Callable[[], None] = lambda: None) -> "asyncio.Future[T]":
-    """Begin to work in a thread that keeps no process from ending, as those of an executor would.
+    """Work in a thread that keeps no process from ending, as those of an executor would; may raise `RuntimeError`.
 
-    `ended` is called in the loop when the thread has ended, which may be long after its result is waited for. Raises
-    `RuntimeError` when the machine gives no more threads; `ended` is called then too.
+    `ended` is called in the loop when the thread has ended, perhaps long after its result is waited for, or never
+    began.
     """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
@@ -180,10 +175,9 @@ class Lookups:
 
 
 def trust(ca_file: str = "", setting: str = "", *, verify: bool = True) -> ssl.SSLContext:
-    """Return the context that checks certificates of others: by the system's CAs, and those in a file (PEM).
+    """Return a context by the system's CAs and those in a file (PEM); `verify=False` is for development.
 
-    `verify=False` accepts any certificate; only for development. Raises `BadSettings`, which names the `setting`, when
-    the file cannot be read.
+    Raises `BadSettings`, which names the `setting`, when the file cannot be read.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -28,8 +28,7 @@ from ams.provisioning import parallel
 from ams.provisioning.declared import NOTHING, SECRETS, Ask, Change, Existing, Fields, Key, Kind, Step
 from ams.provisioning.document import ALL, ISSUER, TOKEN_FILE
 
-ROUNDS, LIST_ROUNDS = 4, 5
-"""How often a plan, or one access list, is made at most while others change the same."""
+ROUNDS, LIST_ROUNDS = 4, 5  # how often a plan, or one access list, is made at most while others change the same
 
 
 class Tokens(Protocol):
@@ -46,10 +45,7 @@ class Tokens(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of a plan: steps that were done, and those that could not be, with the reason.
-
-    `overtaken`: a step met a change of others since the state was read, so that planning again may help.
-    """
+    """Steps that were done, and that could not be; `overtaken` by others since the state was read, so plan again."""
 
     done: list[Step] = field(default_factory=list)
     failed: list[tuple[Step, str]] = field(default_factory=list)
@@ -72,10 +68,8 @@ def carry_out(
     plan_again: Callable[[], Sequence[Step]],
     note: Callable[[str], None],
 ) -> None:
-    """Carry out steps in order; when one fails, say which are half done or not done, and raise its `ClientError`.
-
-    Run again, the plan holds the rest. A resource that others made or removed at the same time does not end it: the
-    rest is done, and then all that still differs.
+    """Carry out steps in order, and again what still differs where others changed the same; raise the first
+    `ClientError`.
     """
     for _ in range(ROUNDS):
         if not CarryingOut(ask, note, tokens).run(steps).overtaken:
@@ -86,11 +80,9 @@ def carry_out(
 
 
 class CarryingOut:
-    """Does steps in order.
+    """Does steps in order; the first failure is raised.
 
-    With `each_alone`, a step that fails ends only those of the same owner, and stands in the outcome: for provisioning.
-    `Unreachable` and `NotAuthenticated` end everything, as they would be met again at each step. Otherwise the first
-    failure is raised.
+    With `each_alone` it ends only the steps of the same owner, but for `Unreachable` and `NotAuthenticated`.
     """
 
     def __init__(
@@ -203,10 +195,7 @@ class CarryingOut:
             raise
 
     def _joined(self, step: Step) -> str:
-        """Return the uuid of a new member.
-
-        A user who is not there is made, and only one who is there is added: the audit log has each refusal.
-        """
+        """Return the uuid of a new member. An unknown user is made, a known one added: refusals are audited."""
         project, user, roles = step.key.project, step.key.name, step.fields["roles"]
         is_there = self._is_user(user)
         if not is_there:
@@ -444,13 +433,12 @@ def _to_be_set(step: Step, field: str) -> bool:
 
 
 def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collection[str] = ()) -> None:
-    """Put users on an access list that others change too, take others off it, and leave all others where they are.
+    """Put users on an access list that others change too, and take others off it; raise a `ClientError`.
 
-    Any AMS can read a whole list and replace it, and no other verb is needed (authn contract 15, A26). So it is read at
-    the last moment, replaced with its users then, and read again: when another list came in between, it is done again
-    on top of theirs. Ours refuses to replace a list that was changed meanwhile. At an AMS without versions, a list
-    read by two at the same moment can lose the change of the first: another run of either puts it back. Raises a
-    `ClientError`, `Unavailable` when others replace the list again and again.
+    Any AMS can read and replace a whole list, and no other verb is needed (authn contract 15, A26). So it is read at
+    the last moment, replaced, and read again: when another list came in between, it is done again on top of theirs.
+    Ours refuses to replace a list that was changed meanwhile; at others the first of two changes can be lost until a
+    next run.
     """
     get, modify = _LISTS[key.kind]
     for _ in range(LIST_ROUNDS):

@@ -35,8 +35,7 @@ from ams.core.yaml_tree import FileLine
 
 Fields = Mapping[str, Any]
 
-Ask = Callable[[Call[Any]], Any]
-"""Sends a call to the service it is for and returns its answer; raises a `ClientError`."""
+Ask = Callable[[Call[Any]], Any]  # sends a call to the service it is for and returns its answer; raises a `ClientError`
 
 SECRETS = ("access_key", "headers", "client_secret")
 """Fields whose values are never shown, so that they cannot be compared."""
@@ -54,8 +53,7 @@ class Kind(StrEnum):
     SUBSCRIPTION = "subscription"
     CONSUMERS = "consumers"
     ISSUER = "issuer"
-    IDENTITY = "identity"
-    """Of a user: its binding to an identity at an issuer, unlike those of the certificate service."""
+    IDENTITY = "identity"  # of a user: its binding to an identity at an issuer, unlike those of the certificate service
     TOKEN = "token"  # noqa: S105  # the name of a kind
     SERVICE_TYPE = "service type"
     AUTH_METHOD = "auth method"
@@ -86,12 +84,9 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """All that is declared.
+    """All that is declared: `sections` is what pruning may touch, by parent and kind; `gone` is removed in any case.
 
-    `sections` are parents of resources, and kinds, for which the files have a section: pruning may touch those.
-    `owners` are those that a resource is for alone: when a step for it fails, the rest for the same owner is not tried.
-    `gone` is to be removed though it is in no section. With `in_order`, the order is that of the declaration, and not
-    that of kinds.
+    When a step fails, the rest for the same owner is not tried. With `in_order`, the order is not that of kinds.
     """
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
@@ -116,10 +111,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """Resources that the services hold, as far as they were asked; and uuids of users, where they were read.
-
-    `caller` is the user whose token is used; empty when it is no user's.
-    """
+    """Resources that the services hold, as far as they were asked; `caller` has the token, and is empty for no user."""
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
     caller: str = ""
@@ -143,10 +135,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One resource to be made, altered or removed, for one owner alone or for several.
-
-    `fields` are to be set: of a new resource all that are declared, else those that differ.
-    """
+    """One resource to be made, altered or removed, for one owner alone or for several; `fields` are those to set."""
 
     change: Change
     key: Key

@@ -24,15 +24,12 @@ from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
 from ams.provisioning import parallel
 from ams.provisioning.declared import Declared, Fields, Key, Kind, Reference
 
-ALL = "all"
-"""Rights of a token that has all of its user's."""
-KEY_ID = "key_id"
-"""Of a named token that is a key; it is never declared."""
+ALL = "all"  # rights of a token that has all of its user's
+KEY_ID = "key_id"  # of a named token that is a key; it is never declared
 TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000
-MAX_OUTSTANDING = 1000
-"""Of deliveries of a message (docs/reference/push.md)."""
+MAX_OUTSTANDING = 1000  # of deliveries of a message (docs/reference/push.md)
 PROJECT_ROLES = ("consumer", "project_admin", "publisher")
 """Roles in a project: three, whatever the roles file of the service says (HTTP contract 3.3)."""
 
@@ -326,8 +323,7 @@ _PUSH: Mapping[str, Readers] = {
     },
 }
 
-NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"
-"""Rule for names of AMS, for people."""
+NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"  # rule for names of AMS, for people
 
 
 def read_documents(paths: Iterable[str]) -> Declared:

@@ -20,8 +20,7 @@ PRODUCTION = "Production"
 CERTIFIED = frozenset({"Certified", "Uncertified"})
 """As the reference has it: only candidates, suspended and closed sites are left out."""
 SEPARATOR = "---"
-ACK_DEADLINE_SECONDS = 100
-"""Of the subscription of an endpoint (step 11b)."""
+ACK_DEADLINE_SECONDS = 100  # of the subscription of an endpoint (step 11b)
 _MADE = re.compile(r"(?!-).+?---.+?---.+")
 
 
@@ -50,9 +49,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entitled:
-    """An endpoint that is served. `name` is that of its user and binding, unless its certificate is bound already.
-
-    The subscription is made with the topic; empty where the topic is everybody's.
+    """An endpoint that is served; `name` is its user's and binding's, `subscription` empty where the topic is
+    everybody's.
     """
 
     endpoint: Endpoint
@@ -65,28 +63,20 @@ class Entitled:
 
 @dataclass(slots=True)
 class Judged:
-    """All endpoints of a listing.
-
-    `names`, `topics` and `dns` are the users, own topics and certificates of all that are listed, those left out too.
-    """
+    """All endpoints of a listing; `names`, `topics` and `dns` are those of endpoints that are left out, too."""
 
     served: list[Entitled] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     dns: set[str] = field(default_factory=set)
-    readable: bool = True
-    """Whether every endpoint said enough to know which one it is."""
+    readable: bool = True  # whether every endpoint said enough to know which one it is
 
 
 def judge(
     listed: Iterable[Endpoint], find_site: Callable[[str], Site | None], *, email: str = "", own_topics: bool = False
 ) -> Judged:
-    """Decide for each endpoint what it is to have, or why nothing.
-
-    `email` stands in for that of a site without one; with `own_topics`, an endpoint has a topic and a subscription for
-    itself.
-    """
+    """Decide for each endpoint what it is to have, or why nothing; `email` stands in for that of a site without one."""
     judged = Judged()
     for endpoint in listed:
         _note_listed(endpoint, judged)
@@ -183,10 +173,7 @@ def endpoint_topic(endpoint: Endpoint) -> str:
 
 
 def is_of_endpoint(name: str) -> bool:
-    """Whether a user or binding is called as those that provisioning makes, of whatever type.
-
-    The API lets a project's administrator mark a user by nothing else.
-    """
+    """Whether provisioning makes such a name of a user or binding: the API lets it mark a user by nothing else."""
     return _MADE.fullmatch(name) is not None
 
 
@@ -196,10 +183,7 @@ def _dashed(text: str) -> str:
 
 @dataclass(slots=True)
 class Declaration:
-    """Resources that are to be there, and endpoints for which they cannot be.
-
-    `faults` are errors of a whole topic; `users` are those that the served certificates stand for.
-    """
+    """Resources that are to be there, endpoints and topics for which they cannot be, and users of certificates."""
 
     fields: dict[Key, Fields] = field(default_factory=dict)
     owners: dict[Key, str] = field(default_factory=dict)
@@ -250,7 +234,6 @@ class _Bound:
         self.users = {name: each["user"] for name, each in bindings.items()}  # empty for no member
 
     def move(self, binding: str, dn: str) -> None:
-        """Let a binding be of another certificate."""
         before = self.dns.get(binding, "")
         if self.names.get(before) == binding:
             del self.names[before]
@@ -319,11 +302,10 @@ def _give_subscription(each: Entitled, there: Fields | None, made: Declaration, 
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """Resources of endpoints that are not listed any more; they are known by their names.
+    """Resources of endpoints that are not listed any more; one that is listed, but not served now, has not vanished.
 
-    An endpoint that is listed, but not served now, has not vanished. `entries` are topics, and users on their lists
-    whose certificates are those of other types only. `topics` are those that endpoints had for themselves: they hold
-    messages and are never removed. `provisioned` is the number of all users that were provisioned, these included.
+    `entries` are topics, and users on their lists whose certificates are those of other types only. `topics` hold
+    messages and are never removed. `provisioned` is the number of all users with names of provisioning.
     """
 
     users: tuple[str, ...] = ()
@@ -341,11 +323,7 @@ class Vanished:
 def vanished(
     judged: Mapping[str, Judged], existing: Existing, serving: Mapping[str, str], *, own_topics: bool = False
 ) -> Vanished:
-    """Compare listings, by service type, with what exists.
-
-    `serving` names the user of each certificate, as it will be once the plan is carried out. With `own_topics`,
-    endpoints have topics for themselves, and types have none.
-    """
+    """Compare listings, by service type, with what exists; `serving`: the user of each certificate after the plan."""
     members, bindings = existing.of(Kind.MEMBER), existing.of(Kind.BINDING)
     names = {name for each in judged.values() for name in each.names}
     dns = {dn for each in judged.values() for dn in each.dns}
@@ -364,7 +342,6 @@ def vanished(
 
 
 def _in_use(dns: Collection[str], existing: Existing, serving: Mapping[str, str]) -> set[str]:
-    """Return the members that certificates stand for, now or soon."""
     now = {each["user"] for each in existing.of(Kind.BINDING).values() if each["auth_identifier"] in dns}
     return now | {serving[dn] for dn in dns if dn in serving}
 

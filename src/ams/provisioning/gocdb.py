@@ -26,24 +26,18 @@ from ams.core.urls import without_credentials
 T = TypeVar("T")
 
 _NEXT = "./meta/link[@rel='next']"
-TYPE, SITE = "{{service-type}}", "{{site}}"
-"""Placeholders in an address."""
-MAX_BYTES = 64 * 1024 * 1024
-"""Of one answer or file; the whole of EGI's endpoints is a tenth of it."""
+TYPE, SITE = "{{service-type}}", "{{site}}"  # placeholders in an address
+MAX_BYTES = 64 * 1024 * 1024  # of one answer or file; the whole of EGI's endpoints is a tenth of it
 MAX_PAGES = 10_000
 CONNECT_SECONDS = 10.0
-SILENT_SECONDS = 60.0
-"""GOCDB makes long answers before it sends the first byte."""
+SILENT_SECONDS = 60.0  # GOCDB makes long answers before it sends the first byte
 PAGE_SECONDS = 300.0
 _CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A service on a host, as a site has registered it; every field may be empty.
-
-    `dn` is the host certificate's subject, in the form with slashes; `in_production` is `Y` or `N`.
-    """
+    """A service on a host, as a site has registered it; every field may be empty, `dn` is in the form with slashes."""
 
     host: str
     service_type: str
@@ -59,10 +53,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """An operator of endpoints; every field may be empty. Its infrastructure is `Production` or `Test`.
-
-    Its certification is `Certified`, `Uncertified`, `Candidate`, `Suspended` or `Closed`.
-    """
+    """An operator of endpoints; every field may be empty."""
 
     name: str
     email: str = ""
@@ -91,11 +82,10 @@ def is_url(address: str) -> bool:
 
 
 class Feed:
-    """GOCDB, with connections that are kept; use it in a `with` block.
+    """GOCDB, with connections that are kept; use it in a `with` block. Raises `BadSettings` for files of no use.
 
-    `endpoints_at` and `sites_at` are URLs or files, with `{{service-type}}` and `{{site}}` where one of many is asked
-    for. `ca` is a file or folder of certificates to trust instead of the system's; `cert` and `key` are shown. Raises
-    `BadSettings` for files of no use.
+    Addresses are URLs or files, with `{{service-type}}` and `{{site}}` where one of many is asked for. `ca` is a file
+    or folder of certificates to trust instead of the system's; `cert` and `key` are shown.
     """
 
     def __init__(self, endpoints_at: str, sites_at: str, *, ca: str = "", cert: str = "", key: str = "") -> None:

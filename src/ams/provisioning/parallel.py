@@ -27,8 +27,7 @@ from ams.core.parallel_options import (
 from ams.core.yaml_tree import Value, bad
 from ams.provisioning.declared import Fields
 
-FIXED = ("type", "filter", "enableMessageOrdering")
-"""Fields that never change."""
+FIXED = ("type", "filter", "enableMessageOrdering")  # fields that never change
 
 
 def _span(value: Value) -> Milliseconds:
@@ -105,10 +104,7 @@ OPTIONS = {
 
 
 def check_type(said: Mapping[str, Value], found: Fields) -> None:
-    """Raise `BadDocument` for options of a subscription that is not parallel, and for a deadline such one cannot have.
-
-    `said` is what a file says of a subscription, `found` what was read of it.
-    """
+    """Raise `BadDocument` for options of an ordered subscription, and for a deadline no parallel one can have."""
     if found.get("type") == PARALLEL:
         if found.get("ackDeadline", MIN_ACK_DEADLINE) < MIN_ACK_DEADLINE:
             raise bad(said["ackDeadline"].place, f"a parallel subscription has {MIN_ACK_DEADLINE} seconds or more")

@@ -20,8 +20,7 @@ from ams.provisioning.declared import SECRETS, Ask, Change, Declared, Existing, 
 from ams.provisioning.document import ALL, ISSUER, KEY_ID, SERVICE_TYPE, TOKEN_FILE, USER
 
 T = TypeVar("T")
-_PAGE = 500
-"""Resources asked for at once."""
+_PAGE = 500  # resources asked for at once
 _BOUND = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
 """Fields of a binding that are shown as they are declared."""
 _ORDER = list(Kind)
@@ -33,11 +32,8 @@ _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Steps of a plan beyond making and altering what is declared.
-
-    `prune` removes what exists in a declared project, or of a declared service type or user, and is not declared, where
-    the files have a section for its kind. `set_secrets` sets secrets of auth methods and issuers anew, which cannot be
-    compared. `renew_tokens` revokes tokens whose end or rights differ, and makes them anew.
+    """Prune undeclared resources in declared sections; set secrets anew, which cannot be compared; revoke and renew
+    tokens.
     """
 
     prune: bool = False
@@ -46,10 +42,7 @@ class PlanOptions:
 
 
 def plan(declared: Declared, existing: Existing, options: PlanOptions = PlanOptions()) -> list[Step]:
-    """Return the steps in the order in which they can be carried out.
-
-    Raises `BadDocument` for references to nothing, and for what no step can do.
-    """
+    """Return the steps in order; raise `BadDocument` for references to nothing, and changes that no step can make."""
     removed = {**declared.gone, **(_surplus(declared, existing) if options.prune else {})}
     for reference in declared.references:
         target = reference.target
@@ -111,10 +104,7 @@ def _fixed(kind: Kind, changed: Fields, found: Fields) -> str:
 
 
 def _wanted(key: Key, declared: Declared, existing: Existing) -> Fields:
-    """Return the declared fields; members without a role stay on an access list, and of entries only new ones count.
-
-    Push workers are such members (HTTP contract 13.5): the service itself puts them on the list.
-    """
+    """Return the declared fields. Members without a role stay on a list, as push workers do (HTTP contract 13.5)."""
     wanted = declared.fields[key]
     if "users" in wanted:
         there = existing.fields.get(key, {}).get("users", ())

@@ -27,11 +27,7 @@ from ams.provisioning.plan import Target, plan, read_target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options of a run.
-
-    `email` is for users whose site tells none. With `own_topics`, each endpoint has a topic and a subscription for
-    itself (11b), else each type has a topic (11a). `consumer` reads the subscriptions of endpoints.
-    """
+    """Options of a run: `email` for users whose site tells none, topics by endpoint (11b) or type (11a), a consumer."""
 
     service_types: Sequence[str]
     role: str
@@ -45,10 +41,8 @@ class RunOptions:
 
 @dataclass(slots=True)
 class Report:
-    """Result of a run: what was judged, by service type, and the steps that were done; in a dry run, would be.
-
-    `failed` are endpoints for which not all could be done, `faults` other errors: a listing that did not come, a topic
-    that is not there, a step for several. `kept` says why nothing was removed, although it was asked for.
+    """Result of a run; `faults` are about several endpoints, `kept` says why nothing was removed, although it should
+    be.
     """
 
     judged: dict[str, Judged] = field(default_factory=dict)
@@ -142,7 +136,6 @@ _VERBS: Mapping[Kind, tuple[str, str, str]] = {
     Kind.PUBLISHERS: ("allow", "allow", "disallow"),
     Kind.CONSUMERS: ("allow", "allow", "disallow"),
 }
-"""What is said of adding, altering and removing."""
 _LIST_OF = {Kind.PUBLISHERS: Kind.TOPIC, Kind.CONSUMERS: Kind.SUBSCRIPTION}
 
 

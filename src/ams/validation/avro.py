@@ -21,14 +21,11 @@ from ams.core.errors import InvalidInput
 from ams.validation.cost import Budget
 from ams.validation.violations import quoted
 
-MAX_NESTING = 100
-"""Records within records of a datum whose schema refers to itself."""
-_STEP = 4
-"""Units of work for one value."""
+MAX_NESTING = 100  # records within records of a datum whose schema refers to itself
+_STEP = 4  # units of work for one value
 MOST_EMPTY_ITEMS = 1000
 """Items without bytes in one array: ten bytes may say that there are 2^63 of them, which every reader would make."""
-_INT, _LONG = 32, 64
-"""Bits."""
+_INT, _LONG = 32, 64  # bits
 _NAMED = ("record", "error", "enum", "fixed")
 
 Walk = Callable[[bytes, int, int], int]
@@ -61,7 +58,6 @@ class AvroSchema:
 
 
 def _parsed(schema: Any) -> Any:
-    """Return a schema with full names; raise `InvalidInput` with the compiler's text."""
     # A union on top can only be written as `{"type": ...}`, as the whole is an object.
     while isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
         schema = schema["type"]
@@ -71,7 +67,6 @@ def _parsed(schema: Any) -> Any:
 
 @contextlib.contextmanager
 def _readable_errors() -> Iterator[None]:
-    """Raise what is wrong with a schema as `InvalidInput`."""
     try:
         yield
     except KeyError as error:
@@ -94,8 +89,7 @@ class _Compiler:
     def work(self, size: int) -> int:
         """Return the units of work (`ams.validation.cost`) that a datum of a size takes at most.
 
-        Every step uses up bytes, but for those into records; without lists, and types used twice, each step is made
-        once.
+        Every step uses up bytes, but for those into records; without lists and types used twice, each is made once.
         """
         levels = min(self._levels, MAX_NESTING)
         return _STEP * (size * levels if self._repeats else self._parts) + size // 16

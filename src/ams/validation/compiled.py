@@ -25,14 +25,10 @@ from ams.validation.violations import Violation, quoted, violations_text
 JSON, AVRO = "json", "avro"
 JSON_ENCODING = "JSON"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
-MAX_BYTES = 256 * 1024
-"""Of a schema written as JSON."""
-MAX_PATTERNS = 30
-"""Regular expressions; each may take 64 KiB when compiled, and several times that when it is used."""
-_PATTERN_BYTES = {LIGHT: 2**14, HEAVY: 2**18}
-"""Memory of a pattern, by its work, once it is used."""
-_GROWTH = 40
-"""Bytes of memory for each of a schema's JSON: the densest schemas take so much once they are used."""
+MAX_BYTES = 256 * 1024  # of a schema written as JSON
+MAX_PATTERNS = 30  # regular expressions; each may take 64 KiB when compiled, and several times that when it is used
+_PATTERN_BYTES = {LIGHT: 2**14, HEAVY: 2**18}  # memory of a pattern, by its work, once it is used
+_GROWTH = 40  # bytes of memory for each of a schema's JSON: the densest schemas take so much once they are used
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -90,19 +86,13 @@ class Compiled:
     memory: int = 0
 
     def allowed(self, batch: Batch, watch: Watch) -> int:
-        """Return how many messages from the first on are surely allowed, as far as that is found in no time.
-
-        The next one may be allowed too: `check` tells.
-        """
+        """Return how many messages from the first on are surely allowed, as far as that is found in no time."""
         if self.attributes is not None or not isinstance(self.payload, JsonSchema):
             return 0
         return self.payload.allowed(batch.payloads(), watch)
 
     def check(self, index: int, message: Message, budget: Budget) -> None:
-        """Raise `InvalidInput` that names message number `index` and what is wrong with it.
-
-        This and the others raise `TooMuch` when there is more to do than the budget allows.
-        """
+        """Raise `InvalidInput` that says what is wrong with message number `index`, `TooMuch` over the budget."""
         self.check_data(index, message.data, budget)
         if self.attributes:
             self.attributes.check(index, message.attributes, budget)
@@ -121,10 +111,9 @@ class Compiled:
 def compile_schema(
     kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None, encoding: str = ""
 ) -> Compiled:
-    """Compile a revision; `kind` is json or avro, a part that is None is not checked. May take a second: in a thread.
+    """Compile a json or avro revision; in a thread, as it may take a second. Raises `InvalidInput`.
 
-    `encoding` says how payloads in Avro are written: `JSON`, else binary. Raises `InvalidInput` that says what is wrong
-    with the schema.
+    Avro's payloads are in its JSON encoding if `encoding` is `JSON`, else binary.
     """
     memory = check_size([schema, attributes])
     if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
@@ -161,9 +150,8 @@ def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
 
 
 def check_size(schema: object) -> int:
-    """Return how many bytes of memory a schema takes at most.
-
-    Raises `InvalidInput` for one that is too deep, too large, or has too many patterns.
+    """Return the most bytes of memory of a schema; raise `InvalidInput` if it is too deep, too large, or has many
+    patterns.
     """
     found: list[object] = []
     for key, value, depth in _parts(schema):

@@ -30,20 +30,13 @@ from ams.validation.cost import (
 from ams.validation.references import ROOT_ONLY, schemas_in
 from ams.validation.violations import MOST, ROOT, Violation, quoted, violations_of, violations_text
 
-MAX_LOOKS = 10_000
-"""How often a schema may look at one place that lies as deep as that."""
-_SHORT = INLINE // 4
-"""Units of work that a document may take which is checked without an estimate of its own."""
-_SHALLOW = 8
-"""Objects and lists within each other in such a document."""
-_LITTLE = 2000
-"""Units of work that are not worth an exact estimate."""
-_ALL, _FIRST = 10_000, 300_000
-"""Possible violations up to which all are collected, or the first: a second at worst."""
-_COPIED = 2**24
-"""Bytes that violations may hold: the engine makes all of them before it returns the first."""
-_COPYING = 8
-"""Bytes copied for one unit of work."""
+MAX_LOOKS = 10_000  # how often a schema may look at one place that lies as deep as that
+_SHORT = INLINE // 4  # units of work that a document may take which is checked without an estimate of its own
+_SHALLOW = 8  # objects and lists within each other in such a document
+_LITTLE = 2000  # units of work that are not worth an exact estimate
+_ALL, _FIRST = 10_000, 300_000  # possible violations up to which all are collected, or the first: a second at worst
+_COPIED = 2**24  # bytes that violations may hold: the engine makes all of them before it returns the first
+_COPYING = 8  # bytes copied for one unit of work
 _DRAFT_7 = jsonschema_rs.Draft7Validator
 _DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
     "http://json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
@@ -86,8 +79,8 @@ class JsonSchema:
     def allowed(self, documents: Iterable[bytes], watch: Watch) -> int:
         """Return how many documents from the first on the schema surely allows, as far as that is found in no time.
 
-        Each is so short and shallow that it cannot take long for this schema, and the time of all is watched. So none
-        needs an estimate of its own, which for usual documents is as much work as the check.
+        Each is so short and shallow that it cannot take long, and the time of all is watched. So none needs an
+        estimate.
         """
         most, is_valid = self._short, self._validator.is_valid
         count = size = 0
@@ -189,10 +182,9 @@ def _is_whole(data: bytes) -> bool:
 
 
 def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    """Compile a schema by its draft, without the names it gives itself: nothing may refer to them.
+    """Compile a schema without the names it gives itself; raise `InvalidInput` with the compiler's text.
 
-    A schema that names no draft is one of draft 7 that may write limits as draft 4 did (contract 15.1). Raises
-    `InvalidInput` with the compiler's text.
+    Without a named draft it is one of draft 7 that may write limits as draft 4 did (contract 15.1).
     """
     said = schema.get("$schema")
     draft = _DRAFTS.get(said.rstrip("#").replace("https:", "http:")) if isinstance(said, str) else None

@@ -17,20 +17,14 @@ from ams.validation.compiled import Compiled, compile_stored
 from ams.validation.cost import Budget
 from ams.workers import NoWorker, Pool, TaskFailed
 
-SECONDS = 5.0
-"""For one task."""
-MAX_WAITING = 8
-"""Tasks of one project that wait; more are refused."""
-_KEPT = 16
-"""Compiled revisions kept by a worker."""
+SECONDS = 5.0  # for one task
+MAX_WAITING = 8  # tasks of one project that wait; more are refused
+_KEPT = 16  # compiled revisions kept by a worker
 MESSAGE, DATA, PAYLOAD = "message", "data", "payload"
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """A message, or a part of one, to be checked; `index` is its number in texts.
-
-    Its form is `message`: a fragment (`ams.core.messages`); `data`: base64 text; or `payload`: decoded data.
-    """
+    """A message (a fragment of `ams.core.messages`), its base64 data, or its payload; `index` is for texts."""
 
     index: int
     form: str
@@ -88,7 +82,6 @@ def _check(compiled: Compiled, piece: Piece) -> None:
 
 
 _checker = cache(Checker)
-"""The one of this process."""
 _task = msgspec.msgpack.Decoder(Task).decode
 _refusals = msgspec.msgpack.Decoder(list[Refusal]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -109,11 +102,7 @@ class LongChecks:
         self._tasks: Counter[Hashable] = Counter()
 
     async def check(self, project: Hashable, task: Task) -> Sequence[Refusal]:
-        """Return the pieces of a task that are refused; the first only, unless all are asked for.
-
-        Raises `InvalidInput` when that takes too long or too much memory, `Overloaded` when the project has too many
-        tasks, when no process can be begun, and when the pool is closed.
-        """
+        """Return the refused pieces; the first only, unless all are asked for. Raises `InvalidInput`, `Overloaded`."""
         if self._tasks[project] > MAX_WAITING:
             raise Overloaded("Too many messages of this project wait for a long check")
         self._tasks[project] += 1

@@ -12,15 +12,12 @@ from urllib.parse import unquote, urlsplit
 from ams.core.errors import InvalidInput
 from ams.validation.violations import quoted
 
-NOWHERE = object()
-"""Where a reference leads that cannot be followed."""
-_DATA = ("enum", "const", "default", "examples")
-"""Keywords whose values are no schemas."""
+NOWHERE = object()  # where a reference leads that cannot be followed
+_DATA = ("enum", "const", "default", "examples")  # keywords whose values are no schemas
 _MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
 """Keywords whose values hold schemas under names of the user's choice."""
 _NAMES = ("$id", "id")
-ROOT_ONLY = (*_NAMES, "$schema")
-"""Keywords that only the whole of a schema may have."""
+ROOT_ONLY = (*_NAMES, "$schema")  # keywords that only the whole of a schema may have
 
 
 class References:
@@ -28,7 +25,6 @@ class References:
 
     def __init__(self, schema: Any) -> None:
         self.root = schema
-        """The whole schema."""
         self._schemas = {id(part) for part in schemas_in(schema)}
 
     def target(self, reference: Any) -> Any:

@@ -9,10 +9,8 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 Kind = ValidationErrorKind
 
 ROOT = "(root)"
-MOST = 20
-"""Violations listed of one message."""
-_LONGEST = 200
-"""Characters of anything quoted from a schema or a message."""
+MOST = 20  # violations listed of one message
+_LONGEST = 200  # characters of anything quoted from a schema or a message
 
 
 class Violation(NamedTuple):

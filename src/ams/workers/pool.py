@@ -20,21 +20,16 @@ from ams.core.errors import AmsError
 from ams.workers.program import LENGTH, READY, SHARED, Answer, Job, Part, Task, frame, name_of, parts_in
 
 MOST_WORKERS = 4
-LARGEST = SHARED // 4
-"""Bytes of a task that is better done by a worker: its result may be larger."""
-_AGAIN_SECONDS = 5.0
-"""After this long it is tried again to begin a worker when one could not be begun."""
+LARGEST = SHARED // 4  # bytes of a task that is better done by a worker: its result may be larger
+_AGAIN_SECONDS = 5.0  # after this long it is tried again to begin a worker when one could not be begun
 _IDLE_SECONDS = 600.0
 """After this long without a task a worker is ended, all but the last one: the next task would have to wait for it."""
-_ATTEMPTS = 2
-"""A process may have been ended from outside, perhaps long ago: another one does the task then."""
+_ATTEMPTS = 2  # a process may have been ended from outside, perhaps long ago: another one does the task then
 _START_SECONDS = 30.0
 _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 """No secret of the service is known to a worker."""
-_KEPT_MEMORY = 2**24
-"""Bytes of shared memory that stay with a worker; the rest of a larger task is given back."""
-_STEP = 2**20
-"""Bytes that are copied before other coroutines have a turn."""
+_KEPT_MEMORY = 2**24  # bytes of shared memory that stay with a worker; the rest of a larger task is given back
+_STEP = 2**20  # bytes that are copied before other coroutines have a turn
 _decode = msgspec.msgpack.Decoder(Answer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -82,7 +77,7 @@ class Worker:
         return worker
 
     async def do(self, job: str, parts: Sequence[Part]) -> Sequence[memoryview]:
-        """Return what a job makes of the parts, of `SHARED` bytes at most, in memory that the next task writes over.
+        """Return the result of a job, in memory that the next task writes over.
 
         Raises the `AmsError` of the job, and `EOFError` or `OSError` when the process is gone.
         """
@@ -144,12 +139,10 @@ class Pool:
         self._long = asyncio.Semaphore(max(self._size - 1, 1))
         self._turns: dict[tuple[Hashable, bool], tuple[asyncio.Lock, int]] = {}
         """The place of each project in the queue, and how many tasks are at it."""
-        self._next = asyncio.Lock()
-        """Of the task that gets the next free worker."""
+        self._next = asyncio.Lock()  # of the task that gets the next free worker
         self._idle: dict[Worker, asyncio.TimerHandle] = {}
         """Workers without a task, and the timer that ends each; the last one is used first."""
-        self._workers: dict[Worker, asyncio.Task[None]] = {}
-        """All that are ready, and the task that watches each."""
+        self._workers: dict[Worker, asyncio.Task[None]] = {}  # all that are ready, and the task that watches each
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -168,10 +161,9 @@ class Pool:
     async def done(
         self, project: Hashable, job: Job, parts: Sequence[Part], *, seconds: float, long: bool = False
     ) -> AsyncIterator[Sequence[memoryview]]:
-        """Give what a job makes of the parts; it is gone when the block ends, and so is the project's turn.
+        """Give the result of a job, until the block ends; cancelling ends the job.
 
-        `seconds` are allowed for the job. Raises what the job does, `NoWorker`, and `TaskFailed`. Who is cancelled ends
-        the job.
+        Raises the job's errors, `NoWorker`, and `TaskFailed`, also after so many seconds.
         """
         if sum(map(len, parts)) > SHARED:
             raise TaskFailed
@@ -251,7 +243,6 @@ class Pool:
         self._idle[worker] = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._let_go, worker)
 
     def _let_go(self, worker: Worker) -> None:
-        """End a worker that was idle for long, unless it is the last one."""
         if len(self._workers) > 1 and self._strike(worker):
             ending = asyncio.get_running_loop().create_task(worker.end())
             self._ending.add(ending)

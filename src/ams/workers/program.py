@@ -20,15 +20,12 @@ import msgspec
 
 from ams.core.errors import AmsError
 
-LENGTH = 4
-"""Bytes of a frame's length."""
+LENGTH = 4  # bytes of a frame's length
 READY = b"ready"
-SHARED = 2**26
-"""Bytes of shared memory: neither a task nor its result can be larger."""
+SHARED = 2**26  # bytes of shared memory: neither a task nor its result can be larger
 MEMORY = 3 * 2**28
 """Bytes of address space: a task that takes more ends the process. The service's unit has room for all workers'."""
-CPU_SECONDS = 10
-"""Of one task; the service ends it sooner, unless it is gone itself."""
+CPU_SECONDS = 10  # of one task; the service ends it sooner, unless it is gone itself
 
 Part = bytes | memoryview
 Job = Callable[[Sequence[memoryview]], Sequence[Part]]
@@ -101,7 +98,6 @@ def _job(name: str) -> Job:
 
 
 def _limit_time() -> None:
-    """End this process if a task takes far too long: the operating system does it, in any state of the process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SECONDS, resource.RLIM_INFINITY))
 

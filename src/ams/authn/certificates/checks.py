@@ -43,24 +43,17 @@ from ams.outgoing.guard import Address, Guard, Lookups, in_thread
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-REMEMBER = 60_000
-"""Most milliseconds for which a certificate is accepted without a new check."""
+REMEMBER = 60_000  # most milliseconds for which a certificate is accepted without a new check
 REMEMBERED = 10_000
-"""Certificates."""
-WAIT_SECONDS = 4.0
-"""Most that a login waits for the names of its address."""
-THREADS = 16
-"""Look-ups of names at once; more of them wait."""
-_MOST_NAMES = 8
-"""Of one address that are looked at."""
+WAIT_SECONDS = 4.0  # most that a login waits for the names of its address
+THREADS = 16  # look-ups of names at once; more of them wait
+_MOST_NAMES = 8  # of one address that are looked at
 
 
 class _Passed(NamedTuple):
-    since: int
-    """Before that it is not good either: the machine's time may be put back."""
+    since: int  # before that it is not good either: the machine's time may be put back
     until: int
-    state: tuple[int, int]
-    """Changes whenever a verdict may change."""
+    state: tuple[int, int]  # changes whenever a verdict may change
 
 
 class CertificateChecks:
@@ -87,14 +80,11 @@ class CertificateChecks:
         self._hosts = hosts or HostCheck()
         self._passed: LruCache[bytes, _Passed] = LruCache(REMEMBERED)
         self._refused: Counter[str] = Counter()
-        self.remembered = 0
-        """Checks that were answered from memory."""
+        self.remembered = 0  # checks that were answered from memory
 
     async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
-        """Return for a certificate that is to be believed.
-
-        Raises `CertificateRefused` for one that is not, and `Unavailable` when its CA's lists cannot be had (contract
-        9.3); nothing else, whatever a client sends.
+        """Raise `CertificateRefused` for a bad certificate, `Unavailable` when its CA's lists cannot be had; nothing
+        else.
         """
         try:
             await self._check(presented, address if verify_host else "")
@@ -161,7 +151,7 @@ class CertificateChecks:
         self._passed.put(digest.digest(), _Passed(now, min(now + REMEMBER, until), state))
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
-        """Look at a certificate; return until when it is good, in milliseconds since the epoch."""
+        """Return until when a certificate is good, in milliseconds since the epoch."""
         leaf = read_leaf(presented.leaf)
         now = self._clock.wall()
         settings = self._settings
@@ -208,10 +198,7 @@ class SystemNames:
         self._places = asyncio.Semaphore(THREADS)
 
     async def of(self, address: str) -> Sequence[str]:
-        """Return the names of an address, without final dots; raise `OSError` when there are none, or not in time.
-
-        A place is free again when its thread has ended, however long that takes.
-        """
+        """Return the names of an address, without final dots; raise `OSError` when there are none, or not in time."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._places.acquire()
@@ -268,7 +255,6 @@ class HostCheck:
 
 
 def _dns_names(leaf: Facts) -> list[str]:
-    """Return a certificate's DNS names; its common name is none."""
     extension = leaf.extension(x509.SubjectAlternativeName)
     return extension.get_values_for_type(x509.DNSName) if extension is not None else []
 

@@ -32,18 +32,13 @@ from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-EARLY = 5 * 60_000
-"""Milliseconds that the clock of a CA may be ahead."""
+EARLY = 5 * 60_000  # milliseconds that the clock of a CA may be ahead
 HOUR = 3_600_000
-FAILED_AGAIN = 30_000
-"""Milliseconds before a login tries a failed fetch again."""
-REFRESH_AFTER = 6 * HOUR
-"""Milliseconds after which a list is fetched again in any case; fetch-crl does it as often."""
+FAILED_AGAIN = 30_000  # milliseconds before a login tries a failed fetch again
+REFRESH_AFTER = 6 * HOUR  # milliseconds after which a list is fetched again in any case; fetch-crl does it as often
 REFRESH_FAILED = 5 * 60_000
-WITHOUT_END = HOUR
-"""Milliseconds that a list is good for which does not say how long it is."""
-UNUSED = 24 * HOUR
-"""Milliseconds after which a list that was not asked for is forgotten."""
+WITHOUT_END = HOUR  # milliseconds that a list is good for which does not say how long it is
+UNUSED = 24 * HOUR  # milliseconds after which a list that was not asked for is forgotten
 MOST_BYTES = 64 * 1024 * 1024
 """Of all lists that are kept, as published; those that were not asked for longest go first. One is kept always."""
 MOST_LISTS = 1000
@@ -52,15 +47,11 @@ MOST_REDIRECTS = 3
 UPKEEP_SECONDS = 30.0
 _UNDERSTOOD = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
-Key = tuple[str, bytes]
-"""URL, and the fingerprint of the CA whose list is wanted there."""
+Key = tuple[str, bytes]  # URL, and the fingerprint of the CA whose list is wanted there
 
 
 class Doubt(Exception):
-    """It is not known whether a certificate was revoked; `error` is raised if it is refused for that.
-
-    `source` is a path or URL; the certificate's subject if it names none.
-    """
+    """It is not known whether a certificate was revoked; `error` is raised if it is refused for that."""
 
     def __init__(self, source: str, error: AmsError) -> None:
         super().__init__(error.message)
@@ -95,9 +86,8 @@ class UnreadableList(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RevocationList:
-    """A list as it was published; its signature is not verified before `is_signed_by`.
-
-    `source` is its path or URL, `size` its bytes. `odd` says why it is never believed; empty: it may be.
+    """A list as it was published; `odd` says why it is never believed. Its signature is not verified before
+    `is_signed_by`.
     """
 
     source: str
@@ -109,8 +99,7 @@ class RevocationList:
     _crl: x509.CertificateRevocationList
     _serials: frozenset[int]
     _scope: x509.IssuingDistributionPoint | None
-    _signers: dict[bytes, bool] = field(default_factory=dict)
-    """Whether the CA of a fingerprint has signed it."""
+    _signers: dict[bytes, bool] = field(default_factory=dict)  # whether the CA of a fingerprint has signed it
 
     @classmethod
     def read(cls, data: bytes, source: str) -> "RevocationList":
@@ -187,7 +176,6 @@ class RevocationList:
 
 
 def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:
-    """Return why a list is not believed for any certificate (RFC 5280, 5.2)."""
     if any(isinstance(each.value, x509.DeltaCRLIndicator) for each in extensions):
         return "it says what changed only"
     if any(each.critical and not isinstance(each.value, _UNDERSTOOD) for each in extensions):
@@ -207,10 +195,10 @@ def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | Non
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a URL: the newest list that its CA has signed, and why the last fetch failed.
+    """Known of a URL: the newest list that its CA has signed, and why the last fetch failed. Moments are by the wall
+    clock.
 
-    Moments are milliseconds since the epoch. A login has the list fetched again at `again_at`, and before `noted_at`:
-    the machine's time may be put back, and a fetch that failed once would not be tried again for as long.
+    The list is fetched again at `again_at`, and before `noted_at`: the machine's time may be put back.
     """
 
     issuer: Facts
@@ -233,8 +221,7 @@ class FetchedLists:
         self._known: OrderedDict[Key, Found] = OrderedDict()
         self._going_on: Shared[Key, Found] = Shared()
         self._upkeep: asyncio.Task[None] | None = None
-        self.changes = 0
-        """How often a list was replaced by another."""
+        self.changes = 0  # how often a list was replaced by another
 
     async def get(self, url: str, issuer: Facts) -> Found:
         """Return what is known of a URL, fetched if need be."""
@@ -270,7 +257,6 @@ class FetchedLists:
         await self._going_on.close()
 
     async def _fetch(self, key: Key, issuer: Facts) -> Found:
-        """Fetch once for all logins that wait for it."""
         if self._upkeep is None:
             self._upkeep = asyncio.create_task(self._keep_up())
         return await self._going_on.result(key, lambda: self._fetched(key, issuer))
@@ -353,7 +339,6 @@ class FetchedLists:
 
 
 def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:
-    """Read a list, and see that its CA has signed it; raise `Doubt`."""
     try:
         found = RevocationList.read(data, url)
     except UnreadableList as error:

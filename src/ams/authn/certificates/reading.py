@@ -34,8 +34,7 @@ from ams.core.distinguished_names import of_certificate
 from ams.core.errors import CertificateRefused
 
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
-ComparableName = tuple[tuple[tuple[str, str], ...], ...]
-"""Object identifiers and texts of a name, by its parts."""
+ComparableName = tuple[tuple[tuple[str, str], ...], ...]  # object identifiers and texts of a name, by its parts
 RefusalKind = Literal[
     "unreadable", "expired", "not_yet_valid", "proxy", "chain", "usage", "host",
     "revoked", "unknown", "no_list", "doubt",
@@ -43,21 +42,17 @@ RefusalKind = Literal[
 """How refusals are counted. `doubt`: it is not known whether the certificate was withdrawn."""
 KINDS: tuple[RefusalKind, ...] = get_args(RefusalKind)
 
-REMEMBERED = 10_000
-"""Most certificates whose subjects are cached."""
-LONGEST = 2_000
-"""Characters of subject and issuer that are cached: clients may show names of 100 kB, believed or not."""
+REMEMBERED = 10_000  # most certificates whose subjects are cached
+LONGEST = 2_000  # characters of subject and issuer that are cached: clients may show names of 100 kB, believed or not
 
 _UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 """Control characters are no part of a name, and databases take no NUL."""
 _WARNINGS = threading.Lock()
 _SUBJECT_UNREADABLE = "Your certificate has a subject that cannot be read"
 _SEQUENCE, _SET, _OID, _VERSION, _INTEGER = 0x30, 0x31, 0x06, 0xA0, 0x02
-_AMBIGUOUS = frozenset(',+"\\<>;')
-"""Characters that the normal form escapes elsewhere, but not in `E` and `DC`."""
+_AMBIGUOUS = frozenset(',+"\\<>;')  # characters that the normal form escapes elsewhere, but not in `E` and `DC`
 _UNESCAPED = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "DC"}
-_SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}
-"""Of several, the normal form keeps the last."""
+_SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
 
 
 class Refusal(CertificateRefused):
@@ -130,10 +125,8 @@ def quietly() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of a certificate, and its issuer, both in normal form.
-
-    `sha256` is the hex digest of the whole subject (DER). `lost` says why the normal form does not stand for it alone;
-    None: it does (15, A8).
+    """A subject and its issuer in normal form, and the subject's SHA-256; `lost` says why the form stands for others
+    too.
     """
 
     name: str
@@ -226,7 +219,6 @@ def _folded(value: str | bytes) -> str:
 
 
 def _names_of(certificate: x509.Certificate) -> tuple[bytes, bytes]:
-    """Return the contents of issuer and subject."""
     fields = _members(_content(certificate.tbs_certificate_bytes, _SEQUENCE))
     _serial, _algorithm, issuer, _validity, subject, *_ = [value for tag, value in fields if tag != _VERSION]
     return issuer, subject

@@ -31,17 +31,12 @@ from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-SECONDS = 10.0
-"""For all fetches of one check; a login has to be answered before its connection is closed (A18)."""
-REMEMBERED = 10_000
-"""OCSP answers that are cached."""
-WITHOUT_END = 5 * 60_000
-"""Milliseconds that an OCSP answer is good for which does not say how long it is."""
+SECONDS = 10.0  # for all fetches of one check; a login has to be answered before its connection is closed (A18)
+REMEMBERED = 10_000  # OCSP answers that are cached
+WITHOUT_END = 5 * 60_000  # milliseconds that an OCSP answer is good for which does not say how long it is
 MEDIA_TYPE = "application/ocsp-request"
-_MOST_AGE = 24 * 3_600_000
-"""Age of such an answer at most, in milliseconds."""
-_WARN_EVERY = 3_600_000
-"""Milliseconds between two warnings of one list."""
+_MOST_AGE = 24 * 3_600_000  # age of such an answer at most, in milliseconds
+_WARN_EVERY = 3_600_000  # milliseconds between two warnings of one list
 _MOST_WARNINGS = 1000
 
 
@@ -66,10 +61,8 @@ class Revocation:
         self._warned: LruCache[str, int] = LruCache(_MOST_WARNINGS)
 
     async def check(self, chain: Sequence[Facts], trust: Trust) -> int:
-        """Return until when the chain is good, in milliseconds since the epoch.
-
-        Raises `Refusal` for a chain with a withdrawn certificate, and `Unavailable` or `Refusal` when that is not known
-        and the policy is to refuse.
+        """Return until when the chain is good, by the wall clock; raise `Refusal`, or `Unavailable` when that is not
+        known.
         """
         deadline = asyncio.get_running_loop().time() + SECONDS
         until: int = chain[0].not_after
@@ -150,10 +143,7 @@ class Revocation:
 
 
 def list_urls(certificate: Facts) -> tuple[list[str], bool]:
-    """Return the http and https URLs of a certificate's lists, and whether it has points of any kind.
-
-    Points of lists that another signs, or that know some reasons only, are left out.
-    """
+    """Return the http and https URLs of a certificate's own whole lists, and whether it has points of any kind."""
     points = certificate.extension(x509.CRLDistributionPoints)
     if points is None:
         return [], False
@@ -169,7 +159,6 @@ def list_urls(certificate: Facts) -> tuple[list[str], bool]:
 
 
 def _no_list(link: _Link, *, has_points: bool) -> Doubt:
-    """A certificate whose CA names no list and no responder that could be asked (contract 9.3)."""
     subject = link.certificate.subject.rfc4514_string()
     why = "No CRLDistributionPoints found on the certificate"
     if link.depth:
@@ -188,10 +177,7 @@ def _revoked(link: _Link) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class OcspAnswer:
-    """A responder's answer, good from `since` to `until`, in milliseconds since the epoch.
-
-    The machine's time may be put back before `since`.
-    """
+    """A responder's answer, good from `since` to `until`, by the wall clock, which may be put back before `since`."""
 
     status: ocsp.OCSPCertStatus
     since: int
@@ -300,7 +286,6 @@ def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:
 
 
 def _check_signed(response: ocsp.OCSPResponse, issuer: Facts, now: int) -> None:
-    """Check that the CA, or a responder it has delegated to, has signed an answer (RFC 6960, 4.2.2.2)."""
     if _has_signed(issuer.certificate, response):
         return
     for each in response.certificates:

@@ -38,10 +38,8 @@ from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-LOOK_EVERY = 1000
-"""Milliseconds between two looks for changes, at least."""
-MOST_PRESENTED = 16
-"""Most certificates beside its own that are used of those a client sends."""
+LOOK_EVERY = 1000  # milliseconds between two looks for changes, at least
+MOST_PRESENTED = 16  # most certificates beside its own that are used of those a client sends
 
 _CERTIFICATES = re.compile(r".*\.(pem|crt|\d)")
 _LISTS = re.compile(r".*\.r\d")
@@ -61,7 +59,6 @@ _TEXTS = {
     48: "Your certificate has a name that its CA may not sign",
     79: "Your certificate is signed by one that is no CA",
 }
-"""Texts of OpenSSL's codes."""
 _NOT_YET, _EXPIRED = 9, 10
 _FORGEABLE = {"md5", "sha1"}
 _LEAST_BITS, _LEAST_BITS_OF_CURVES = 2048, 224
@@ -70,18 +67,15 @@ _PROXY_INFO = {
     "1.3.6.1.5.5.7.1.14",  # RFC 3820
     "1.3.6.1.4.1.3536.1.222",  # Globus, older than the RFC
 }
-_OLD_NAMES = {"proxy", "limited proxy"}
-"""Common names of the oldest kind, which has no extension."""
+_OLD_NAMES = {"proxy", "limited proxy"}  # common names of the oldest kind, which has no extension
 
 _Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Trust:
-    """The content of the folder at one time; `lists` by the name of their issuer.
-
-    `anchors` are the authorities as OpenSSL takes them. A verification makes a store of its own: a store keeps its
-    first time.
+    """The content of the folder at one time; `lists` by the name of their issuer, `anchors` as OpenSSL takes
+    authorities.
     """
 
     authorities: tuple[x509.Certificate, ...] = ()
@@ -104,8 +98,7 @@ class TrustFolder:
         self._folder = folder
         self._clock = clock
         self._contents: dict[str, _Content] = {}
-        self.trust = Trust()
-        """The content that was read last."""
+        self.trust = Trust()  # the content that was read last
         self._looking: Shared[str, None] = Shared()
         self._reading = threading.Lock()
         self.reload()
@@ -153,7 +146,6 @@ class TrustFolder:
 
 
 def _stamp(path: str) -> _Stamp | None:
-    """Return what changes with a file; None for what is no file, such as a link that leads nowhere."""
     try:
         state = os.stat(path)
     except OSError:
@@ -224,10 +216,7 @@ def check_dates(leaf: Facts, now: Milliseconds) -> None:
 
 
 def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust, now: Milliseconds) -> list[Facts]:
-    """Return the certificates from a leaf to an authority that is trusted; raise `Refusal` when there are none.
-
-    A chain ends with one that signs itself if it can, else with a certificate of the folder, as in contract 9.1.
-    """
+    """Return the chain to a self-signed one if it can, else to one of the folder (contract 9.1); raise `Refusal`."""
     try:
         certificate = crypto.X509.from_cryptography(leaf.certificate)
     except crypto.Error as error:

@@ -29,21 +29,16 @@ from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, ClientLeft
 from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import Trail
 
-DEADLINE_SECONDS = 14.0
-"""For a whole request: below the 15 s in which an answer must be written (15, A18)."""
+DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s in which an answer must be written (15, A18)
 HEALTH_SECONDS = 2.0
 BUFFERED = 64 * 2**20
-"""Bytes of all request bodies at once."""
 REQUEST_ID = b"x-request-id"
 ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
 ALLOWED: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"OPTIONS, POST, GET, PUT, DELETE, HEAD"),
     (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, X-Api-Key, If-Match"),
 )
-"""Answer to a preflight: pages of any origin may use the management routes with a key (contract 2; 15, A20).
-
-The reference names a header that no client sends.
-"""
+"""Answer to a preflight: pages of any origin may use the management routes with a key (contract 2; 15, A20)."""
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 
 logger = structlog.get_logger("ams.authn")
@@ -51,8 +46,6 @@ logger = structlog.get_logger("ams.authn")
 
 @dataclass(slots=True)
 class _Request:
-    """A request that has a route, and its caller, once that is known."""
-
     row: Row
     names: dict[str, str]
     scope: dict[str, Any]

@@ -30,8 +30,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
 }
 """The nearest class in an error's ancestry decides. Contract 4; 412 to 415, 429, 502 to 504 are ours (15, A17, A20)."""
 
-RETRY_AFTER_SECONDS = 2
-"""Also of a 429: thirty failures a minute allow one every two seconds."""
+RETRY_AFTER_SECONDS = 2  # also of a 429: thirty failures a minute allow one every two seconds
 
 
 class MethodNotAllowed(Exception):

@@ -23,10 +23,7 @@ _BLANKS = " \t\r\n"
 
 
 def read(body: bytes, fields: type[T]) -> T:
-    """Return a body as what its fields say, all of them optional; raise `BadRequest`.
-
-    The types of the fields say what their values must be; see `_CHECKS`.
-    """
+    """Return a body as its fields, all of them optional, whose types must be in `_CHECKS`; raise `BadRequest`."""
     value = _first_value(body.decode("utf-8", "replace"))
     if value is None:
         return fields()

@@ -29,19 +29,14 @@ from ams.core.errors import AmsError, CertificateRefused
 from ams.http.asgi import JSON, Application, Receive, Send, answer, usual_address
 from ams.storage.audit.logins import FailedLogins
 
-SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
-"""The beginning of version 2."""
-_LINE_BYTES = 107
-"""Most that a line of version 1 may have, with its end."""
-_BINARY_BYTES = 16 + 4096
-"""Most of version 2: addresses, and what proxies add to them."""
-_ADDRESSES = {0x11: 4, 0x21: 16}
-"""Of TCP over IPv4 and IPv6: bytes of each address."""
+SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"  # the beginning of version 2
+_LINE_BYTES = 107  # most that a line of version 1 may have, with its end
+_BINARY_BYTES = 16 + 4096  # most of version 2: addresses, and what proxies add to them
+_ADDRESSES = {0x11: 4, 0x21: 16}  # of TCP over IPv4 and IPv6: bytes of each address
 
 NOT_A_PROXY = "A certificate in a header is taken from listed proxies only"
 FORWARDED = b"x-forwarded-for"
-CHAIN = b"-chain"
-"""What the name of the header with the rest of the chain ends with."""
+CHAIN = b"-chain"  # ends the name of the header with the rest of the chain
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -58,9 +53,8 @@ class Preface:
         """The client; None before the preface is read, and for a connection of the proxy itself."""
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take what came; return what follows the preface, or None while it is not whole.
-
-        Raises `Malformed`, at the latest when more came than a preface may have.
+        """Take what came; return the bytes behind a whole preface, else None. Raises `Malformed`, also for one that is
+        too long.
         """
         self._held += data
         held = self._held
@@ -173,10 +167,7 @@ class Relaying:
 
 
 def _certificates(value: bytes) -> list[x509.Certificate]:
-    """Read a header: base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), several in a row.
-
-    Raises `ValueError` for anything else.
-    """
+    """Read base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), or several; `ValueError`."""
     text = urllib.parse.unquote(value.decode("latin-1")).strip()
     blocks = _PEM.findall(text) or [text]
     try:

@@ -74,10 +74,8 @@ class Made(NamedTuple):
 
     code: int
     body: object = None
-    name: str = ""
-    """Follows the path in the audit log, where the path does not name what was made."""
-    version: str = ""
-    """Of the object, for `If-Match`; empty for one that has none."""
+    name: str = ""  # follows the path in the audit log, where the path does not name what was made
+    version: str = ""  # of the object, for `If-Match`; empty for one that has none
 
 
 class Row(NamedTuple):
@@ -87,12 +85,9 @@ class Row(NamedTuple):
     path: str
     action: str
     handler: Callable[[Asked], Awaitable[Made]]
-    open: bool = False
-    """Whether no key is needed."""
-    changes: bool = False
-    """Whether a read-only key is not enough, and the request goes into the audit log."""
-    of_keys: bool = False
-    """Whether it is about keys or the audit log, which named keys may not use."""
+    open: bool = False  # whether no key is needed
+    changes: bool = False  # whether a read-only key is not enough, and the request goes into the audit log
+    of_keys: bool = False  # whether it is about keys or the audit log, which named keys may not use
 
 
 class Routes:

@@ -37,8 +37,7 @@ from ams.web.server import HttpServer
 
 logger = structlog.get_logger("ams.authn.tls")
 
-REMEMBERED = 2_000
-"""Certificates of clients that were read lately."""
+REMEMBERED = 2_000  # certificates of clients that were read lately
 REMEMBERED_BYTES = 8 * 1024
 """Of a certificate that is remembered: any client may show some of 100 kB, and they are not needed again."""
 _CHUNK = 65536
@@ -47,8 +46,7 @@ _CHUNK = 65536
 class AskingContext(ssl.SSLContext):
     """A context of servers whose connections ask for a certificate, and take any, or none.
 
-    TLS 1.2 and newer; no sessions are kept and no handshakes are repeated within a connection, so that what a client
-    has proved, it has proved on this connection.
+    No sessions are kept and no handshakes are repeated, so that a client has proved its key on this connection.
     """
 
     proxied: bool
@@ -62,9 +60,8 @@ class AskingContext(ssl.SSLContext):
         return context
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        """Load the server's own certificate chain and key; open connections keep theirs.
-
-        Raises `ssl.SSLError` or `OSError`; the context serves with what it had then.
+        """Load the server's chain and key; open connections keep theirs. On `ssl.SSLError` or `OSError` it keeps what
+        it had.
         """
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password or _refuse_pass_phrase)
         try:
@@ -88,8 +85,7 @@ class AskingConnection:
         self._incoming = incoming
         self._outgoing = outgoing
         self._awaited = preface  # until it has come
-        self._fed = False
-        """Whether OpenSSL may have something to decrypt."""
+        self._fed = False  # whether OpenSSL may have something to decrypt
         self.preface = preface
         self.context = None
 
@@ -142,10 +138,10 @@ class AskingConnection:
         """Return None: there is none."""
 
     def pending(self) -> int:
-        """Return how much can be read at once, or 1 for what is still to be decrypted.
+        """Return how much can be read at once, or 1 for bytes that are still to be decrypted.
 
-        The loop reads on only while this, or what it has not given us yet, is more than nothing; a request may come in
-        one packet with the end of the handshake.
+        The loop reads on only while this is more than 0; a request may come in one packet with the end of the
+        handshake.
         """
         return self._connection.pending() or int(self._fed)
 
@@ -231,11 +227,7 @@ def _reason(error: Exception) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Front:
-    """Limits and TLS of the port.
-
-    `read_seconds` are for a whole request, and again for the rest of it after its head; `head_seconds` for the head, as
-    for a handshake before it (contract 11).
-    """
+    """Limits and TLS of the port. Read seconds are for a whole request, and again for its body (contract 11)."""
 
     context: AskingContext
     limits: ListenerLimits

@@ -47,24 +47,19 @@ from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
 
-TYPES = "authn_types"
-"""Everything: service types are few and seldom change, and all else hangs on them."""
-METHODS = "authn_methods"
-"""All auth methods."""
-BINDING = "authn_binding"
-"""A binding; key: its `login`."""
+TYPES = "authn_types"  # everything: service types are few and seldom change, and all else hangs on them
+METHODS = "authn_methods"  # all auth methods
+BINDING = "authn_binding"  # a binding; key: its `login`
 
 FORGET_TYPES = Invalidation(TYPES, ())
 FORGET_METHODS = Invalidation(METHODS, ())
 
-MOST = 10_000
-"""Items of a page, when pages are asked for."""
+MOST = 10_000  # items of a page, when pages are asked for
 _MAX_DIGITS = 18
 _ORIGIN = ("uuid", "created_on", "updated_on")
 """Columns that a change of a record leaves as they are, or sets by itself."""
 
-Types = Callable[[str], ServiceType | None]
-"""Finds a service type by its uuid, in the transaction of a change."""
+Types = Callable[[str], ServiceType | None]  # finds a service type by its uuid, in the transaction of a change
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +151,7 @@ class ServiceTypeRecords:
     async def change(
         self, uuid: ServiceTypeId, now: Milliseconds, change: Callable[[ServiceType], ServiceType]
     ) -> ServiceType:
-        """Change a service type in one step. Raises `NotFound`, `AlreadyExists`, what `change` raises.
-
-        Raises `Conflict` rather than leave bindings or auth methods behind that nothing can reach (15, A6).
-        """
+        """Change a service type in one step; raise `NotFound`, `AlreadyExists`, `Conflict` if in use (15, A6)."""
 
         def work(connection: Connection) -> ServiceType:
             present = _type_by_uuid(connection, uuid)
@@ -245,8 +237,6 @@ def _put_hosts(connection: Connection, of: ServiceType) -> None:
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):
-    """What is encrypted."""
-
     access_key: str = ""
     headers: dict[str, str] = {}
 
@@ -278,10 +268,8 @@ class AuthMethodRecords:
         )
 
     async def create(self, made: AuthMethod) -> None:
-        """Add an auth method.
-
-        Raises `AlreadyExists` when its host has one, `NotFound` when the host is gone, `Conflict` when the service
-        type wants another kind by now.
+        """Add an auth method; raise `AlreadyExists`, `NotFound` without its host, `Conflict` for a service type of
+        another kind.
         """
         row = insert(auth_methods).values(uuid=made.uuid, created_on=made.created_on, **self._row(made))
 
@@ -360,10 +348,7 @@ class BindingRecords:
         return await self._database.read(lambda connection: _find_binding(connection, bindings.c.name == name))
 
     async def for_login(self, identifier: str, service_uuid: str, host: str, auth_type: str) -> Binding | None:
-        """Return the binding of a subject, None when there is none; cached, else one look into an index.
-
-        `last_auth` may be that of an earlier login.
-        """
+        """Return the binding of a subject, or None; cached, so that `last_auth` may be that of an earlier login."""
         login = _login(service_uuid, host, auth_type, identifier)
         return await self._by_login.find(
             login, lambda: self._database.read(lambda connection: _find_binding(connection, bindings.c.login == login))
@@ -410,9 +395,8 @@ class BindingRecords:
                 return True
 
     async def note_login(self, binding: BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
-        """Note a login, and with `subject_sha256` the whole subject, if none was noted before.
-
-        Returns False, and notes nothing, when another subject was noted before, or the binding is gone.
+        """Note a login, and the whole subject if none is noted. Returns False for another subject, or a binding that is
+        gone.
         """
         own = bindings.c.uuid == binding
         if subject_sha256 is None:

@@ -27,8 +27,7 @@ from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
 METADATA = MetaData(naming_convention=NAMING)
 
-VERSION = "authn_version"
-"""Table that holds the newest migration."""
+VERSION = "authn_version"  # table that holds the newest migration
 
 TAKEN = {
     "authn_service_types_name_unique": "service-type object with this name already exists",
@@ -37,8 +36,7 @@ TAKEN = {
     "authn_bindings_login_unique": "binding object with this auth_identifier already exists",
     "authn_keys_name_unique": "key object with this name already exists",
 }
-"""Unique constraints a client could meet. Usually the error has the value in its text: each write looks for it first,
-in the same transaction. These texts are for a race that only the database notices."""
+"""Texts for a race that only the database notices: usually each write looks for the value first, and names it."""
 
 
 def _number() -> Column[int]:

@@ -6,13 +6,13 @@ made, listed without their secrets, and revoked (15, A15).
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
-from ams.authn.store.records import EVERYTHING, Page, PageRequest, Types
+from ams.authn.store.records import Page, PageRequest, Types
 from ams.authn.values import (
     API_KEY,
     AUTH_METHOD_GONE,
@@ -109,10 +109,6 @@ class ServiceTypes:
         """Return a service type; raise `NotFound`."""
         return existing(await self._store.service_types.find(name), SERVICE_TYPE_GONE)
 
-    async def page(self, page: PageRequest = EVERYTHING) -> Page[ServiceType]:
-        """Return service types, oldest first."""
-        return await self._store.service_types.page(page)
-
     async def create(self, fields: ServiceTypeFields) -> ServiceType:
         """Make a service type. Raises `Unprocessable`, then `AlreadyExists`."""
         self._check(fields)
@@ -190,10 +186,6 @@ class AuthMethods:
         """Return the auth method of a host, with its secrets; raise `NotFound` for the host, then for it."""
         require_host_of(service_type, host)
         return existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
-
-    async def page(self, page: PageRequest = EVERYTHING) -> Page[AuthMethod]:
-        """Return auth methods, oldest first, with their secrets."""
-        return await self._store.auth_methods.page(page)
 
     async def create(self, service_type: ServiceType, fields: AuthMethodFields) -> AuthMethod:
         """Make an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
@@ -292,11 +284,7 @@ class Bindings:
         """Return a binding; raise `NotFound`."""
         return existing(await self._store.bindings.find(name), BINDING_GONE)
 
-    async def page(self, page: PageRequest = EVERYTHING) -> Page[Binding]:
-        """Return all bindings, oldest first."""
-        return await self._store.bindings.page(page)
-
-    async def of_host(self, service_type: ServiceType, host: str, page: PageRequest = EVERYTHING) -> Page[Binding]:
+    async def of_host(self, service_type: ServiceType, host: str, page: PageRequest) -> Page[Binding]:
         """Return the bindings of one host, oldest first; raise `NotFound` for the host."""
         require_host_of(service_type, host)
         return await self._store.bindings.page(page, service_type.uuid, host)
@@ -368,10 +356,6 @@ class Keys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-
-    async def all(self) -> Sequence[Key]:
-        """Return all keys, oldest first."""
-        return await self._store.keys.all()
 
     async def create(self, name: str, scope: str | None) -> tuple[Key, str]:
         """Make a key; return it and its secret, which is shown this once. Raises `Unprocessable`, `AlreadyExists`."""

@@ -384,7 +384,11 @@ class Keys:
     async def _go_on(self, issuer: Issuer, failure: str) -> None:
         """Go on with the keys that are known, at the start with those of the file, if any."""
         if _source(issuer) not in self._known:
-            await self._recall(issuer)
+            kept = await asyncio.to_thread(self._kept.read, issuer)
+            if kept is not None:
+                age = max(self._clock.wall() - kept.fetched_on, 0)  # below 0: the machine's time was put back
+                if age < GOOD:
+                    self._note(issuer, kept.keys, kept.fetched_on, good_for=GOOD - age)
         soon = self._clock.monotonic() + AGAIN
         known = self._of(issuer)
         self._known[_source(issuer)] = replace(known, refresh_at=soon, again_at=soon, failure=failure)
@@ -405,15 +409,6 @@ class Keys:
             again_at=before.again_at,
             oddities=found.oddities,
         )
-
-    async def _recall(self, issuer: Issuer) -> None:
-        """Take the keys from the file, for as long as they are good."""
-        kept = await asyncio.to_thread(self._kept.read, issuer)
-        if kept is None:
-            return
-        age = max(self._clock.wall() - kept.fetched_on, 0)  # below 0: the machine's time was put back
-        if age < GOOD:
-            self._note(issuer, kept.keys, kept.fetched_on, good_for=GOOD - age)
 
 
 def _source(issuer: Issuer) -> _Source:

@@ -52,7 +52,10 @@ def expiry(token: str, key: PublicKey, email: str, *, now: Milliseconds, leeway:
     """Return until when a token is good that the program called `email` signed with `key`; raise `TokenRefused`."""
     if tokens.header(token).issuer_url != email:
         raise TokenRefused("The token's iss is not the client_email of its key")
-    said = tokens.claims(token, Issuer(IssuerName(""), email), _usable(key), now=now, leeway=leeway)
+    loaded = load_pem_public_key(key.pem.encode())
+    assert isinstance(loaded, RSAPublicKey)
+    usable = jwt.PyJWK(jwt.algorithms.RSAAlgorithm.to_jwk(loaded, as_dict=True), ALGORITHM)
+    said = tokens.claims(token, Issuer(IssuerName(""), email), usable, now=now, leeway=leeway)
     if said["sub"] != email:
         raise TokenRefused("The token's sub is not its iss")
     if "iat" not in said:
@@ -75,9 +78,3 @@ def _check_use(said: Mapping[str, Any]) -> None:
     scopes = scope.split() if isinstance(scope, str) else []
     if not audiences and not SCOPES.intersection(scopes):
         raise TokenRefused("The token is not for Pub/Sub: neither its aud nor its scope says so")
-
-
-def _usable(key: PublicKey) -> jwt.PyJWK:
-    loaded = load_pem_public_key(key.pem.encode())
-    assert isinstance(loaded, RSAPublicKey)
-    return jwt.PyJWK(jwt.algorithms.RSAAlgorithm.to_jwk(loaded, as_dict=True), ALGORITHM)

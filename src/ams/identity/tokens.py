@@ -60,7 +60,10 @@ def header(token: str) -> Header:
     issuer_url = said.get("iss")
     if not isinstance(issuer_url, str) or not _is_plain(issuer_url, LONGEST_URL):
         raise TokenRefused("The token does not say who issued it")
-    return Header(_algorithm(parameters), _kid(parameters), issuer_url)
+    algorithm, kid = _algorithm(parameters), parameters.get("kid")
+    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, LONGEST_TEXT)):
+        raise TokenRefused("The token's kid cannot be read")
+    return Header(algorithm, kid, issuer_url)
 
 
 def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, leeway: float) -> Mapping[str, Any]:
@@ -114,8 +117,9 @@ def _check_times(said: Mapping[str, Any], now: Milliseconds, leeway: float) -> N
 
 
 def _check_audience(said: Mapping[str, Any], issuer: Issuer) -> None:
-    audiences = _texts(said.get("aud", []))
-    if audiences is None:
+    audience = said.get("aud", [])
+    audiences = audience if isinstance(audience, list) else [audience]
+    if not all(isinstance(each, str) for each in audiences):
         raise TokenRefused("The token's aud cannot be read")
     if issuer.audiences and not set(issuer.audiences) & set(audiences):
         raise TokenRefused(f"The token is for another audience: {_list(audiences)}")
@@ -131,13 +135,6 @@ def _time(said: Mapping[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST:  # nor NaN
         raise TokenRefused(f"The token's {name} is no time")
     return value
-
-
-def _texts(value: object) -> list[str] | None:
-    """Return a text, or a list of them, as a list; None for anything else."""
-    values = value if isinstance(value, list) else [value]
-    texts = [each for each in values if isinstance(each, str)]
-    return texts if len(texts) == len(values) else None
 
 
 def _list(texts: Iterable[str]) -> str:
@@ -157,13 +154,6 @@ def _algorithm(parameters: Mapping[str, Any]) -> str:
     if algorithm not in ALGORITHMS:
         raise TokenRefused(f"The token is signed in a way that is not accepted here: {shown(algorithm)}")
     return algorithm
-
-
-def _kid(parameters: Mapping[str, Any]) -> str | None:
-    kid = parameters.get("kid")
-    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, LONGEST_TEXT)):
-        raise TokenRefused("The token's kid cannot be read")
-    return kid
 
 
 def _is_signed(parts: _Parts, key: jwt.PyJWK) -> bool:

@@ -134,7 +134,12 @@ class Verifier:
         self, issuer: Issuer, token: str, digest: bytes, said: Mapping[str, Any], generation: int | None
     ) -> CachedToken:
         """Ask the issuer about a token, which has `said` this by itself: nothing if it is no JWT."""
-        answer = await self._answer(issuer, token, digest)
+        if self._refused.get(digest):
+            raise _not_active()
+        answer = await self._introspection.ask(issuer, token)
+        if answer is None:
+            self._refused.put(digest, True)
+            raise _not_active()
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
             raise TokenRefused("The token's issuer says that it is another's")
         both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may leave out any of it
@@ -144,15 +149,6 @@ class Verifier:
         expires_on = Milliseconds(min(end for end in ends if end is not None))
         ask_again_on = Milliseconds(self._clock.monotonic() + ACTIVE_SECONDS * 1000)
         return CachedToken(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
-
-    async def _answer(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any]:
-        if self._refused.get(digest):
-            raise _not_active()
-        answer = await self._introspection.ask(issuer, token)
-        if answer is None:
-            self._refused.put(digest, True)
-            raise _not_active()
-        return answer
 
 
 def _not_active() -> TokenRefused:
@@ -193,7 +189,7 @@ def _text(said: Mapping[str, Any], name: str) -> str:
 
 
 def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Return the roles in each project that a rule names, also where there are none; more entitlements never mean less."""
+    """Return the roles in each project that a rule names, perhaps none; more entitlements never mean fewer."""
     met = frozenset(each for text in entitlements for each in _met(text))
     roles: dict[str, set[str]] = {}
     for rule in rules:

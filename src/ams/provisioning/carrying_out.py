@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -79,33 +79,25 @@ def carry_out(
         raise BadSettings("somebody else changes the same resources again and again: run it again when that has ended")
 
 
+@dataclass
 class CarryingOut:
     """Does steps in order; the first failure is raised.
 
     With `each_alone` it ends only the steps of the same owner, but for `Unreachable` and `NotAuthenticated`.
     """
 
-    def __init__(
-        self,
-        ask: Ask,
-        note: Callable[[str], None],
-        tokens: Tokens | None = None,
-        *,
-        existing: Existing = NOTHING,
-        find_user: Callable[[str], Call[wire.User]] = wire.get_user,
-        words: Callable[[Step], str] = str,
-        each_alone: bool = False,
-    ) -> None:
-        self._ask = ask
-        self._note = note
-        self._tokens = tokens
-        self._existing = existing
-        self._find_user = find_user
-        self._words = words
-        self._each_alone = each_alone
-        self._uuids = dict(existing.uuids)
-        self._outside: set[str] = set()  # users who should have joined and could not
-        self._changed = False
+    ask: Ask
+    note: Callable[[str], None]
+    tokens: Tokens | None = None
+    existing: Existing = field(default=NOTHING, kw_only=True)
+    find_user: Callable[[str], Call[wire.User]] = field(default=wire.get_user, kw_only=True)
+    words: Callable[[Step], str] = field(default=str, kw_only=True)
+    each_alone: bool = field(default=False, kw_only=True)
+    _outside: set[str] = field(default_factory=set, init=False)  # users who should have joined and could not
+    _changed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._uuids = dict(self.existing.uuids)
 
     def run(self, steps: Sequence[Step]) -> Outcome:
         """Do all that can be done."""
@@ -118,13 +110,13 @@ class CarryingOut:
                 self.do(step)
             except Overtaken:
                 outcome.overtaken = True
-                self._note(f"done by somebody else: {self._words(step)}")
+                self.note(f"done by somebody else: {self.words(step)}")
             except ClientError as error:
-                if not self._each_alone:
-                    self._note(f"{'half' if self._changed else 'not'} done: {self._words(step)}")
+                if not self.each_alone:
+                    self.note(f"{'half' if self._changed else 'not'} done: {self.words(step)}")
                     for left in steps[number + 1 :]:
-                        self._note(f"not done: {self._words(left)}")
-                if not self._each_alone or isinstance(error, Unreachable | NotAuthenticated):
+                        self.note(f"not done: {self.words(left)}")
+                if not self.each_alone or isinstance(error, Unreachable | NotAuthenticated):
                     raise
                 broken |= {step.owner} - {""}
                 outcome.failed.append((step, error.message))
@@ -132,7 +124,7 @@ class CarryingOut:
             else:
                 if self._changed:
                     outcome.done.append(step)
-                    self._note(f"done: {self._words(step)}")
+                    self.note(f"done: {self.words(step)}")
         return outcome
 
     def do(self, step: Step) -> None:
@@ -158,15 +150,15 @@ class CarryingOut:
         """Whether the resource to be made is there now: else another has its identity, URL or name."""
         found: Any
         if step.key.kind is Kind.IDENTITY:
-            found = self._ask(wire.list_bindings(step.key.project)).bindings
+            found = self.ask(wire.list_bindings(step.key.project)).bindings
         elif step.key.kind is Kind.ISSUER:
-            found = self._ask(wire.list_issuers()).issuers
+            found = self.ask(wire.list_issuers()).issuers
         else:
             return True
         return any(each.name == step.key.name for each in found)
 
     def _send(self, call: Call[Any]) -> Any:
-        answer = self._ask(call)
+        answer = self.ask(call)
         self._changed |= call.method != "GET"
         return answer
 
@@ -179,8 +171,8 @@ class CarryingOut:
 
     def _keep(self, user: wire.User) -> None:
         # At once, so that it is not lost when a later step fails.
-        if self._tokens:
-            self._tokens.keep(user)
+        if self.tokens:
+            self.tokens.keep(user)
 
     def _member(self, step: Step) -> None:
         """Make a user a member; an unknown user is made. A project_admin may do both."""
@@ -214,7 +206,7 @@ class CarryingOut:
     def _is_user(self, name: str) -> bool | None:
         """Whether there is such a user; None when the caller may not know, as a project_admin."""
         try:
-            self._ask(wire.get_user(name))
+            self.ask(wire.get_user(name))
         except NotFound:
             return False
         except (NotAllowed, NotAuthenticated):
@@ -316,8 +308,8 @@ class CarryingOut:
             pairs = (each.partition("=") for each in said["rights"])
             rights = [wire.Right(action=action, resource=resource) for action, _, resource in pairs]
         call = wire.create_token(user, name, expires_on=said.get("expires_on", ""), rights=rights)
-        assert self._tokens is not None
-        with self._tokens.file(said[TOKEN_FILE]) as keep:
+        assert self.tokens is not None
+        with self.tokens.file(said[TOKEN_FILE]) as keep:
             if step.change is Change.ALTER:
                 # That the name is taken is the last thing the service looks for: what is wrong with the token it says
                 # now, while the one that is in use is still good.
@@ -351,12 +343,12 @@ class CarryingOut:
         if "user" in said:
             user = said.pop("user")
             if user not in self._uuids:  # asked for now, as a step before may have made the user
-                self._uuids[user] = self._send(self._find_user(user)).uuid
+                self._uuids[user] = self._send(self.find_user(user)).uuid
             said["unique_key"] = self._uuids[user]
         if step.change is Change.ADD:
             self._send(authn.create_binding(step.key.name, **said))
             return
-        there = self._existing.fields.get(step.key, {})
+        there = self.existing.fields.get(step.key, {})
         said = {name: value for name, value in said.items() if value != there.get(name)}
         if said:
             self._send(authn.update_binding(step.key.name, **said))
@@ -366,7 +358,7 @@ class CarryingOut:
         if users:
             change_list(self._send, step.key, add=users)
 
-    _MAKING: Mapping[Kind, Callable[["CarryingOut", Step], None]] = {
+    _MAKING: ClassVar[Mapping[Kind, Callable[["CarryingOut", Step], None]]] = {
         Kind.USER: _user,
         Kind.PROJECT: _project,
         Kind.MEMBER: _member,

@@ -50,12 +50,6 @@ def _fields(value: Value, readers: Readers, missing: str = "", needed: tuple[str
     return _chosen(said, readers)
 
 
-def _subscription_fields(value: Value) -> Fields:
-    found = _fields(value, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
-    parallel.check_type(value.mapping(), found)
-    return found
-
-
 def _member_fields(value: Value) -> Fields:
     for each in value.values():
         if each.text() not in PROJECT_ROLES:
@@ -126,11 +120,6 @@ def _endpoint(value: Value) -> str:
     return text
 
 
-def _issuer_fields(value: Value, folder: str) -> Fields:
-    readers = {**ISSUER, "client_secret": lambda said: _where(said, folder)}
-    return _fields(value, readers, "an issuer says its {}", ("url",))
-
-
 def _token_fields(value: Value, folder: str) -> Fields:
     readers = {TOKEN_FILE: lambda said: os.path.join(folder, said.text()), "expires_on": _end_time, "rights": _rights}
     return _fields(value, readers, "a token says the {} that gets it when it is made", (TOKEN_FILE,))
@@ -168,13 +157,6 @@ def _rules(value: Value) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _service_type_fields(value: Value) -> Fields:
-    said = value.mapping((*SERVICE_TYPE, "auth_methods"))
-    if "hosts" not in said or not said["hosts"].values():
-        raise bad(value.place, "a service type names its hosts")
-    return _chosen(said, SERVICE_TYPE)
-
-
 def _auth_method(value: Value, folder: str) -> Fields:
     said = value.mapping(("port", "access_key", "headers"))
     if ("access_key" in said) == ("headers" in said):
@@ -186,13 +168,6 @@ def _auth_method(value: Value, folder: str) -> Fields:
     if not headers:
         raise bad(said["headers"].place, "an auth method has one header at least")
     return {**fields, "headers": headers}
-
-
-def _binding_fields(value: Value) -> Fields:
-    fields = _fields(value, _BINDING, "a binding says its {}", ("service_type", "host", "auth_identifier"))
-    if ("user" in fields) == ("unique_key" in fields):
-        raise bad(value.place, "a binding says its user, of AMS, or the unique_key of one elsewhere")
-    return {name: fields[name] for name in value.mapping()}
 
 
 def _where(value: Value, folder: str) -> Mapping[str, str]:
@@ -357,7 +332,8 @@ class _Reading:
         for name, value in _section(said, "users"):
             self._user(name, value, folder)
         for key, value in self._resources(said, "issuers", "", Kind.ISSUER):
-            self._add(key, value, _issuer_fields(value, folder))
+            readers = {**ISSUER, "client_secret": lambda where: _where(where, folder)}
+            self._add(key, value, _fields(value, readers, "an issuer says its {}", ("url",)))
         for name, value in _section(said, "projects"):
             self._project(name, value, folder)
         for name, value in _authn_section(said, "service_types"):
@@ -382,8 +358,10 @@ class _Reading:
             self._token_files[path] = each.place
 
     def _service_type(self, name: str, value: Value, folder: str) -> None:
-        self._add(Key(Kind.SERVICE_TYPE, "", name), value, _service_type_fields(value))
-        said = value.mapping()
+        said = value.mapping((*SERVICE_TYPE, "auth_methods"))
+        if "hosts" not in said or not said["hosts"].values():
+            raise bad(value.place, "a service type names its hosts")
+        self._add(Key(Kind.SERVICE_TYPE, "", name), value, _chosen(said, SERVICE_TYPE))
         if "auth_methods" not in said:
             return
         self._sections.add((name, Kind.AUTH_METHOD))
@@ -393,8 +371,11 @@ class _Reading:
             self._add(Key(Kind.AUTH_METHOD, name, host), each, _auth_method(each, folder))
 
     def _binding(self, name: str, value: Value) -> None:
-        found, said = _binding_fields(value), value.mapping()
-        self._add(Key(Kind.BINDING, "", name), value, found)
+        found = _fields(value, _BINDING, "a binding says its {}", ("service_type", "host", "auth_identifier"))
+        if ("user" in found) == ("unique_key" in found):
+            raise bad(value.place, "a binding says its user, of AMS, or the unique_key of one elsewhere")
+        said = value.mapping()
+        self._add(Key(Kind.BINDING, "", name), value, {each: found[each] for each in said})
         service_type = Key(Kind.SERVICE_TYPE, "", found["service_type"])
         self._references.append(Reference(said["service_type"].place, service_type))
         if "user" in found:
@@ -416,7 +397,9 @@ class _Reading:
             self._add(key, each, _fields(each, _TOPIC))
             self._refer(project, each)
         for key, each in self._resources(said, "subscriptions", project, Kind.SUBSCRIPTION):
-            self._add(key, each, _subscription_fields(each))
+            found = _fields(each, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
+            parallel.check_type(each.mapping(), found)
+            self._add(key, each, found)
             self._refer(project, each)
 
     def _resources(

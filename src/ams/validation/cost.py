@@ -154,7 +154,10 @@ class Effort:
             return min(self._weigh({}) + self._sum(target, depth), ENDLESS)
         key = (id(schema), depth)
         if key not in self._known:
-            around = self._all_around(schema)
+            around = self._around.get(id(schema))
+            if around is None:
+                around = self._around[id(schema)] = _Around()
+                self._gather(schema, around, frozenset())
             members, items = (self._below(groups, depth - 1) for groups in (around.members, around.items))
             self._known[key] = min(around.weight + max(members, items), ENDLESS)  # a place holds the ones or the others
         return self._known[key]
@@ -173,12 +176,6 @@ class Effort:
         if self._visits > _VISITS:
             return ENDLESS
         return sum(max(self._sum(each, depth) for each in group) for group in groups)
-
-    def _all_around(self, schema: dict[str, Any]) -> _Around:
-        if id(schema) not in self._around:
-            self._around[id(schema)] = around = _Around()
-            self._gather(schema, around, frozenset())
-        return self._around[id(schema)]
 
     def _gather(self, schema: Any, around: _Around, above: frozenset[int]) -> None:
         """Add what a schema, and all that look at the same place, say; `above` are those that led here."""
@@ -244,14 +241,8 @@ def extent(document: Any) -> tuple[int, int]:
     while level:
         values += len(level)
         depth += 1
-        level = [each for value in level for each in _children(value)]
+        level = [each for value in level for each in _values(value) or _list(value)]
     return values, depth
-
-
-def _children(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 class Extent(NamedTuple):
@@ -348,8 +339,8 @@ def _quoted(schema: dict[str, Any]) -> Iterator[object]:
 
 def _names_of(schema: dict[str, Any]) -> int:
     dependencies = schema.get("dependencies")
-    lists = _values(dependencies)
-    return sum(_size(each) for each in (schema.get("required"), schema.get("properties"), dependencies, *lists))
+    named = (schema.get("required"), schema.get("properties"), dependencies, *_values(dependencies))
+    return sum(len(_values(each) or _list(each)) for each in named)
 
 
 def _dividing_of(schema: dict[str, Any]) -> int:
@@ -365,18 +356,12 @@ def _is_within(value: Any, least: float) -> bool:
 
 def _reading_of(schema: dict[str, Any], light: int = LIGHT) -> int:
     """`light` is the work of a small pattern: on a text made for it, such a one takes as long as a large one."""
-    read = sum(max(light, pattern_work(each)) for each in _patterns(schema))
+    of_names = schema.get("patternProperties")
+    patterns = list(of_names) if isinstance(of_names, dict) else []
+    patterns += [schema["pattern"]] if "pattern" in schema else []
+    read = sum(max(light, pattern_work(each)) for each in patterns)
     if isinstance(schema.get("format"), str):
         read += HEAVY if schema["format"] in _SLOW_FORMATS else LIGHT
     return (
         read + sum(key in schema for key in ("minLength", "maxLength", "const", "enum")) + 4 * ("uniqueItems" in schema)
     )
-
-
-def _patterns(schema: dict[str, Any]) -> list[Any]:
-    of_names = schema.get("patternProperties")
-    return [*(of_names if isinstance(of_names, dict) else ()), *([schema["pattern"]] if "pattern" in schema else ())]
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, dict | list) else 0

@@ -102,7 +102,11 @@ class JsonSchema:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
         most = _most(data)
         budget.spend(work_of_reading(data, most.values, divides=self._loads.divides))
-        violations = self._violations(_document(index, data), most, budget)
+        try:
+            document = msgspec.json.decode(data)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"Message {index} data is not valid JSON format,{_detail(data, error)}") from None
+        violations = self._violations(document, most, budget)
         if violations:
             raise InvalidInput(violations_text(f"Message {index} data is not valid", violations))
 
@@ -124,15 +128,11 @@ class JsonSchema:
             errors = itertools.islice(self._validator.iter_errors(document), MOST)
             return [each for error in errors for each in violations_of(error)]
         if load.violations <= _FIRST and (is_light or not self._loads.branches):
-            return [self._first(document)]
+            try:
+                self._validator.validate(document)
+            except jsonschema_rs.ValidationError as error:
+                return violations_of(error)[:1]
         return [Violation(ROOT, "Does not match the schema")]
-
-    def _first(self, document: Any) -> Violation:
-        try:
-            self._validator.validate(document)
-        except jsonschema_rs.ValidationError as error:
-            return violations_of(error)[0]
-        raise AssertionError("a document that is not valid has a violation")
 
 
 def _shallow(levels: int) -> Any:
@@ -153,13 +153,6 @@ def _most(data: bytes) -> Extent:
     return Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
 
 
-def _document(index: int, data: bytes) -> Any:
-    try:
-        return msgspec.json.decode(data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"Message {index} data is not valid JSON format,{_detail(data, error)}") from None
-
-
 def _detail(data: bytes, error: Exception) -> str:
     if not data.strip():
         return "EOF"
@@ -169,16 +162,11 @@ def _detail(data: bytes, error: Exception) -> str:
         return "invalid UTF-8"
     if "truncated" not in str(error):
         return str(error)
-    return "invalid surrogate pair" if _is_whole(data) else "unexpected EOF"
-
-
-def _is_whole(data: bytes) -> bool:
-    """Return whether data that looked cut off has all its brackets and quotes: then half a surrogate pair misled."""
     try:
         json.loads(data)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return "unexpected EOF"
+    return "invalid surrogate pair"  # it has all its brackets and quotes: half a pair misled
 
 
 def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
@@ -192,7 +180,8 @@ def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return _validator(draft, schema) if draft else _validator(_DRAFT_7, _modern(schema))
     except jsonschema_rs.ValidationError as error:
-        raise InvalidInput(_reason(error)) from None
+        place, message = ".".join(str(step) for step in error.instance_path), quoted(error.message)
+        raise InvalidInput(f"{quoted(place)}: {message}" if place else message) from None
 
 
 def _modern(schema: dict[str, Any]) -> dict[str, Any]:
@@ -208,8 +197,3 @@ def _modern(schema: dict[str, Any]) -> dict[str, Any]:
 def _validator(draft: type[jsonschema_rs.Validator], schema: dict[str, Any]) -> jsonschema_rs.Validator:
     formats = {name: _FORMATS[name] for name in _UNCHECKED[draft]}
     return draft(schema, formats=formats, validate_formats=True, pattern_options=PATTERNS, offline=True)
-
-
-def _reason(error: jsonschema_rs.ValidationError) -> str:
-    place = ".".join(str(step) for step in error.instance_path)
-    return f"{quoted(place)}: {quoted(error.message)}" if place else quoted(error.message)

@@ -36,10 +36,13 @@ class References:
 
     def check(self) -> None:
         """Raise `InvalidInput` for a name or a reference that only the engine could follow."""
-        _check_root(self.root)
+        for key in _NAMES:
+            if key in self.root and not _is_uri(self.root[key]):
+                raise InvalidInput(f"{key} must be a URI: {quoted(self.root[key])}")
         for part in schemas_in(self.root):
-            if part is not self.root:
-                _check_below(part)
+            for key in ROOT_ONLY if part is not self.root else ():
+                if isinstance(part.get(key), str):
+                    raise InvalidInput(f"{key} is allowed at the root of a schema only: {quoted(part[key])}")
             if "$ref" in part:
                 self._check_reference(part["$ref"])
 
@@ -83,18 +86,6 @@ def _follow(schema: Any, reference: str) -> Any:
         else:
             return NOWHERE
     return schema
-
-
-def _check_root(schema: Any) -> None:
-    for key in _NAMES:
-        if key in schema and not _is_uri(schema[key]):
-            raise InvalidInput(f"{key} must be a URI: {quoted(schema[key])}")
-
-
-def _check_below(part: dict[str, Any]) -> None:
-    for key in ROOT_ONLY:
-        if isinstance(part.get(key), str):
-            raise InvalidInput(f"{key} is allowed at the root of a schema only: {quoted(part[key])}")
 
 
 def _is_uri(value: Any) -> bool:

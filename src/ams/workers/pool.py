@@ -105,7 +105,9 @@ class Worker:
         """End the process, whatever it does."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        await asyncio.shield(asyncio.ensure_future(self._reaped()))
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        await asyncio.shield(asyncio.ensure_future(self._process.wait()))
 
     async def _copy(self, parts: Sequence[Part]) -> None:
         place = 0
@@ -123,11 +125,6 @@ class Worker:
         assert stdout is not None
         length = int.from_bytes(await stdout.readexactly(LENGTH), "big")
         return await stdout.readexactly(length)
-
-    async def _reaped(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await self._process.wait()
 
 
 class Pool:

@@ -73,7 +73,10 @@ def serve(source: BinaryIO, sink: BinaryIO, memory: memoryview) -> None:
     sink.flush()
     while head := source.read(LENGTH):
         task = decoder.decode(source.read(int.from_bytes(head, "big")))
-        _limit_time()
+        # Ends this process if a task takes far too long: the operating system does it, in any state of the process.
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         sink.writelines(frame(msgspec.msgpack.encode(_answer(task, memory))))
         sink.flush()
 
@@ -95,11 +98,6 @@ def _job(name: str) -> Job:
     module, _, function = name.partition(":")
     job: Job = getattr(importlib.import_module(module), function)
     return job
-
-
-def _limit_time() -> None:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SECONDS, resource.RLIM_INFINITY))
 
 
 def main() -> None:

@@ -241,7 +241,8 @@ class FetchedLists:
             if now - found.used_at > UNUSED:
                 self._known.pop(key, None)
                 if self._folder:
-                    await asyncio.to_thread(self._remove_file, key)
+                    with contextlib.suppress(OSError):
+                        await asyncio.to_thread(os.unlink, self._path(key))
             elif not found.noted_at <= now < found.refresh_at:
                 await self._fetch(key, found.issuer)
 
@@ -332,10 +333,6 @@ class FetchedLists:
             write_whole(Disk(), self._path(key), data)
         except OSError as error:
             logger.warning("crl.not_kept", url=without_credentials(key[0]), reason=error.strerror)
-
-    def _remove_file(self, key: Key) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self._path(key))
 
 
 def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:

@@ -117,10 +117,10 @@ class TrustFolder:
             if found == self._contents and self.trust.generation:
                 return
             self._contents = found
-            self.trust = _trust(found, self.trust.generation + 1)
-            authorities, lists = len(self.trust.authorities), sum(len(each) for each in self.trust.lists.values())
-            logger.info("authorities.read", folder=self._folder, authorities=authorities, lists=lists)
-            if self._folder and not authorities:
+            self.trust = trust = _trust(found, self.trust.generation + 1)
+            lists = sum(len(each) for each in trust.lists.values())
+            logger.info("authorities.read", folder=self._folder, authorities=len(trust.authorities), lists=lists)
+            if self._folder and not trust.authorities:
                 logger.warning("authorities.none", folder=self._folder, remedy="logins fail until it holds a CA")
 
     def _content(self, path: str, stamp: _Stamp) -> _Content:

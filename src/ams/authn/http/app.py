@@ -84,7 +84,10 @@ class AuthnApp:
         self._clock = clock
         self._deadline = deadline_seconds
         self._bodies = Bodies(SMALL_BODY, BUFFERED, body_seconds)
-        handlers = Handlers(gate, service_types, auth_methods, bindings, keys, login, health=self._health, audit=audit)
+        handlers = Handlers(
+            gate=gate, store=store, login=login, health=self._health, audit=audit,
+            service_types=service_types, auth_methods=auth_methods, bindings=bindings, keys=keys,
+        )  # fmt: skip
         self._routes = Routes(handlers.rows())
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()

@@ -16,6 +16,7 @@ from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.http.gate import Gate
 from ams.authn.login import Login
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, masked, require_kind, without_logins
+from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest
 from ams.authn.values import Peer
 from ams.core.clock import optional_date, resource_date
@@ -78,13 +79,16 @@ class Made(NamedTuple):
     version: str = ""  # of the object, for `If-Match`; empty for one that has none
 
 
+Handler = Callable[[Asked], Awaitable[Made]]
+
+
 class Row(NamedTuple):
     """A method and path below `/v1`, its action, and its handler."""
 
     method: str
     path: str
     action: str
-    handler: Callable[[Asked], Awaitable[Made]]
+    handler: Handler
     open: bool = False  # whether no key is needed
     changes: bool = False  # whether a read-only key is not enough, and the request goes into the audit log
     of_keys: bool = False  # whether it is about keys or the audit log, which named keys may not use
@@ -131,30 +135,20 @@ AuditAnswer = Callable[[Asked, Collection[str]], Awaitable[object]]
 """Answers a request for the audit log, whose actions are these, with the object that is written as JSON."""
 
 
+@dataclass(slots=True, kw_only=True)
 class Handlers:
     """Answers each route by a use case."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        service_types: ServiceTypes,
-        auth_methods: AuthMethods,
-        bindings: Bindings,
-        keys: Keys,
-        login: Login,
-        *,
-        health: Callable[[], Awaitable[str]],
-        audit: AuditAnswer | None,
-    ) -> None:
-        """`health` says what is wrong with the database, empty when it answers; no `audit`, no route of that."""
-        self._gate = gate
-        self._service_types = service_types
-        self._auth_methods = auth_methods
-        self._bindings = bindings
-        self._keys = keys
-        self._login = login
-        self._health = health
-        self._audit = audit
+    gate: Gate
+    store: Store
+    service_types: ServiceTypes
+    auth_methods: AuthMethods
+    bindings: Bindings
+    keys: Keys
+    login: Login
+    health: Callable[[], Awaitable[str]]
+    """Returns what is wrong with the database, empty when it answers."""
+    audit: AuditAnswer | None
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
@@ -164,7 +158,13 @@ class Handlers:
             Row("GET", TYPES, "service-types:list", self._list_types),
             Row("GET", TYPE, "service-types:show", self._show_type),
             Row("PUT", TYPE, "service-types:update", self._update_type, changes=True),
-            Row("DELETE", TYPE, "service-types:delete", self._delete_type, changes=True),
+            Row(
+                "DELETE",
+                TYPE,
+                "service-types:delete",
+                _deleting(self.service_types.delete, "service-type"),
+                changes=True,
+            ),
             Row("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
             Row("GET", HOST + "/authm", "auth-methods:show", self._show_method),
             Row("PUT", HOST + "/authm", "auth-methods:update", self._update_method, changes=True),
@@ -175,16 +175,16 @@ class Handlers:
             Row("GET", "/bindings", "bindings:list", self._list_bindings),
             Row("GET", binding, "bindings:show", self._show_binding),
             Row("PUT", binding, "bindings:update", self._update_binding, changes=True),
-            Row("DELETE", binding, "bindings:delete", self._delete_binding, changes=True),
+            Row("DELETE", binding, "bindings:delete", _deleting(self.bindings.delete), changes=True),
             Row("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
             Row("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
-            Row("DELETE", key, "keys:delete", self._delete_key, changes=True, of_keys=True),
+            Row("DELETE", key, "keys:delete", _deleting(self.keys.delete), changes=True, of_keys=True),
             Row("GET", HOST + ":authx509", LOGIN, self._log_in, open=True),
             Row("GET", "/version", "version:show", self._show_version, open=True),
             Row("GET", "/health", "health:show", self._show_health, open=True),
         ]
-        if self._audit is not None:
-            audit, actions = self._audit, frozenset(row.action for row in rows if row.changes)
+        if self.audit is not None:
+            audit, actions = self.audit, frozenset(row.action for row in rows if row.changes)
 
             async def show_audit(asked: Asked) -> Made:
                 return Made(200, await audit(asked, actions))
@@ -193,15 +193,15 @@ class Handlers:
         return rows
 
     async def _create_type(self, asked: Asked) -> Made:
-        made = await self._service_types.create(await asked.read(ServiceTypeFields))
+        made = await self.service_types.create(await asked.read(ServiceTypeFields))
         return Made(201, _shown(wire.ServiceType, made), f"/{made.name}")
 
     async def _list_types(self, asked: Asked) -> Made:
-        page = await self._service_types.page(asked.page())
+        page = await self.store.service_types.page(asked.page())
         return Made(200, wire.ServiceTypes([_shown(wire.ServiceType, each) for each in page.items], page.next_token))
 
     async def _type(self, asked: Asked) -> values.ServiceType:
-        return await self._service_types.get(asked.names["service-type"])
+        return await self.service_types.get(asked.names["service-type"])
 
     async def _show_type(self, asked: Asked) -> Made:
         found = await self._type(asked)
@@ -209,21 +209,17 @@ class Handlers:
 
     async def _update_type(self, asked: Asked) -> Made:
         found = await self._type(asked)
-        changed = await self._service_types.update(found, await asked.read(ServiceTypeFields), asked.expected)
+        changed = await self.service_types.update(found, await asked.read(ServiceTypeFields), asked.expected)
         return Made(200, _shown(wire.ServiceType, changed))
-
-    async def _delete_type(self, asked: Asked) -> Made:
-        await self._service_types.delete(asked.names["service-type"])
-        return Made(204)
 
     async def _create_method(self, asked: Asked) -> Made:
         service_type = await self._type(asked)
         require_kind(service_type)
-        made = await self._auth_methods.create(service_type, await asked.read(AuthMethodFields))
+        made = await self.auth_methods.create(service_type, await asked.read(AuthMethodFields))
         return Made(201, _method(made), f"/{made.host}")
 
     async def _stored_method(self, asked: Asked) -> values.AuthMethod:
-        return await self._auth_methods.get(await self._type(asked), asked.names["host"])
+        return await self.auth_methods.get(await self._type(asked), asked.names["host"])
 
     async def _show_method(self, asked: Asked) -> Made:
         found = await self._stored_method(asked)
@@ -231,63 +227,55 @@ class Handlers:
 
     async def _update_method(self, asked: Asked) -> Made:
         found = await self._stored_method(asked)
-        changed = await self._auth_methods.update(found, await asked.read(AuthMethodFields), asked.expected)
+        changed = await self.auth_methods.update(found, await asked.read(AuthMethodFields), asked.expected)
         return Made(200, _method(changed))
 
     async def _delete_method(self, asked: Asked) -> Made:
-        await self._auth_methods.delete(await self._stored_method(asked))
+        await self.auth_methods.delete(await self._stored_method(asked))
         return Made(204)
 
     async def _list_methods(self, asked: Asked) -> Made:
-        page = await self._auth_methods.page(asked.page())
+        page = await self.store.auth_methods.page(asked.page())
         return Made(200, wire.AuthMethods([_method(each) for each in page.items], page.next_token))
 
     async def _list_host_bindings(self, asked: Asked) -> Made:
         service_type = await self._type(asked)
         host, identifier = asked.names["host"], asked.parameter("authID")
         if identifier:
-            found = await self._bindings.of_identifier(service_type, host, identifier)
+            found = await self.bindings.of_identifier(service_type, host, identifier)
             return _binding_page(Page([found]))
-        return _binding_page(await self._bindings.of_host(service_type, host, asked.page()))
+        return _binding_page(await self.bindings.of_host(service_type, host, asked.page()))
 
     async def _create_binding(self, asked: Asked) -> Made:
-        made = await self._bindings.create(asked.names["name"], await asked.read(BindingFields))
+        made = await self.bindings.create(asked.names["name"], await asked.read(BindingFields))
         return Made(201, _shown(wire.Binding, made))
 
     async def _list_bindings(self, asked: Asked) -> Made:
-        return _binding_page(await self._bindings.page(asked.page()))
+        return _binding_page(await self.store.bindings.page(asked.page()))
 
     async def _show_binding(self, asked: Asked) -> Made:
-        found = await self._bindings.get(asked.names["name"])
+        found = await self.bindings.get(asked.names["name"])
         return Made(200, _shown(wire.Binding, found), version=version_of(without_logins(found)))
 
     async def _update_binding(self, asked: Asked) -> Made:
-        found = await self._bindings.get(asked.names["name"])
-        changed = await self._bindings.update(found, await asked.read(BindingFields), asked.expected)
+        found = await self.bindings.get(asked.names["name"])
+        changed = await self.bindings.update(found, await asked.read(BindingFields), asked.expected)
         return Made(200, _shown(wire.Binding, changed))
 
-    async def _delete_binding(self, asked: Asked) -> Made:
-        await self._bindings.delete(asked.names["name"])
-        return Made(204)
-
     async def _list_keys(self, asked: Asked) -> Made:
-        return Made(200, wire.Keys([_key(each) for each in await self._keys.all()]))
+        return Made(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
 
     async def _create_key(self, asked: Asked) -> Made:
         fields = await asked.read(KeyFields)
-        return Made(201, _key(*await self._keys.create(asked.names["name"], fields.scope)))
-
-    async def _delete_key(self, asked: Asked) -> Made:
-        await self._keys.delete(asked.names["name"])
-        return Made(204)
+        return Made(201, _key(*await self.keys.create(asked.names["name"], fields.scope)))
 
     async def _log_in(self, asked: Asked) -> Made:
-        token = await self._login.token(asked.names["service-type"], asked.names["host"], asked.peer)
+        token = await self.login.token(asked.names["service-type"], asked.names["host"], asked.peer)
         return Made(200, wire.Token(token))
 
     async def _show_version(self, asked: Asked) -> Made:
         """Show the version; the release only to callers with a valid key (contract 3)."""
-        known = await self._gate.knows(asked.headers, asked.query, asked.peer.address)
+        known = await self.gate.knows(asked.headers, asked.query, asked.peer.address)
         version = Version(
             build_time=ams.__released__,
             golang=f"Python {platform.python_version()}",
@@ -301,8 +289,16 @@ class Handlers:
 
     async def _show_health(self, asked: Asked) -> Made:
         """Show the state of the service and its database; 200 in any case (15, A19)."""
-        wrong = await self._health()
+        wrong = await self.health()
         return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
+
+
+def _deleting(delete: Callable[[str], Awaitable[None]], variable: str = "name") -> Handler:
+    async def handler(asked: Asked) -> Made:
+        await delete(asked.names[variable])
+        return Made(204)
+
+    return handler
 
 
 def _shown(kind: type[Shown], value: object) -> Shown:

@@ -71,10 +71,10 @@ class AskingContext(ssl.SSLContext):
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> Any:
         """Return the server's side of a connection, as the event loop asks for it."""
-        return AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None)
+        return _AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None)
 
 
-class AskingConnection:
+class _AskingConnection:
     """One connection, with as much of `ssl.SSLObject` as event loops use, and what the client showed."""
 
     def __init__(
@@ -103,11 +103,9 @@ class AskingConnection:
                 yield _read(each)
 
     def do_handshake(self) -> None:
-        """Go on with the handshake."""
         self._do(self._connection.do_handshake)
 
     def read(self, size: int = 1024, buffer: Any = None) -> Any:
-        """Read what came; into a buffer if there is one."""
         data = self._do(self._connection.recv, size)
         if buffer is None:
             return data
@@ -115,7 +113,6 @@ class AskingConnection:
         return len(data)
 
     def write(self, data: Any) -> int:
-        """Write, and return how much was taken."""
         taken: int = self._do(self._connection.send, bytes(data))
         return taken
 
@@ -125,17 +122,15 @@ class AskingConnection:
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the client has not said goodbye")
 
     def getpeercert(self, binary_form: bool = False) -> dict[str, Any]:
-        """Return nothing: to ask is `presented`."""
         return {}
 
     def cipher(self) -> tuple[str, str, int] | None:
-        """Return the cipher, its protocol and its bits."""
         found = self._connection
         name, version = found.get_cipher_name(), found.get_cipher_version()
         return None if name is None else (name, version or "", found.get_cipher_bits() or 0)
 
     def compression(self) -> None:
-        """Return None: there is none."""
+        return None
 
     def pending(self) -> int:
         """Return how much can be read at once, or 1 for bytes that are still to be decrypted.
@@ -159,7 +154,9 @@ class AskingConnection:
         except (SSL.Error, crypto.Error, Malformed) as error:
             raise ssl.SSLError(ssl.SSL_ERROR_SSL, _reason(error)) from None
         finally:
-            self._drain()
+            with contextlib.suppress(SSL.Error):  # until there is nothing more
+                while True:
+                    self._outgoing.write(self._connection.bio_read(_CHUNK))
 
     def _feed(self) -> None:
         data = self._incoming.read() if self._incoming.pending else b""
@@ -171,11 +168,6 @@ class AskingConnection:
         if data:
             self._connection.bio_write(data)
             self._fed = True
-
-    def _drain(self) -> None:
-        with contextlib.suppress(SSL.Error):  # there is nothing more
-            while True:
-                self._outgoing.write(self._connection.bio_read(_CHUNK))
 
 
 def _refuse_pass_phrase() -> bytes:
@@ -240,7 +232,7 @@ class Front:
         """Return a server for an application, which finds a `Peer` in the scope of each request."""
 
         def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
-            peer = cast("PeerConnection", connection).peer
+            peer = cast("_PeerConnection", connection).peer
             return AsgiExchange(connection, app, request, extensions={PEER: peer})
 
         port = Port(
@@ -251,12 +243,10 @@ class Front:
             body_seconds=self.read_seconds,
             idle_seconds=self.idle_seconds,
         )
-        return HttpServer("api", port, self.limits, context=self.context, connection=PeerConnection)
+        return HttpServer("api", port, self.limits, context=self.context, connection=_PeerConnection)
 
 
-class PeerConnection(HttpConnection):
-    """A connection after its handshake, with the client that a proxy states."""
-
+class _PeerConnection(HttpConnection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
         """Take the connection."""
         super().connection_made(transport)
@@ -266,7 +256,6 @@ class PeerConnection(HttpConnection):
 
     @functools.cached_property
     def peer(self) -> Peer:
-        """The client: its address, and the certificate it showed."""
         address = (usual_address(self.client[0]) or self.client[0]) if self.client else ""
         try:
             return Peer(address, self._tls.presented())
@@ -274,5 +263,5 @@ class PeerConnection(HttpConnection):
             return Peer(address, unreadable=str(error))
 
     @property
-    def _tls(self) -> AskingConnection:
-        return cast("AskingConnection", self.transport.get_extra_info("ssl_object"))
+    def _tls(self) -> _AskingConnection:
+        return cast("_AskingConnection", self.transport.get_extra_info("ssl_object"))

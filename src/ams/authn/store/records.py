@@ -70,9 +70,6 @@ class PageRequest:
     token: str = ""
 
 
-EVERYTHING = PageRequest()
-
-
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """A part of a list; `next_token` asks for the next page, and is empty on the last one."""

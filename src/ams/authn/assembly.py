@@ -17,7 +17,7 @@ from ams.authn.http.app import AuthnApp
 from ams.authn.http.errors import refusal
 from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.http.proxies import Relaying
-from ams.authn.http.routes import Asked
+from ams.authn.http.routes import Asked, Handlers
 from ams.authn.http.tls import AskingContext, Front
 from ams.authn.login import SECONDS, Login, Services
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
@@ -171,13 +171,15 @@ async def assembled(
         said, page = {name: asked.parameter(name) for name in FILTERS}, asked.page()
         return await listing(engines.records, wanted(said, actions), page.size, page.token)
 
-    app: Application = AuthnApp(
-        Gate(store, management_key, attempts, users),
-        ServiceTypes(store, settings), AuthMethods(store), Bindings(store), Keys(store), login, engines.trail,
-        store=store, clock=clock, audit=audit_page,
-        deadline_seconds=settings.server_write_timeout * SHARE,
-        body_seconds=settings.server_read_timeout,
+    handlers = Handlers(
+        gate=Gate(store, management_key, attempts, users), store=store, login=login, audit=audit_page,
+        service_types=ServiceTypes(store, settings), auth_methods=AuthMethods(store), bindings=Bindings(store),
+        keys=Keys(store),
     )  # fmt: skip
+    deadline = settings.server_write_timeout * SHARE
+    app: Application = AuthnApp(
+        handlers, engines.trail, clock, deadline_seconds=deadline, body_seconds=settings.server_read_timeout
+    )
     if settings.proxy_header:
         app = Relaying(app, settings.proxy_header, settings.proxy_names, engines.checks, engines.failures)
     front = _front(settings, context)

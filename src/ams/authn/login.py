@@ -19,38 +19,15 @@ import msgspec
 import structlog
 from cryptography import x509
 
+from ams.authn import values
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.reading import Subject, Subjects
 from ams.authn.management import existing, require_host_of, require_supported
 from ams.authn.store import Store
-from ams.authn.values import (
-    API_KEY,
-    AUTH_METHOD_GONE,
-    BINDING_GONE,
-    SERVICE_TYPE_GONE,
-    X509,
-    AuthMethod,
-    Binding,
-    BindingId,
-    Peer,
-    Presented,
-    ServiceType,
-    ServiceTypeId,
-    without_secrets,
-)
+from ams.core import errors
 from ams.core.attempts import MINUTE
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import (
-    AmsError,
-    BadRequest,
-    CertificateRefused,
-    NotFound,
-    RateLimited,
-    ServiceFailed,
-    ServiceTimeout,
-    Unavailable,
-)
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
@@ -81,7 +58,7 @@ _log = structlog.get_logger()
 class _Asked(NamedTuple):
     """Key of a request to a service; concurrent requests with the same key share one answer."""
 
-    service_type: ServiceTypeId
+    service_type: values.ServiceTypeId
     method: str
     method_updated_on: Milliseconds | None
     unique_key: str
@@ -99,7 +76,7 @@ class Login:
         failures: FailedLogins,
         trail: Trail,
         clock: Clock,
-        code_of: Callable[[AmsError], int],
+        code_of: Callable[[errors.AmsError], int],
         verify_hosts: bool = False,
         seconds: float = SECONDS,
         token_seconds: float = 0,
@@ -119,28 +96,28 @@ class Login:
         self._subjects = Subjects()
         self._trusted: LruCache[bytes, Milliseconds] = LruCache(REMEMBERED)
         """When certificates logged in last, by the monotonic clock."""
-        self._noted: LruCache[BindingId, Milliseconds] = LruCache(REMEMBERED)
+        self._noted: LruCache[values.BindingId, Milliseconds] = LruCache(REMEMBERED)
         """When a login by a binding was noted last, by the wall clock."""
         self._asking: Shared[_Asked, str] = Shared()
         self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, int(token_seconds * 1000), clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
         self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)  # logins by result, for `/metrics`
 
-    async def token(self, service_type: str, host: str, peer: Peer) -> str:
+    async def token(self, service_type: str, host: str, peer: values.Peer) -> str:
         """Return the token of the user that a peer's certificate is bound to.
 
         Raises `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now; other errors are the
         client's.
         """
-        attempt = _Attempt(without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
+        attempt = _Attempt(values.without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
             async with asyncio.timeout(self._seconds):
                 token = await self._log_in(service_type, host, peer, attempt)
         except TimeoutError:
-            error = ServiceTimeout("The login could not be finished in time")
+            error = errors.ServiceTimeout("The login could not be finished in time")
             await self._record_failure(attempt, error)
             raise error from None
-        except AmsError as error:
+        except errors.AmsError as error:
             await self._record_failure(attempt, error)
             raise
         await self._record(attempt)
@@ -157,35 +134,35 @@ class Login:
         await self._asking.close()
         await self._services.close()
 
-    async def _log_in(self, type_name: str, host: str, peer: Peer, attempt: "_Attempt") -> str:
+    async def _log_in(self, type_name: str, host: str, peer: values.Peer, attempt: "_Attempt") -> str:
         presented = self._presented(peer)
         fingerprint, subject = self._subject(presented.leaf, attempt)
         found = await self._store.service_types.find(type_name)
         verify_host = self._verify_hosts or (found is not None and found.verify_client_host)
         await self._checks.check(presented, peer.address, verify_host=verify_host)
-        service_type = existing(found, SERVICE_TYPE_GONE)
-        require_supported("Auth type", X509, service_type.auth_types)
+        service_type = existing(found, values.SERVICE_TYPE_GONE)
+        require_supported("Auth type", values.X509, service_type.auth_types)
         require_host_of(service_type, host)
-        method = existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
+        method = existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
         binding = await self._bound(subject, service_type, host)
         token = await self._shared_token(service_type, method, binding.unique_key)
         self._trusted.put(fingerprint, self._clock.monotonic())
         self._note(binding)
         return token
 
-    def _presented(self, peer: Peer) -> Presented:
+    def _presented(self, peer: values.Peer) -> values.Presented:
         if peer.presented is not None:
             return peer.presented
         self._failures.attempts.check(peer.address)
         if peer.unreadable:
-            raise CertificateRefused(peer.unreadable)
-        raise BadRequest("No certificate provided")
+            raise errors.CertificateRefused(peer.unreadable)
+        raise errors.BadRequest("No certificate provided")
 
     def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
         """Return the subject. A certificate that logged in lately does not fail for others at its address."""
         try:
             fingerprint, subject = self._subjects.of(leaf)
-        except CertificateRefused:
+        except errors.CertificateRefused:
             self._failures.attempts.check(attempt.address)
             raise
         attempt.actor, attempt.fingerprint = subject.name, fingerprint
@@ -193,26 +170,33 @@ class Login:
             self._failures.attempts.check(attempt.address)
         return fingerprint, subject
 
-    async def _bound(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
+    async def _bound(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
         """Return the binding of a subject, when it is meant and not another that looks like it (15, A8)."""
         binding = await self._binding(subject, service_type, host)
         if binding.issuer and binding.issuer != subject.issuer:
-            raise CertificateRefused("Your certificate is of another issuer than this binding names")
+            raise errors.CertificateRefused("Your certificate is of another issuer than this binding names")
         if not binding.subject_sha256:
             if subject.lost is not None:
-                raise CertificateRefused(f"Your certificate cannot be told from others by its subject: {subject.lost}")
+                raise errors.CertificateRefused(
+                    f"Your certificate cannot be told from others by its subject: {subject.lost}"
+                )
             # The first login decides whom the binding means, so it is stored before the login succeeds; of two at
             # once the store keeps one.
             await self._store.bindings.note_login(binding.uuid, self._clock.wall(), subject.sha256)
             binding = await self._binding(subject, service_type, host)
         if binding.subject_sha256 != subject.sha256:
-            raise CertificateRefused("Your certificate has another subject than the one first used with this binding")
+            raise errors.CertificateRefused(
+                "Your certificate has another subject than the one first used with this binding"
+            )
         return binding
 
-    async def _binding(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
-        return existing(await self._store.bindings.for_login(subject.name, service_type.uuid, host, X509), BINDING_GONE)
+    async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
+        return existing(
+            await self._store.bindings.for_login(subject.name, service_type.uuid, host, values.X509),
+            values.BINDING_GONE,
+        )
 
-    async def _shared_token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
+    async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
         """Ask the service, once for all concurrent logins of this user; or take its cached answer."""
         asked = _Asked(service_type.uuid, method.uuid, method.updated_on, unique_key)
         kept = self._kept.get(asked)
@@ -226,7 +210,7 @@ class Login:
 
         return await self._asking.result(asked, ask)
 
-    def _note(self, binding: Binding) -> None:
+    def _note(self, binding: values.Binding) -> None:
         """Note the login, at most once a minute, while the answer goes out (15, A5)."""
         now = self._clock.wall()
         if _is_within(MINUTE, self._noted.get(binding.uuid), now):
@@ -237,23 +221,23 @@ class Login:
             self._notes.add(task)
             task.add_done_callback(self._notes.discard)
 
-    async def _store_login(self, binding: Binding, at: Milliseconds) -> None:
+    async def _store_login(self, binding: values.Binding, at: Milliseconds) -> None:
         try:
             await self._store.bindings.note_login(binding.uuid, at, None)
-        except AmsError as error:  # the login went well all the same; the next minute has another
+        except errors.AmsError as error:  # the login went well all the same; the next minute has another
             _log.warning("the time of a login was not stored", binding=binding.name, reason=error.message)
 
-    async def _record_failure(self, attempt: "_Attempt", error: AmsError) -> None:
+    async def _record_failure(self, attempt: "_Attempt", error: errors.AmsError) -> None:
         code = self._code_of(error)
         self.results[result_of(code)] += 1
         record = self._failures.refused
-        if code < 500 and not isinstance(error, RateLimited):
+        if code < 500 and not isinstance(error, errors.RateLimited):
             record = self._failures.failed
             self._trusted.discard(attempt.fingerprint)
         await record(
             attempt.address,
             code=code,
-            reason=without_secrets(error.message),
+            reason=values.without_secrets(error.message),
             resource=attempt.resource,
             actor=attempt.actor,
             request=REQUEST.get().decode(),
@@ -308,18 +292,18 @@ class Services:
         self.failures = 0  # requests without a usable answer; a user that is gone is no failure
         self.seconds = 0.0  # of all requests together
 
-    async def token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
+    async def token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
         """Return the token of a user; raise `NotFound` for an unknown one, `ServiceFailed`, `ServiceTimeout`,
         `Unavailable`.
         """
         path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
         if not path or not field:
-            raise Unavailable("Backend error")
+            raise errors.Unavailable("Backend error")
         began = time.perf_counter()
         self.requests += 1
         try:
             return _token(await self._asked(path, method, unique_key), field)
-        except ServiceFailed as error:
+        except errors.ServiceFailed as error:
             self.failures += 1
             _log.warning("a service gave no token", service=service_type.name, host=method.host, reason=error.message)
             raise
@@ -330,14 +314,14 @@ class Services:
         """End all idle connections."""
         await self._client.close()
 
-    async def _asked(self, path: str, method: AuthMethod, unique_key: str) -> Response:
+    async def _asked(self, path: str, method: values.AuthMethod, unique_key: str) -> Response:
         request = _request(path, method, unique_key)
         try:
             return await self._client.ask(request)
         except TimedOut:
-            raise ServiceTimeout("The service did not answer in time") from None
+            raise errors.ServiceTimeout("The service did not answer in time") from None
         except RequestFailed as error:
-            raise ServiceFailed(f"The service could not be asked: {_reason(error)}") from error
+            raise errors.ServiceFailed(f"The service could not be asked: {_reason(error)}") from error
 
 
 def _reason(failed: RequestFailed) -> str:
@@ -359,28 +343,28 @@ def _reason(failed: RequestFailed) -> str:
 
 def _token(answer: Response, field: str) -> str:
     if answer.status == 404:
-        raise NotFound("User was not found")
+        raise errors.NotFound("User was not found")
     if not 200 <= answer.status < 300:  # redirects too: the headers are secrets of this host alone
-        raise ServiceFailed(f"The service answered with status {answer.status}")
+        raise errors.ServiceFailed(f"The service answered with status {answer.status}")
     try:
         user = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ServiceFailed("The answer of the service is not JSON") from None
+        raise errors.ServiceFailed("The answer of the service is not JSON") from None
     token = user.get(field) if isinstance(user, dict) else None
     if not isinstance(token, str) or not token:
-        raise ServiceFailed(
+        raise errors.ServiceFailed(
             f"The specified retrieval field: `{field}` was not found in the response body of the service type"
         )
     return token
 
 
-def _request(path: str, method: AuthMethod, unique_key: str) -> httpcore.Request:
+def _request(path: str, method: values.AuthMethod, unique_key: str) -> httpcore.Request:
     """Return a request; raise `ServiceFailed` for an auth method that holds what cannot be sent."""
     try:
         target = quote(path, safe=_SENT_AS_THEY_ARE).replace("{{identifier}}", quote(unique_key, safe=""))
-        if method.type == API_KEY:
+        if method.type == values.API_KEY:
             target = target.replace("{{access_key}}", quote(method.access_key, safe=""))
-        given = {} if method.type == API_KEY else method.headers
+        given = {} if method.type == values.API_KEY else method.headers
         sent = [(name, value) for name, value in given.items() if name.lower() not in _OURS]
         if all(text.isprintable() for text in (target, method.host, *(text for header in sent for text in header))):
             encoded = [(name.encode("latin-1"), value.strip().encode("latin-1")) for name, value in sent]
@@ -390,4 +374,4 @@ def _request(path: str, method: AuthMethod, unique_key: str) -> httpcore.Request
             return httpcore.Request("GET", url, headers=[*common, *encoded])
     except UnicodeEncodeError:
         pass
-    raise ServiceFailed("The auth method holds what cannot be sent")
+    raise errors.ServiceFailed("The auth method holds what cannot be sent")

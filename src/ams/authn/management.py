@@ -10,26 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from ams.authn import values
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest, Types
-from ams.authn.values import (
-    API_KEY,
-    AUTH_METHOD_GONE,
-    BINDING_GONE,
-    HEADERS,
-    HOST_GONE,
-    READ,
-    SERVICE_TYPE_GONE,
-    WRITE,
-    X509,
-    AuthMethod,
-    Binding,
-    BindingId,
-    Key,
-    ServiceType,
-    ServiceTypeId,
-)
 from ams.core.distinguished_names import normalised
 from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
@@ -92,10 +76,10 @@ def _with(present: T, fields: Any, *, but: Collection[str] = ()) -> T:
     return changed
 
 
-def require_host_of(service_type: ServiceType, host: str) -> None:
+def require_host_of(service_type: values.ServiceType, host: str) -> None:
     """Raise `NotFound` for a host that is none of a service type's."""
     if host not in service_type.hosts:
-        raise NotFound(HOST_GONE)
+        raise NotFound(values.HOST_GONE)
 
 
 class ServiceTypes:
@@ -105,18 +89,18 @@ class ServiceTypes:
         self._store = store
         self._settings = settings
 
-    async def get(self, name: str) -> ServiceType:
+    async def get(self, name: str) -> values.ServiceType:
         """Return a service type; raise `NotFound`."""
-        return existing(await self._store.service_types.find(name), SERVICE_TYPE_GONE)
+        return existing(await self._store.service_types.find(name), values.SERVICE_TYPE_GONE)
 
-    async def create(self, fields: ServiceTypeFields) -> ServiceType:
+    async def create(self, fields: ServiceTypeFields) -> values.ServiceType:
         """Make a service type. Raises `Unprocessable`, then `AlreadyExists`."""
         self._check(fields)
         _require_name(SERVICE_TYPE, fields.name or "")
         hosts = _without_repetition(fields.hosts or ())
         _check_hosts(hosts)
-        made = ServiceType(
-            uuid=ServiceTypeId(new_uuid()),
+        made = values.ServiceType(
+            uuid=values.ServiceTypeId(new_uuid()),
             name=fields.name or "",
             hosts=hosts,
             auth_types=_without_repetition(fields.auth_types or ()),
@@ -129,13 +113,13 @@ class ServiceTypes:
         return made
 
     async def update(
-        self, found: ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
-    ) -> ServiceType:
+        self, found: values.ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
+    ) -> values.ServiceType:
         """Change fields, but not `type` (contract 5); raise `NotFound`, `ChangedMeanwhile`, `AlreadyExists`, `Conflict`
         (A6).
         """
 
-        def change(present: ServiceType) -> ServiceType:
+        def change(present: values.ServiceType) -> values.ServiceType:
             expected.check(lambda: present)
             said = _with(present, fields, but=("type",))
             hosts, auth_types = _without_repetition(said.hosts), _without_repetition(said.auth_types)
@@ -152,9 +136,9 @@ class ServiceTypes:
         """Remove a service type with all auth methods and bindings it has (15, A3); raise `NotFound`."""
         found = await self.get(name)
         if not await self._store.service_types.delete(found.uuid):
-            raise NotFound(SERVICE_TYPE_GONE)
+            raise NotFound(values.SERVICE_TYPE_GONE)
 
-    def _check(self, fields: ServiceTypeFields | ServiceType) -> None:
+    def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
         names = ("name", "hosts", "auth_types", "auth_method", "type")
         _require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
         if not fields.hosts:
@@ -182,16 +166,16 @@ class AuthMethods:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def get(self, service_type: ServiceType, host: str) -> AuthMethod:
+    async def get(self, service_type: values.ServiceType, host: str) -> values.AuthMethod:
         """Return the auth method of a host, with its secrets; raise `NotFound` for the host, then for it."""
         require_host_of(service_type, host)
-        return existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
+        return existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
 
-    async def create(self, service_type: ServiceType, fields: AuthMethodFields) -> AuthMethod:
+    async def create(self, service_type: values.ServiceType, fields: AuthMethodFields) -> values.AuthMethod:
         """Make an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
         _require_fields(AUTH_METHOD, [("port", fields.port), ("host", fields.host)])
         require_host_of(service_type, fields.host or "")
-        made = AuthMethod(
+        made = values.AuthMethod(
             uuid=new_uuid(),
             service_uuid=service_type.uuid,
             host=fields.host or "",
@@ -206,13 +190,13 @@ class AuthMethods:
         return made
 
     async def update(
-        self, found: AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
-    ) -> AuthMethod:
+        self, found: values.AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
+    ) -> values.AuthMethod:
         """Change fields; headers are replaced as a whole (15, A2). Raises `ChangedMeanwhile`, and as `create`, and
         `Conflict`.
         """
 
-        def change(present: AuthMethod, types: Types) -> AuthMethod:
+        def change(present: values.AuthMethod, types: Types) -> values.AuthMethod:
             expected.seen_by(masked).check(lambda: present)
             changed = replace(
                 _with(present, fields, but=("access_key", "headers")),
@@ -220,24 +204,24 @@ class AuthMethods:
                 headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
             )
             _require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
-            require_host_of(existing(types(changed.service_uuid), SERVICE_TYPE_GONE), changed.host)
+            require_host_of(existing(types(changed.service_uuid), values.SERVICE_TYPE_GONE), changed.host)
             return _checked_method(changed)
 
         return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
 
-    async def delete(self, found: AuthMethod) -> None:
+    async def delete(self, found: values.AuthMethod) -> None:
         """Remove an auth method; raise `NotFound`."""
         if not await self._store.auth_methods.delete(found.uuid):
-            raise NotFound(AUTH_METHOD_GONE)
+            raise NotFound(values.AUTH_METHOD_GONE)
 
 
-def require_kind(service_type: ServiceType) -> None:
+def require_kind(service_type: values.ServiceType) -> None:
     """Raise `Unavailable` for a kind that the settings allow and that is not implemented (contract 6)."""
-    if service_type.auth_method not in (API_KEY, HEADERS):
+    if service_type.auth_method not in (values.API_KEY, values.HEADERS):
         raise Unavailable("Type is supported but not found")
 
 
-def masked(method: AuthMethod) -> AuthMethod:
+def masked(method: values.AuthMethod) -> values.AuthMethod:
     """Return an auth method as it may be shown."""
     return replace(method, access_key=MASK if method.access_key else "", headers=dict.fromkeys(method.headers, MASK))
 
@@ -252,9 +236,9 @@ def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[s
     return {name: _kept(value, known.get(name.lower(), MASK)) for name, value in given.items()}
 
 
-def _checked_method(method: AuthMethod) -> AuthMethod:
+def _checked_method(method: values.AuthMethod) -> values.AuthMethod:
     """Return an auth method without the secrets of the other kind."""
-    if method.type == API_KEY:
+    if method.type == values.API_KEY:
         method = replace(method, headers={})
         if not method.access_key:
             raise _empty(AUTH_METHOD, "access_key")
@@ -280,36 +264,38 @@ class Bindings:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def get(self, name: str) -> Binding:
+    async def get(self, name: str) -> values.Binding:
         """Return a binding; raise `NotFound`."""
-        return existing(await self._store.bindings.find(name), BINDING_GONE)
+        return existing(await self._store.bindings.find(name), values.BINDING_GONE)
 
-    async def of_host(self, service_type: ServiceType, host: str, page: PageRequest) -> Page[Binding]:
+    async def of_host(self, service_type: values.ServiceType, host: str, page: PageRequest) -> Page[values.Binding]:
         """Return the bindings of one host, oldest first; raise `NotFound` for the host."""
         require_host_of(service_type, host)
         return await self._store.bindings.page(page, service_type.uuid, host)
 
-    async def of_identifier(self, service_type: ServiceType, host: str, identifier: str) -> Binding:
+    async def of_identifier(self, service_type: values.ServiceType, host: str, identifier: str) -> values.Binding:
         """Return the binding of a certificate's subject on one host; raise `NotFound` for the host, then for it."""
         require_host_of(service_type, host)
-        found = await self._store.bindings.for_login(identifier, service_type.uuid, host, X509)
+        found = await self._store.bindings.for_login(identifier, service_type.uuid, host, values.X509)
         return await self.get(found.name if found else "")
 
-    async def create(self, name: str, fields: BindingFields) -> Binding:
+    async def create(self, name: str, fields: BindingFields) -> values.Binding:
         """Make a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
-        made = Binding(**said, uuid=BindingId(new_uuid()), created_on=self._store.clock.wall())
+        made = values.Binding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
         _require_binding_fields(made)
         made = _checked_binding(made, await self._store.service_types.find_by_uuid(made.service_uuid))
         _require_name(BINDING, name)
         await self._store.bindings.create(made)
         return made
 
-    async def update(self, found: Binding, fields: BindingFields, expected: Precondition = ANY_VERSION) -> Binding:
+    async def update(
+        self, found: values.Binding, fields: BindingFields, expected: Precondition = ANY_VERSION
+    ) -> values.Binding:
         """Change what `fields` say, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
 
-        def change(present: Binding, types: Types) -> Binding:
+        def change(present: values.Binding, types: Types) -> values.Binding:
             expected.seen_by(without_logins).check(lambda: present)
             changed = _with(present, fields)
             if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
@@ -325,22 +311,22 @@ class Bindings:
     async def delete(self, name: str) -> None:
         """Remove a binding; raise `NotFound`."""
         if not await self._store.bindings.delete(name):
-            raise NotFound(BINDING_GONE)
+            raise NotFound(values.BINDING_GONE)
 
 
-def without_logins(binding: Binding) -> Binding:
+def without_logins(binding: values.Binding) -> values.Binding:
     """Return what the version of a binding is of: a login changes nothing that was set."""
     return replace(binding, last_auth=None)
 
 
-def _require_binding_fields(binding: Binding) -> None:
+def _require_binding_fields(binding: values.Binding) -> None:
     names = ("name", "service_uuid", "host", "auth_identifier", "unique_key", "auth_type")
     _require_fields(BINDING, [(name, getattr(binding, name)) for name in names])
 
 
-def _checked_binding(binding: Binding, service_type: ServiceType | None) -> Binding:
+def _checked_binding(binding: values.Binding, service_type: values.ServiceType | None) -> values.Binding:
     """Return a binding that belongs where it says, its issuer in normal form."""
-    service_type = existing(service_type, SERVICE_TYPE_GONE)
+    service_type = existing(service_type, values.SERVICE_TYPE_GONE)
     require_host_of(service_type, binding.host)
     require_supported("Auth type", binding.auth_type, service_type.auth_types)
     if not _SHA256.fullmatch(binding.subject_sha256):
@@ -357,12 +343,12 @@ class Keys:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, name: str, scope: str | None) -> tuple[Key, str]:
+    async def create(self, name: str, scope: str | None) -> tuple[values.Key, str]:
         """Make a key; return it and its secret, which is shown this once. Raises `Unprocessable`, `AlreadyExists`."""
         _require_fields(KEY, [("name", name), ("scope", scope)])
-        require_supported("scope", scope or "", (READ, WRITE))
+        require_supported("scope", scope or "", (values.READ, values.WRITE))
         _require_name(KEY, name)
-        made, secret = Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
+        made, secret = values.Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
         await self._store.keys.create(made, secret)
         return made, secret
 

@@ -124,8 +124,7 @@ def in_thread(work: Callable[[], T], name: str, ended: Callable[[], None] = lamb
     return found
 
 
-def system_find(host: str, port: int) -> Sequence[str]:
-    """Find addresses as the machine does."""
+def _system_find(host: str, port: int) -> Sequence[str]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -134,7 +133,7 @@ class Lookups:
     """Looks names up; a `Resolver` for the guard. `find` runs in a thread, and raises `OSError` or `UnicodeError`."""
 
     def __init__(
-        self, find: Callable[[str, int], Sequence[str]] = system_find, wait_seconds: float = WAIT_SECONDS
+        self, find: Callable[[str, int], Sequence[str]] = _system_find, wait_seconds: float = WAIT_SECONDS
     ) -> None:
         self._find = find
         self._wait_seconds = wait_seconds

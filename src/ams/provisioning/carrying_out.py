@@ -7,19 +7,8 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from ams.client import wire
+from ams.client import errors, wire
 from ams.client.connection import read_secret
-from ams.client.errors import (
-    AlreadyExists,
-    ChangedMeanwhile,
-    ClientError,
-    Conflict,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    Unavailable,
-    Unreachable,
-)
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
 from ams.core.quotas import QUOTAS
@@ -111,16 +100,16 @@ class CarryingOut:
             except Overtaken:
                 outcome.overtaken = True
                 self.note(f"done by somebody else: {self.words(step)}")
-            except ClientError as error:
+            except errors.ClientError as error:
                 if not self.each_alone:
                     self.note(f"{'half' if self._changed else 'not'} done: {self.words(step)}")
                     for left in steps[number + 1 :]:
                         self.note(f"not done: {self.words(left)}")
-                if not self.each_alone or isinstance(error, Unreachable | NotAuthenticated):
+                if not self.each_alone or isinstance(error, errors.Unreachable | errors.NotAuthenticated):
                     raise
                 broken |= {step.owner} - {""}
                 outcome.failed.append((step, error.message))
-                outcome.overtaken |= isinstance(error, Conflict | NotFound)
+                outcome.overtaken |= isinstance(error, errors.Conflict | errors.NotFound)
             else:
                 if self._changed:
                     outcome.done.append(step)
@@ -137,11 +126,11 @@ class CarryingOut:
                 change_list(self._send, step.key, remove=step.fields["users"])
             else:
                 self._send(_REMOVING[step.key.kind](step.key.project, step.key.name))
-        except AlreadyExists as error:
+        except errors.AlreadyExists as error:
             if not self._is_there(step):
                 raise
             raise Overtaken from error
-        except NotFound as error:
+        except errors.NotFound as error:
             if step.change is not Change.REMOVE:
                 raise
             raise Overtaken from error
@@ -182,7 +171,7 @@ class CarryingOut:
             return
         try:
             self._uuids[user] = self._joined(step)
-        except ClientError:
+        except errors.ClientError:
             self._outside.add(user)
             raise
 
@@ -191,13 +180,13 @@ class CarryingOut:
         project, user, roles = step.key.project, step.key.name, step.fields["roles"]
         is_there = self._is_user(user)
         if not is_there:
-            with suppress(AlreadyExists):
+            with suppress(errors.AlreadyExists):
                 made = self._send(wire.create_member(project, user, roles, email=step.fields.get("email") or None))
                 self._keep(made)
                 return str(made.uuid)
         try:
             added = self._send(wire.add_member(project, user, roles))
-        except Conflict as error:  # a member already
+        except errors.Conflict as error:  # a member already
             raise Overtaken from error
         if is_there is False:  # made by another client meanwhile
             raise Overtaken
@@ -207,9 +196,9 @@ class CarryingOut:
         """Whether there is such a user; None when the caller may not know, as a project_admin."""
         try:
             self.ask(wire.get_user(name))
-        except NotFound:
+        except errors.NotFound:
             return False
-        except (NotAllowed, NotAuthenticated):
+        except (errors.NotAllowed, errors.NotAuthenticated):
             return None
         return True
 
@@ -313,10 +302,10 @@ class CarryingOut:
             if step.change is Change.ALTER:
                 # That the name is taken is the last thing the service looks for: what is wrong with the token it says
                 # now, while the one that is in use is still good.
-                with suppress(Conflict):
+                with suppress(errors.Conflict):
                     keep(self._send(call).token)
                     return
-                with suppress(NotFound):  # revoked by another client
+                with suppress(errors.NotFound):  # revoked by another client
                     self._send(wire.revoke_token(user, name))
             keep(self._send(call).token)
 
@@ -439,16 +428,16 @@ def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collec
         if _is_so(there, add, remove):
             return
         users = list(dict.fromkeys([*(user for user in there if user not in remove), *add]))
-        with suppress(ChangedMeanwhile):
+        with suppress(errors.ChangedMeanwhile):
             try:
                 ask(modify(key.project, key.name, users).if_match(version))
-            except NotFound:  # the list holds users who have left the project
+            except errors.NotFound:  # the list holds users who have left the project
                 staying = [user for user in users if user in add or _is_member(ask, key.project, user)]
                 if staying == users:
                     raise
                 ask(modify(key.project, key.name, staying).if_match(version))
     if not _is_so(ask(get(key.project, key.name)).authorized_users, add, remove):
-        raise Unavailable(f"others change the access list of {key} all the time")
+        raise errors.Unavailable(f"others change the access list of {key} all the time")
 
 
 def _is_so(there: Collection[str], add: Collection[str], remove: Collection[str]) -> bool:
@@ -458,6 +447,6 @@ def _is_so(there: Collection[str], add: Collection[str], remove: Collection[str]
 def _is_member(ask: Ask, project: str, user: str) -> bool:
     try:
         ask(wire.get_member(project, user))
-    except NotFound:
+    except errors.NotFound:
         return False
     return True

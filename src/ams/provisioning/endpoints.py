@@ -101,8 +101,8 @@ def judge(
 def _note_listed(endpoint: Endpoint, judged: Judged) -> None:
     if not (endpoint.host and endpoint.site and endpoint.service_type):
         judged.readable = False
-    judged.names.add(user_name(endpoint))
-    judged.topics.add(endpoint_topic(endpoint))
+    judged.names.add(_user_name(endpoint))
+    judged.topics.add(_endpoint_topic(endpoint))
     if endpoint.dn:
         try:
             judged.dns.add(normalised(endpoint.dn))
@@ -148,8 +148,8 @@ def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled |
         return LeftOut(endpoint, Reason.FAILED, f"HOSTDN {endpoint.dn[:200]!r}: {error}")
     if not dn:
         return LeftOut(endpoint, Reason.FAILED, f"HOSTDN {endpoint.dn[:200]!r} has no attribute that counts")
-    name = user_name(endpoint)
-    topic = endpoint_topic(endpoint) if own_topics else type_topic(endpoint.service_type)
+    name = _user_name(endpoint)
+    topic = _endpoint_topic(endpoint) if own_topics else _type_topic(endpoint.service_type)
     for kind, text in (("user", name), ("topic", topic)):
         if not is_name(text):
             return LeftOut(endpoint, Reason.FAILED, f"{text[:300]!r} cannot be the name of a {kind}")
@@ -157,18 +157,15 @@ def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled |
     return Entitled(endpoint=endpoint, name=name, dn=dn, email=email, topic=topic, subscription=own)
 
 
-def user_name(endpoint: Endpoint) -> str:
-    """Return the name of an endpoint's user and binding."""
+def _user_name(endpoint: Endpoint) -> str:
     return _dashed(SEPARATOR.join((endpoint.service_type, endpoint.host, endpoint.site)))
 
 
-def type_topic(service_type: str) -> str:
-    """Return the topic that all endpoints of a type publish to."""
+def _type_topic(service_type: str) -> str:
     return _dashed(service_type)
 
 
-def endpoint_topic(endpoint: Endpoint) -> str:
-    """Return the topic, and the subscription, that an endpoint has for itself."""
+def _endpoint_topic(endpoint: Endpoint) -> str:
     return f"SITE_{_dashed(endpoint.site)}_ENDPOINT_{''.join(endpoint.primary_key.split())}"
 
 
@@ -349,7 +346,7 @@ def _in_use(dns: Collection[str], existing: Existing, serving: Mapping[str, str]
 def _entries(
     service_type: str, found: Judged, existing: Existing, serving: Mapping[str, str], gone: Iterable[str]
 ) -> list[tuple[str, str]]:
-    topic = type_topic(service_type)
+    topic = _type_topic(service_type)
     staying = found.names | _in_use(found.dns, existing, serving) | set(gone)
     on_list = existing.of(Kind.PUBLISHERS).get(topic, {"users": ()})["users"]
     return [(topic, name) for name in sorted(on_list) if is_of_endpoint(name) and name not in staying]

@@ -71,13 +71,12 @@ class Page(Generic[T]):
 
 def sites_address(endpoints_address: str) -> str:
     """Return where sites are asked for, one by one, when only the address of endpoints is known (contract 14.1)."""
-    if "method=" not in endpoints_address or not is_url(endpoints_address):
+    if "method=" not in endpoints_address or not _is_url(endpoints_address):
         raise BadSettings("the sites are listed elsewhere: say where with --sites")
     return f"{endpoints_address.partition('?')[0]}?method=get_site&sitename={SITE}"
 
 
-def is_url(address: str) -> bool:
-    """Whether an address is one to be asked over HTTP, and no file."""
+def _is_url(address: str) -> bool:
     return address.startswith(("https://", "http://"))
 
 
@@ -145,7 +144,7 @@ class Feed:
             if address in seen or len(seen) >= MAX_PAGES:
                 raise ServiceFailed(f"the pages of {_shown(address)} do not end")
             seen.add(address)
-            page = read(self._fetched(address) if is_url(address) else _file(address))
+            page = read(self._fetched(address) if _is_url(address) else _file(address))
             yield from page.items
             address = _followed(address, page.next)
 
@@ -191,7 +190,7 @@ def _file(path: str) -> bytes:
 
 def _followed(address: str, link: str) -> str:
     """Return the address of the next page; raise `ServiceFailed` for one elsewhere: it must not see our certificate."""
-    if not link or not is_url(address):
+    if not link or not _is_url(address):
         return ""
     there = urljoin(address, link)
     if urlsplit(there)[:2] != urlsplit(address)[:2]:
@@ -200,7 +199,7 @@ def _followed(address: str, link: str) -> str:
 
 
 def _shown(address: str) -> str:
-    return without_credentials(address) if is_url(address) else address
+    return without_credentials(address) if _is_url(address) else address
 
 
 def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:

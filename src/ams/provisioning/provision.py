@@ -7,20 +7,9 @@ from typing import Any
 
 from ams.client import wire
 from ams.core.errors import ServiceFailed
+from ams.provisioning import endpoints
 from ams.provisioning.carrying_out import ROUNDS, CarryingOut
 from ams.provisioning.declared import Ask, Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.endpoints import (
-    Entitled,
-    Judged,
-    LeftOut,
-    Reason,
-    Vanished,
-    declare,
-    judge,
-    refusal,
-    removals,
-    vanished,
-)
 from ams.provisioning.gocdb import Feed
 from ams.provisioning.plan import Target, plan, read_target
 
@@ -41,19 +30,17 @@ class RunOptions:
 
 @dataclass(slots=True)
 class Report:
-    """Result of a run; `faults` are about several endpoints, `kept` says why nothing was removed, although it should
-    be.
-    """
+    """Result of a run; `faults` are about several endpoints, `kept` says why nothing was removed."""
 
-    judged: dict[str, Judged] = field(default_factory=dict)
+    judged: dict[str, endpoints.Judged] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    failed: list[LeftOut] = field(default_factory=list)
+    failed: list[endpoints.LeftOut] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    vanished: Vanished = field(default_factory=Vanished)
+    vanished: endpoints.Vanished = field(default_factory=endpoints.Vanished)
     kept: str = ""
 
     @property
-    def left_out(self) -> list[LeftOut]:
+    def left_out(self) -> list[endpoints.LeftOut]:
         """All endpoints that are not served."""
         return [each for judged in self.judged.values() for each in judged.left_out]
 
@@ -84,14 +71,16 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
             report.faults.append(f"endpoints of {service_type}: {error.message}")
             continue
         note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
-        report.judged[service_type] = judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
+        report.judged[service_type] = endpoints.judge(
+            listed, feed.site, email=options.email, own_topics=options.own_topics
+        )
     served = [each for judged in report.judged.values() for each in judged.served]
     listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)
     find_user = functools.partial(wire.get_member, target.project)
     for _ in range(ROUNDS):
         existing = read_target(target, ask)
-        made = declare(served, existing, target, role=options.role, consumer=options.consumer)
+        made = endpoints.declare(served, existing, target, role=options.role, consumer=options.consumer)
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
         gone = _gone(report, existing, options, made.users, target.project, whole=not listed_faults)
@@ -111,21 +100,21 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
 def _gone(
     report: Report, existing: Existing, options: RunOptions, serving: Mapping[str, str], project: str, *, whole: bool
 ) -> Mapping[Key, Fields]:
-    report.vanished = found = vanished(report.judged, existing, serving, own_topics=options.own_topics)
+    report.vanished = found = endpoints.vanished(report.judged, existing, serving, own_topics=options.own_topics)
     if not options.remove:
         return {}
-    report.kept = refusal(found, report.judged, whole=whole, most=options.max_removals) if found.who else ""
-    return {} if report.kept else removals(found, existing, project)
+    report.kept = endpoints.refusal(found, report.judged, whole=whole, most=options.max_removals) if found.who else ""
+    return {} if report.kept else endpoints.removals(found, existing, project)
 
 
-def _note_failures(report: Report, served: Sequence[Entitled], failures: Sequence[tuple[Step, str]]) -> None:
-    endpoints = {str(each.endpoint): each for each in served}
+def _note_failures(report: Report, served: Sequence[endpoints.Entitled], failures: Sequence[tuple[Step, str]]) -> None:
+    owners = {str(each.endpoint): each for each in served}
     for step, text in failures:
-        owner = endpoints.get(step.owner)
+        owner = owners.get(step.owner)
         if owner is None:
             report.faults.append(f"{words(step)}: {text}")
         else:
-            report.failed.append(LeftOut(owner.endpoint, Reason.FAILED, f"{words(step)}: {text}"))
+            report.failed.append(endpoints.LeftOut(owner.endpoint, endpoints.Reason.FAILED, f"{words(step)}: {text}"))
 
 
 _VERBS: Mapping[Kind, tuple[str, str, str]] = {

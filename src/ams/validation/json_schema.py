@@ -15,23 +15,12 @@ import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import (
-    INLINE,
-    MAX_DEPTH,
-    PATTERNS,
-    Budget,
-    Extent,
-    Load,
-    Loads,
-    Watch,
-    extent,
-    work_of_reading,
-)  # fmt: skip
+from ams.validation import cost
 from ams.validation.references import ROOT_ONLY, schemas_in
 from ams.validation.violations import MOST, ROOT, Violation, quoted, violations_of, violations_text
 
 MAX_LOOKS = 10_000  # how often a schema may look at one place that lies as deep as that
-_SHORT = INLINE // 4  # units of work that a document may take which is checked without an estimate of its own
+_SHORT = cost.INLINE // 4  # units of work that a document may take which is checked without an estimate of its own
 _SHALLOW = 8  # objects and lists within each other in such a document
 _LITTLE = 2000  # units of work that are not worth an exact estimate
 _ALL, _FIRST = 10_000, 300_000  # possible violations up to which all are collected, or the first: a second at worst
@@ -69,14 +58,14 @@ class JsonSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         """Compile `schema`; raise `InvalidInput` with the compiler's text, or when it would take long to check."""
-        self._loads = Loads(schema)
+        self._loads = cost.Loads(schema)
         self._short = self._loads.size_within(_SHORT, _SHALLOW)
         """Bytes up to which any shallow document is soon checked."""
         self._validator = compiled(schema)
         if self._loads.looks > MAX_LOOKS:
             raise InvalidInput("Schema would take too long to check: its parts refer to each other too often")
 
-    def allowed(self, documents: Iterable[bytes], watch: Watch) -> int:
+    def allowed(self, documents: Iterable[bytes], watch: cost.Watch) -> int:
         """Return how many documents from the first on the schema surely allows, as far as that is found in no time.
 
         Each is so short and shallow that it cannot take long, and the time of all is watched. So none needs an
@@ -98,10 +87,10 @@ class JsonSchema:
             pass
         return count
 
-    def check(self, index: int, data: bytes, budget: Budget) -> None:
+    def check(self, index: int, data: bytes, budget: cost.Budget) -> None:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
         most = _most(data)
-        budget.spend(work_of_reading(data, most.values, divides=self._loads.divides))
+        budget.spend(cost.work_of_reading(data, most.values, divides=self._loads.divides))
         try:
             document = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
@@ -110,17 +99,17 @@ class JsonSchema:
         if violations:
             raise InvalidInput(violations_text(f"Message {index} data is not valid", violations))
 
-    def _violations(self, document: Any, most: Extent, budget: Budget) -> Sequence[Violation]:
+    def _violations(self, document: Any, most: cost.Extent, budget: cost.Budget) -> Sequence[Violation]:
         load = self._loads.of(most)
-        if most.depth > MAX_DEPTH or load.work > _LITTLE:
-            values, depth = extent(document)
-            if depth > MAX_DEPTH:
-                return [Violation(ROOT, f"Must not be nested deeper than {MAX_DEPTH} levels")]
+        if most.depth > cost.MAX_DEPTH or load.work > _LITTLE:
+            values, depth = cost.extent(document)
+            if depth > cost.MAX_DEPTH:
+                return [Violation(ROOT, f"Must not be nested deeper than {cost.MAX_DEPTH} levels")]
             load = self._loads.of(most._replace(values=values, depth=depth))
         budget.spend(load.work)
         return [] if self._validator.is_valid(document) else self._found(document, load, budget)
 
-    def _found(self, document: Any, load: Load, budget: Budget) -> Sequence[Violation]:
+    def _found(self, document: Any, load: cost.Load, budget: cost.Budget) -> Sequence[Violation]:
         """Return as much of what is wrong as can be said without holding much memory."""
         is_light = load.copied <= _COPIED
         if load.violations <= _ALL and is_light:
@@ -147,10 +136,10 @@ def _shallow(levels: int) -> Any:
 _read_shallow = msgspec.json.Decoder(_shallow(_SHALLOW)).decode
 
 
-def _most(data: bytes) -> Extent:
+def _most(data: bytes) -> cost.Extent:
     """Return how large a document is at most, without reading it."""
     objects, lists = data.count(b"{"), data.count(b"[")
-    return Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
+    return cost.Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
 
 
 def _detail(data: bytes, error: Exception) -> str:
@@ -196,4 +185,4 @@ def _modern(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _validator(draft: type[jsonschema_rs.Validator], schema: dict[str, Any]) -> jsonschema_rs.Validator:
     formats = {name: _FORMATS[name] for name in _UNCHECKED[draft]}
-    return draft(schema, formats=formats, validate_formats=True, pattern_options=PATTERNS, offline=True)
+    return draft(schema, formats=formats, validate_formats=True, pattern_options=cost.PATTERNS, offline=True)

@@ -74,7 +74,7 @@ class Revocation:
         return until
 
     async def _one(self, link: _Link, trust: Trust) -> int:
-        urls, has_points = list_urls(link.certificate)
+        urls, has_points = _list_urls(link.certificate)
         found_doubts: list[Doubt] = []
         known = trust.lists.get(comparable(link.issuer.subject), ())
         for each in sorted(known, key=lambda each: each.this_update, reverse=True):
@@ -91,7 +91,7 @@ class Revocation:
                 found_doubts.append(doubt)
         if found_doubts:
             raise found_doubts[0]
-        if self._asked is not None and responder_urls(link.certificate):
+        if self._asked is not None and _responder_urls(link.certificate):
             return await self._by_responder(self._asked, link)
         raise _no_list(link, has_points=has_points)
 
@@ -124,7 +124,7 @@ class Revocation:
             async with asyncio.timeout_at(link.deadline):
                 answer = await asked.ask(link.certificate, link.issuer)
         except TimeoutError:
-            raise _no_answer(responder_urls(link.certificate)[0]) from None
+            raise _no_answer(_responder_urls(link.certificate)[0]) from None
         if answer.status is ocsp.OCSPCertStatus.REVOKED:
             raise _revoked(link)
         if answer.status is ocsp.OCSPCertStatus.UNKNOWN:
@@ -142,8 +142,7 @@ class Revocation:
             logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
 
 
-def list_urls(certificate: Facts) -> tuple[list[str], bool]:
-    """Return the http and https URLs of a certificate's own whole lists, and whether it has points of any kind."""
+def _list_urls(certificate: Facts) -> tuple[list[str], bool]:
     points = certificate.extension(x509.CRLDistributionPoints)
     if points is None:
         return [], False
@@ -176,9 +175,7 @@ def _revoked(link: _Link) -> Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class OcspAnswer:
-    """A responder's answer, good from `since` to `until`, by the wall clock, which may be put back before `since`."""
-
+class _OcspAnswer:
     status: ocsp.OCSPCertStatus
     since: int
     until: int
@@ -188,8 +185,7 @@ class _NotBelieved(Exception):
     """An answer that cannot be used; the text says why, for a log."""
 
 
-def responder_urls(certificate: Facts) -> list[str]:
-    """Return where a certificate's CA can be asked about it, by http or https."""
+def _responder_urls(certificate: Facts) -> list[str]:
     access = certificate.extension(x509.AuthorityInformationAccess)
     return [
         str(each.access_location.value)
@@ -211,10 +207,10 @@ class Responders:
     def __init__(self, client: HttpClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._answers: LruCache[tuple[bytes, int], OcspAnswer] = LruCache(REMEMBERED)
-        self._going_on: Shared[tuple[bytes, int], OcspAnswer] = Shared()
+        self._answers: LruCache[tuple[bytes, int], _OcspAnswer] = LruCache(REMEMBERED)
+        self._going_on: Shared[tuple[bytes, int], _OcspAnswer] = Shared()
 
-    async def ask(self, certificate: Facts, issuer: Facts) -> OcspAnswer:
+    async def ask(self, certificate: Facts, issuer: Facts) -> _OcspAnswer:
         """Return the answer of one of the certificate's responders; raise `Doubt` when none gives a valid one."""
         key = (issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial)
         answer = self._answers.get(key)
@@ -228,8 +224,8 @@ class Responders:
         """Stop asking."""
         await self._going_on.close()
 
-    async def _asked(self, certificate: Facts, issuer: Facts) -> OcspAnswer:
-        urls = responder_urls(certificate)
+    async def _asked(self, certificate: Facts, issuer: Facts) -> _OcspAnswer:
+        urls = _responder_urls(certificate)
         # SHA-1 names the CA, and proves nothing; many responders know no other.
         question = ocsp.OCSPRequestBuilder().add_certificate(
             certificate.certificate,
@@ -246,7 +242,7 @@ class Responders:
         raise _no_answer(urls[0])
 
 
-def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> OcspAnswer:
+def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> _OcspAnswer:
     try:
         response = ocsp.load_der_ocsp_response(data)
         if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
@@ -254,7 +250,7 @@ def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> Ocsp
         _check_signed(response, issuer, now)
         for each in response.responses:
             if _is_about(each, asked):
-                return OcspAnswer(each.certificate_status, now, _until(each, now))
+                return _OcspAnswer(each.certificate_status, now, _until(each, now))
         raise _NotBelieved("it is about another certificate")
     except _NotBelieved:
         raise

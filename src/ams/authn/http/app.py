@@ -12,15 +12,12 @@ from typing import Any
 import structlog
 
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
-from ams.authn.http.gate import Caller, Gate, key_of
+from ams.authn.http.gate import Caller, key_of
 from ams.authn.http.json_bodies import encoded
-from ams.authn.http.routes import Asked, AuditAnswer, Handlers, Made, Routes, Row
-from ams.authn.login import Login
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
-from ams.authn.store import Store
+from ams.authn.http.routes import Asked, Handlers, Made, Routes, Row
 from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
-from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
+from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceTimeout
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.core.versions import written
@@ -30,7 +27,6 @@ from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import Trail
 
 DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s in which an answer must be written (15, A18)
-HEALTH_SECONDS = 2.0
 BUFFERED = 64 * 2**20
 REQUEST_ID = b"x-request-id"
 ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
@@ -60,34 +56,22 @@ class _Request:
 
 
 class AuthnApp:
-    """API v1 of the certificate service; `audit` answers the route of the audit log, if there is one."""
+    """API v1 of the certificate service."""
 
     def __init__(
         self,
-        gate: Gate,
-        service_types: ServiceTypes,
-        auth_methods: AuthMethods,
-        bindings: Bindings,
-        keys: Keys,
-        login: Login,
+        handlers: Handlers,
         trail: Trail,
-        *,
-        store: Store,
         clock: Clock,
-        audit: AuditAnswer | None = None,
+        *,
         deadline_seconds: float = DEADLINE_SECONDS,
         body_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        self._gate = gate
+        self._gate = handlers.gate
         self._trail = trail
-        self._store = store
         self._clock = clock
         self._deadline = deadline_seconds
         self._bodies = Bodies(SMALL_BODY, BUFFERED, body_seconds)
-        handlers = Handlers(
-            gate=gate, store=store, login=login, health=self._health, audit=audit,
-            service_types=service_types, auth_methods=auth_methods, bindings=bindings, keys=keys,
-        )  # fmt: skip
         self._routes = Routes(handlers.rows())
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
@@ -192,17 +176,6 @@ class AuthnApp:
                 request=REQUEST.get().decode("latin-1"),
             )
         )
-
-    async def _health(self) -> str:
-        """Return what is wrong with the database, in a few words; it has `HEALTH_SECONDS` to answer."""
-        if self._store.away is not None:
-            return self._store.away
-        try:
-            async with asyncio.timeout(HEALTH_SECONDS):
-                await self._store.check()
-        except (RegistryUnavailable, TimeoutError):
-            return "the database does not answer"
-        return ""
 
     def _request_id(self, headers: Sequence[Header]) -> bytes:
         for name, value in headers:

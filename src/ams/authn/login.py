@@ -81,9 +81,7 @@ class Login:
         seconds: float = SECONDS,
         token_seconds: float = 0,
     ) -> None:
-        """`code_of` returns the status of an error for the audit log; a `token_seconds` of 0 uses no answer of a
-        service again.
-        """
+        """`code_of` returns the status of an error, for the audit log; `token_seconds` of 0: each login asks the service."""
         self._store = store
         self._checks = checks
         self._services = services
@@ -293,9 +291,7 @@ class Services:
         self.seconds = 0.0  # of all requests together
 
     async def token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
-        """Return the token of a user; raise `NotFound` for an unknown one, `ServiceFailed`, `ServiceTimeout`,
-        `Unavailable`.
-        """
+        """Return the token of a user; raise `NotFound`, `ServiceFailed`, `ServiceTimeout`, `Unavailable`."""
         path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
         if not path or not field:
             raise errors.Unavailable("Backend error")

@@ -115,9 +115,7 @@ class ServiceTypes:
     async def update(
         self, found: values.ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
     ) -> values.ServiceType:
-        """Change fields, but not `type` (contract 5); raise `NotFound`, `ChangedMeanwhile`, `AlreadyExists`, `Conflict`
-        (A6).
-        """
+        """Change fields, but not `type` (contract 5); raise as `create`, `ChangedMeanwhile`, `Conflict` (15, A6)."""
 
         def change(present: values.ServiceType) -> values.ServiceType:
             expected.check(lambda: present)
@@ -192,9 +190,7 @@ class AuthMethods:
     async def update(
         self, found: values.AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
     ) -> values.AuthMethod:
-        """Change fields; headers are replaced as a whole (15, A2). Raises `ChangedMeanwhile`, and as `create`, and
-        `Conflict`.
-        """
+        """Change fields; headers are replaced as a whole (15, A2). Raises as `create`, `ChangedMeanwhile`, `Conflict`."""
 
         def change(present: values.AuthMethod, types: Types) -> values.AuthMethod:
             expected.seen_by(masked).check(lambda: present)

@@ -300,8 +300,7 @@ class Keys:
         return found.usable(algorithm)
 
     def generation(self, issuer: Issuer) -> int:
-        """Return the generation of an issuer's keys, 0 for none; a token verified in another one is to be verified
-        again.
+        """Return the generation of an issuer's keys, 0 for none; what was verified in another is to be verified again.
 
         It is that of a key as long as nothing was awaited since `key` returned it. Keys that are due are fetched again
         in the background of the running event loop.

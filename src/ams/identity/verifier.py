@@ -81,9 +81,7 @@ class Verifier:
         return None if remembered is None or not self._is_good(remembered) else remembered.verified
 
     async def verify(self, token: str) -> Verified:
-        """Return the claims of a valid token, cached without suspending; raise `TokenRefused` with the reason
-        otherwise.
-        """
+        """Return the claims of a valid token, cached ones without suspending; raise `TokenRefused`."""
         if len(token) > tokens.LONGEST:
             raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
         digest = tokens.digest(token)

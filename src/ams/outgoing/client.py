@@ -125,9 +125,7 @@ class HttpClient:
         self.failures = 0
 
     async def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS, *, redirects: int = 0) -> bytes:
-        """Return the body of a 200 to a GET, after at most so many redirects (no secret in headers then); raise
-        `RequestFailed`.
-        """
+        """Return the body of a 200 to a GET; raise `RequestFailed`. No secret may be in headers with `redirects`."""
         return await self._fetched("GET", url, headers, b"", redirects)
 
     async def post(self, url: str, body: bytes, media_type: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
@@ -135,8 +133,7 @@ class HttpClient:
         return await self._fetched("POST", url, {"Content-Type": media_type, **headers}, body, 0)
 
     async def ask(self, request: httpcore.Request) -> Response:
-        """Send a request that may be repeated, and return the response; raise `RequestFailed`, `NotReached` when not
-        sent.
+        """Send a request that may be repeated; raise `RequestFailed`, `NotReached` when nothing was sent.
 
         The connection is kept for the next request. The other side may have closed a kept one just now: then the
         request goes out once more on a fresh one, if nothing of an answer came.

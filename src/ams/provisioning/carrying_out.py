@@ -57,9 +57,7 @@ def carry_out(
     plan_again: Callable[[], Sequence[Step]],
     note: Callable[[str], None],
 ) -> None:
-    """Carry out steps in order, and again what still differs where others changed the same; raise the first
-    `ClientError`.
-    """
+    """Carry out steps in order, and again if others changed the same; raise the first `ClientError`."""
     for _ in range(ROUNDS):
         if not CarryingOut(ask, note, tokens).run(steps).overtaken:
             return

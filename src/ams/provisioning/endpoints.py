@@ -49,9 +49,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entitled:
-    """An endpoint that is served; `name` is its user's and binding's, `subscription` empty where the topic is
-    everybody's.
-    """
+    """A served endpoint, with its user and binding; `subscription` is empty where the topic is everybody's."""
 
     endpoint: Endpoint
     name: str

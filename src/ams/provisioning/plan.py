@@ -32,9 +32,7 @@ _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Prune undeclared resources in declared sections; set secrets anew, which cannot be compared; revoke and renew
-    tokens.
-    """
+    """Prune undeclared resources in declared sections; set secrets, which cannot be compared; renew tokens."""
 
     prune: bool = False
     set_secrets: bool = False

@@ -150,9 +150,7 @@ def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
 
 
 def check_size(schema: object) -> int:
-    """Return the most bytes of memory of a schema; raise `InvalidInput` if it is too deep, too large, or has many
-    patterns.
-    """
+    """Return the most bytes of memory of a schema; raise `InvalidInput` for too many levels, bytes or patterns."""
     found: list[object] = []
     for key, value, depth in _parts(schema):
         if depth > MAX_DEPTH:

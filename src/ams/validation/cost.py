@@ -315,9 +315,7 @@ class Loads:
         return Load(weights, self._quoted, extent)
 
     def size_within(self, work: int, depth: int) -> int:
-        """Return the bytes that a document of at most such depth may have, however made, to stay within some units of
-        work.
-        """
+        """Return the bytes that a document of such depth may have, however made, within some units of work."""
         worst = Extent(LARGE, LARGE // 2, LARGE // 3, depth)
         reading = LARGE * (_UNUSUAL if self.divides else 1)
         return LARGE * work // max(work, self.of(worst).work + reading)

@@ -83,9 +83,7 @@ class CertificateChecks:
         self.remembered = 0  # checks that were answered from memory
 
     async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
-        """Raise `CertificateRefused` for a bad certificate, `Unavailable` when its CA's lists cannot be had; nothing
-        else.
-        """
+        """Raise `CertificateRefused`, or `Unavailable` when its CA's lists cannot be had; nothing else."""
         try:
             await self._check(presented, address if verify_host else "")
         except CertificateRefused as error:

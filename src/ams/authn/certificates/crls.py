@@ -86,9 +86,7 @@ class UnreadableList(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RevocationList:
-    """A list as it was published; `odd` says why it is never believed. Its signature is not verified before
-    `is_signed_by`.
-    """
+    """A list as published, not verified before `is_signed_by`; `odd` says why it is never believed."""
 
     source: str
     issuer: ComparableName
@@ -195,8 +193,7 @@ def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | Non
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Known of a URL: the newest list that its CA has signed, and why the last fetch failed. Moments are by the wall
-    clock.
+    """The newest list of a URL that its CA has signed, and why the last fetch failed. Moments are by the wall clock.
 
     The list is fetched again at `again_at`, and before `noted_at`: the machine's time may be put back.
     """

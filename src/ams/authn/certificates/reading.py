@@ -125,9 +125,7 @@ def quietly() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject and its issuer in normal form, and the subject's SHA-256; `lost` says why the form stands for others
-    too.
-    """
+    """A subject and its issuer in normal form; `lost` says why that does not stand for the subject alone."""
 
     name: str
     sha256: str

@@ -61,9 +61,7 @@ class Revocation:
         self._warned: LruCache[str, int] = LruCache(_MOST_WARNINGS)
 
     async def check(self, chain: Sequence[Facts], trust: Trust) -> int:
-        """Return until when the chain is good, by the wall clock; raise `Refusal`, or `Unavailable` when that is not
-        known.
-        """
+        """Return until when the chain is good, by the wall clock; raise `Refusal`, or `Unavailable` in doubt."""
         deadline = asyncio.get_running_loop().time() + SECONDS
         until: int = chain[0].not_after
         for depth, (certificate, issuer) in enumerate(pairwise(chain)):

@@ -74,9 +74,7 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Trust:
-    """The content of the folder at one time; `lists` by the name of their issuer, `anchors` as OpenSSL takes
-    authorities.
-    """
+    """The content of the folder at one time: authorities (`anchors`: for OpenSSL), and lists by their issuer."""
 
     authorities: tuple[x509.Certificate, ...] = ()
     lists: Mapping[ComparableName, tuple[RevocationList, ...]] = field(default_factory=dict)

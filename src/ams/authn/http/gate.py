@@ -45,9 +45,7 @@ class AmsUsers:
         )
 
     async def named(self, token: str) -> tuple[str, bool] | None:
-        """Return the user's name and whether it is a service administrator; None for an unknown token, else raise
-        `AmsError`.
-        """
+        """Return the user's name and whether it is a service administrator; None for an unknown token."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is not None:
@@ -84,9 +82,7 @@ class Gate:
         self._users = users
 
     async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
-        """Return the caller, who may have no right at all; raise `RateLimited`, `NotAuthenticated`, or `ServiceFailed`
-        of AMS.
-        """
+        """Return the caller, perhaps without any right; raise `RateLimited`, `NotAuthenticated`, `ServiceFailed`."""
         given = key_of(headers, query)
         if hmac.compare_digest(_digest(given), self._management_key):
             return Caller(MANAGEMENT_KEY, changes=True, keys=True)  # whatever else fails at this address

@@ -53,9 +53,7 @@ class Preface:
         """The client; None before the preface is read, and for a connection of the proxy itself."""
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take what came; return the bytes behind a whole preface, else None. Raises `Malformed`, also for one that is
-        too long.
-        """
+        """Take what came; return the bytes behind a whole preface, else None. Raises `Malformed`."""
         self._held += data
         held = self._held
         if held[: len(SIGNATURE)] == SIGNATURE[: len(held)]:

@@ -249,9 +249,7 @@ class AuthMethodRecords:
         )
 
     async def create(self, made: values.AuthMethod) -> None:
-        """Add an auth method; raise `AlreadyExists`, `NotFound` without its host, `Conflict` for a service type of
-        another kind.
-        """
+        """Add an auth method; raise `AlreadyExists`, `NotFound` without its host, `Conflict` for another kind."""
         row = sa.insert(auth_methods).values(uuid=made.uuid, created_on=made.created_on, **self._row(made))
 
         def work(connection: sa.Connection) -> None:

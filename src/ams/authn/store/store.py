@@ -75,8 +75,7 @@ class Store:
     async def open(
         cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE
     ) -> Self:
-        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts secrets of auth
-        methods.
+        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts secrets.
 
         Raises `Unusable` for a wrong database or key; `RegistryUnavailable` for a PostgreSQL that does not answer now.
         """

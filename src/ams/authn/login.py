@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -64,40 +64,33 @@ class _Asked(NamedTuple):
     unique_key: str
 
 
+@dataclass(eq=False)
 class Login:
-    """Logs clients in."""
+    """Logs clients in; `code_of` returns the status of an error, for the audit log.
 
-    def __init__(
-        self,
-        store: Store,
-        checks: CertificateChecks,
-        services: "Services",
-        *,
-        failures: FailedLogins,
-        trail: Trail,
-        clock: Clock,
-        code_of: Callable[[errors.AmsError], int],
-        verify_hosts: bool = False,
-        seconds: float = SECONDS,
-        token_seconds: float = 0,
-    ) -> None:
-        """`code_of` returns the status of an error, for the audit log; `token_seconds` of 0: each login asks the service."""
-        self._store = store
-        self._checks = checks
-        self._services = services
-        self._failures = failures
-        self._trail = trail
-        self._clock = clock
-        self._code_of = code_of
-        self._verify_hosts = verify_hosts
-        self._seconds = seconds
+    `verify_hosts` is for all service types; with `token_seconds` of 0 each login asks the service.
+    """
+
+    store: Store
+    checks: CertificateChecks
+    services: "Services"
+    _: KW_ONLY
+    failures: FailedLogins
+    trail: Trail
+    clock: Clock
+    code_of: Callable[[errors.AmsError], int]
+    verify_hosts: bool = False
+    seconds: float = SECONDS
+    token_seconds: float = 0
+
+    def __post_init__(self) -> None:
         self._subjects = Subjects()
+        # When certificates logged in last, by the monotonic clock; when a login by a binding was noted, by the wall.
         self._trusted: LruCache[bytes, Milliseconds] = LruCache(REMEMBERED)
-        """When certificates logged in last, by the monotonic clock."""
         self._noted: LruCache[values.BindingId, Milliseconds] = LruCache(REMEMBERED)
-        """When a login by a binding was noted last, by the wall clock."""
         self._asking: Shared[_Asked, str] = Shared()
-        self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, int(token_seconds * 1000), clock.monotonic)
+        kept = int(self.token_seconds * 1000)
+        self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, kept, self.clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
         self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)  # logins by result, for `/metrics`
 
@@ -109,7 +102,7 @@ class Login:
         """
         attempt = _Attempt(values.without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.seconds):
                 token = await self._log_in(service_type, host, peer, attempt)
         except TimeoutError:
             error = errors.ServiceTimeout("The login could not be finished in time")
@@ -130,28 +123,28 @@ class Login:
         """Finish what is still to be noted, and end the connections to services."""
         await self.settled()
         await self._asking.close()
-        await self._services.close()
+        await self.services.close()
 
     async def _log_in(self, type_name: str, host: str, peer: values.Peer, attempt: "_Attempt") -> str:
         presented = self._presented(peer)
         fingerprint, subject = self._subject(presented.leaf, attempt)
-        found = await self._store.service_types.find(type_name)
-        verify_host = self._verify_hosts or (found is not None and found.verify_client_host)
-        await self._checks.check(presented, peer.address, verify_host=verify_host)
+        found = await self.store.service_types.find(type_name)
+        verify_host = self.verify_hosts or (found is not None and found.verify_client_host)
+        await self.checks.check(presented, peer.address, verify_host=verify_host)
         service_type = existing(found, values.SERVICE_TYPE_GONE)
         require_supported("Auth type", values.X509, service_type.auth_types)
         require_host_of(service_type, host)
-        method = existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
+        method = existing(await self.store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
         binding = await self._bound(subject, service_type, host)
         token = await self._shared_token(service_type, method, binding.unique_key)
-        self._trusted.put(fingerprint, self._clock.monotonic())
+        self._trusted.put(fingerprint, self.clock.monotonic())
         self._note(binding)
         return token
 
     def _presented(self, peer: values.Peer) -> values.Presented:
         if peer.presented is not None:
             return peer.presented
-        self._failures.attempts.check(peer.address)
+        self.failures.attempts.check(peer.address)
         if peer.unreadable:
             raise errors.CertificateRefused(peer.unreadable)
         raise errors.BadRequest("No certificate provided")
@@ -161,11 +154,11 @@ class Login:
         try:
             fingerprint, subject = self._subjects.of(leaf)
         except errors.CertificateRefused:
-            self._failures.attempts.check(attempt.address)
+            self.failures.attempts.check(attempt.address)
             raise
         attempt.actor, attempt.fingerprint = subject.name, fingerprint
-        if not _is_within(LATELY, self._trusted.get(fingerprint), self._clock.monotonic()):
-            self._failures.attempts.check(attempt.address)
+        if not _is_within(LATELY, self._trusted.get(fingerprint), self.clock.monotonic()):
+            self.failures.attempts.check(attempt.address)
         return fingerprint, subject
 
     async def _bound(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
@@ -180,7 +173,7 @@ class Login:
                 )
             # The first login decides whom the binding means, so it is stored before the login succeeds; of two at
             # once the store keeps one.
-            await self._store.bindings.note_login(binding.uuid, self._clock.wall(), subject.sha256)
+            await self.store.bindings.note_login(binding.uuid, self.clock.wall(), subject.sha256)
             binding = await self._binding(subject, service_type, host)
         if binding.subject_sha256 != subject.sha256:
             raise errors.CertificateRefused(
@@ -190,7 +183,7 @@ class Login:
 
     async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
         return existing(
-            await self._store.bindings.for_login(subject.name, service_type.uuid, host, values.X509),
+            await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509),
             values.BINDING_GONE,
         )
 
@@ -202,7 +195,7 @@ class Login:
             return kept
 
         async def ask() -> str:
-            token = await self._services.token(service_type, method, unique_key)
+            token = await self.services.token(service_type, method, unique_key)
             self._kept.put(asked, token)
             return token
 
@@ -210,7 +203,7 @@ class Login:
 
     def _note(self, binding: values.Binding) -> None:
         """Note the login, at most once a minute, while the answer goes out (15, A5)."""
-        now = self._clock.wall()
+        now = self.clock.wall()
         if _is_within(MINUTE, self._noted.get(binding.uuid), now):
             return
         self._noted.put(binding.uuid, now)
@@ -221,16 +214,16 @@ class Login:
 
     async def _store_login(self, binding: values.Binding, at: Milliseconds) -> None:
         try:
-            await self._store.bindings.note_login(binding.uuid, at, None)
+            await self.store.bindings.note_login(binding.uuid, at, None)
         except errors.AmsError as error:  # the login went well all the same; the next minute has another
             _log.warning("the time of a login was not stored", binding=binding.name, reason=error.message)
 
     async def _record_failure(self, attempt: "_Attempt", error: errors.AmsError) -> None:
-        code = self._code_of(error)
+        code = self.code_of(error)
         self.results[result_of(code)] += 1
-        record = self._failures.refused
+        record = self.failures.refused
         if code < 500 and not isinstance(error, errors.RateLimited):
-            record = self._failures.failed
+            record = self.failures.failed
             self._trusted.discard(attempt.fingerprint)
         await record(
             attempt.address,
@@ -243,10 +236,10 @@ class Login:
 
     async def _record(self, attempt: "_Attempt") -> None:
         self.results[DONE] += 1
-        await self._trail.record(
+        await self.trail.record(
             AuditEvent(
                 id=new_uuid(),
-                at=self._clock.wall(),
+                at=self.clock.wall(),
                 service="authn",
                 action=LOGIN,
                 resource=attempt.resource,

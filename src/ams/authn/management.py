@@ -190,7 +190,7 @@ class AuthMethods:
     async def update(
         self, found: values.AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
     ) -> values.AuthMethod:
-        """Change fields; headers are replaced as a whole (15, A2). Raises as `create`, `ChangedMeanwhile`, `Conflict`."""
+        """Change fields; headers as a whole (15, A2). Raises as `create`, `ChangedMeanwhile`, `Conflict`."""
 
         def change(present: values.AuthMethod, types: Types) -> values.AuthMethod:
             expected.seen_by(masked).check(lambda: present)

@@ -53,31 +53,24 @@ class CachedToken:
     ask_again_on: Milliseconds | None
 
 
+@dataclass(eq=False)
 class Verifier:
     """Verifies tokens of issuers."""
 
-    def __init__(
-        self,
-        issuers: IssuerSource,
-        keys: Keys,
-        introspection: Introspection,
-        clock: Clock,
-        leeway_seconds: float,
-        cache: Cache[bytes, CachedToken],
-    ) -> None:
-        self._issuers = issuers
-        self._keys = keys
-        self._introspection = introspection
-        self._clock = clock
-        self._leeway = leeway_seconds
-        self._cache = cache
-        self._refused: ExpiringCache[bytes, bool] = ExpiringCache(
-            MOST_REFUSED, INACTIVE_SECONDS * 1000, clock.monotonic
-        )
+    issuers: IssuerSource
+    keys: Keys
+    introspection: Introspection
+    clock: Clock
+    leeway_seconds: float
+    cache: Cache[bytes, CachedToken]
+
+    def __post_init__(self) -> None:
+        kept = INACTIVE_SECONDS * 1000
+        self._refused: ExpiringCache[bytes, bool] = ExpiringCache(MOST_REFUSED, kept, self.clock.monotonic)
 
     def known(self, token: str) -> Verified | None:
         """Return what `verify` would return, if that is remembered and still good; None says nothing."""
-        remembered = self._cache.known(tokens.digest(token))
+        remembered = self.cache.known(tokens.digest(token))
         return None if remembered is None or not self._is_good(remembered) else remembered.verified
 
     async def verify(self, token: str) -> Verified:
@@ -85,46 +78,46 @@ class Verifier:
         if len(token) > tokens.LONGEST:
             raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
         digest = tokens.digest(token)
-        remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
+        remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
         if remembered is None or not self._is_good(remembered):
-            self._cache.discard(digest)
-            remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
+            self.cache.discard(digest)
+            remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
             assert remembered is not None  # what is looked at is found, or refused
         return remembered.verified
 
     def forget(self) -> None:
         """Forget all tokens: issuers have changed."""
-        self._cache.forget_where(lambda _digest, _remembered: True)
+        self.cache.forget_where(lambda _digest, _remembered: True)
         self._refused.clear()
 
     def _is_good(self, remembered: CachedToken) -> bool:
-        if self._clock.wall() >= remembered.verified.expires_on:
+        if self.clock.wall() >= remembered.verified.expires_on:
             return False
-        if remembered.ask_again_on is not None and self._clock.monotonic() >= remembered.ask_again_on:
+        if remembered.ask_again_on is not None and self.clock.monotonic() >= remembered.ask_again_on:
             return False
-        return remembered.generation is None or remembered.generation == self._keys.generation(remembered.issuer)
+        return remembered.generation is None or remembered.generation == self.keys.generation(remembered.issuer)
 
     async def _look_at(self, token: str, digest: bytes) -> CachedToken:
         if not _TOKEN.fullmatch(token):
             raise TokenRefused("The token has characters that are in no token")
         if token.count(".") == 2:
             return await self._look_at_jwt(token, digest)
-        issuer = await self._issuers.of_opaque()
+        issuer = await self.issuers.of_opaque()
         if issuer is None:
             raise TokenRefused("The token is not known here")
         return await self._asked(issuer, token, digest, {}, None)
 
     async def _look_at_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
-        issuer = await self._issuers.by_url(header.issuer_url)
+        issuer = await self.issuers.by_url(header.issuer_url)
         if issuer is None:
             raise TokenRefused(f"The token is of an issuer that is not known here: {tokens.shown(header.issuer_url)}")
-        key = await self._keys.key(issuer, header.kid, header.algorithm)
-        generation = self._keys.generation(issuer)
-        said = tokens.claims(token, issuer, key, now=self._clock.wall(), leeway=self._leeway)
+        key = await self.keys.key(issuer, header.kid, header.algorithm)
+        generation = self.keys.generation(issuer)
+        said = tokens.claims(token, issuer, key, now=self.clock.wall(), leeway=self.leeway_seconds)
         if issuer.introspect == "always":
             return await self._asked(issuer, token, digest, said, generation)
-        expires_on = tokens.expiry(said, self._leeway)
+        expires_on = tokens.expiry(said, self.leeway_seconds)
         assert expires_on is not None  # or it would have been refused
         return CachedToken(_verified(issuer, said, expires_on), issuer, generation, None)
 
@@ -134,18 +127,22 @@ class Verifier:
         """Ask the issuer about a token, which has `said` this by itself: nothing if it is no JWT."""
         if self._refused.get(digest):
             raise _not_active()
-        answer = await self._introspection.ask(issuer, token)
+        answer = await self.introspection.ask(issuer, token)
         if answer is None:
             self._refused.put(digest, True)
             raise _not_active()
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
             raise TokenRefused("The token's issuer says that it is another's")
         both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may leave out any of it
-        now = self._clock.wall()
-        tokens.check(both, issuer, now=now, leeway=self._leeway)
-        ends = [tokens.expiry(said, self._leeway), tokens.expiry(answer, self._leeway), now + ACTIVE_SECONDS * 1000]
+        now = self.clock.wall()
+        tokens.check(both, issuer, now=now, leeway=self.leeway_seconds)
+        ends = [
+            tokens.expiry(said, self.leeway_seconds),
+            tokens.expiry(answer, self.leeway_seconds),
+            now + ACTIVE_SECONDS * 1000,
+        ]
         expires_on = Milliseconds(min(end for end in ends if end is not None))
-        ask_again_on = Milliseconds(self._clock.monotonic() + ACTIVE_SECONDS * 1000)
+        ask_again_on = Milliseconds(self.clock.monotonic() + ACTIVE_SECONDS * 1000)
         return CachedToken(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
 
 

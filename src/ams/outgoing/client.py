@@ -186,14 +186,12 @@ class HttpClient:
         try:
             async with asyncio.timeout(self._seconds):
                 yield
-        except RequestFailed:
+        except (OSError, ValueError, Refused, httpcore.ProtocolError, RequestFailed) as error:
             self.failures += 1
-            raise
-        except TimeoutError as error:
-            self.failures += 1
-            raise TimedOut("it took too long") from error
-        except (OSError, ValueError, Refused, httpcore.ProtocolError) as error:
-            self.failures += 1
+            if isinstance(error, RequestFailed):
+                raise
+            if isinstance(error, TimeoutError):
+                raise TimedOut("it took too long") from error
             raise RequestFailed(str(error) or type(error).__name__) from error
 
     async def _exchange(self, connection: "_Connection", request: httpcore.Request, origin: Origin) -> Response:

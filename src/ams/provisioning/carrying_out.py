@@ -119,7 +119,7 @@ class CarryingOut:
         self._changed = False
         try:
             if step.change is not Change.REMOVE:
-                self._MAKING[step.key.kind](self, step)
+                self._MAKING[step.key.kind](self, step, step.key.project, step.key.name, step.fields)
             elif step.key.kind in _LISTS:
                 change_list(self._send, step.key, remove=step.fields["users"])
             else:
@@ -149,8 +149,8 @@ class CarryingOut:
         self._changed |= call.method != "GET"
         return answer
 
-    def _user(self, step: Step) -> None:
-        name, details = step.key.name, wire.UserDetails(**step.fields)
+    def _user(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        details = wire.UserDetails(**said)
         if step.change is Change.ADD:
             self._keep(self._send(wire.create_user(name, details)))
         else:
@@ -161,25 +161,24 @@ class CarryingOut:
         if self.tokens:
             self.tokens.keep(user)
 
-    def _member(self, step: Step) -> None:
+    def _member(self, step: Step, project: str, name: str, said: Fields) -> None:
         """Make a user a member; an unknown user is made. A project_admin may do both."""
-        project, user, roles = step.key.project, step.key.name, step.fields["roles"]
         if step.change is Change.ALTER:
-            self._send(wire.update_member(project, user, roles))
+            self._send(wire.update_member(project, name, said["roles"]))
             return
         try:
-            self._uuids[user] = self._joined(step)
+            self._uuids[name] = self._joined(project, name, said)
         except errors.ClientError:
-            self._outside.add(user)
+            self._outside.add(name)
             raise
 
-    def _joined(self, step: Step) -> str:
+    def _joined(self, project: str, user: str, said: Fields) -> str:
         """Return the uuid of a new member. An unknown user is made, a known one added: refusals are audited."""
-        project, user, roles = step.key.project, step.key.name, step.fields["roles"]
+        roles = said["roles"]
         is_there = self._is_user(user)
         if not is_there:
             with suppress(errors.AlreadyExists):
-                made = self._send(wire.create_member(project, user, roles, email=step.fields.get("email") or None))
+                made = self._send(wire.create_member(project, user, roles, email=said.get("email") or None))
                 self._keep(made)
                 return str(made.uuid)
         try:
@@ -200,27 +199,25 @@ class CarryingOut:
             return None
         return True
 
-    def _project(self, step: Step) -> None:
-        name, description = step.key.name, step.fields.get("description", "")
+    def _project(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        description = said.get("description", "")
         if step.change is Change.ADD:
             self._send(wire.create_project(name, description))
         elif description:
             self._send(wire.update_project(name, description=description))
-        if "strictData" in step.fields:
-            self._send(wire.update_project(name, strict_data=step.fields["strictData"]))
+        if "strictData" in said:
+            self._send(wire.update_project(name, strict_data=said["strictData"]))
         if _to_be_set(step, "retention"):
-            self._send(wire.modify_project_retention(name, step.fields["retention"]))
+            self._send(wire.modify_project_retention(name, said["retention"]))
         if _to_be_set(step, "quotas"):
-            self._send(wire.modify_project_quotas(name, {**dict.fromkeys(QUOTAS), **step.fields["quotas"]}))
+            self._send(wire.modify_project_quotas(name, {**dict.fromkeys(QUOTAS), **said["quotas"]}))
 
-    def _schema(self, step: Step) -> None:
-        project, name, said = step.key.project, step.key.name, step.fields
+    def _schema(self, step: Step, project: str, name: str, said: Fields) -> None:
         parts = {"kind": said.get("type", ""), "attributes": said.get("attributes")}
         send = wire.create_schema if step.change is Change.ADD else wire.update_schema
         self._send(send(project, name, said.get("schema"), **parts))
 
-    def _topic(self, step: Step) -> None:
-        project, name, said = step.key.project, step.key.name, step.fields
+    def _topic(self, step: Step, project: str, name: str, said: Fields) -> None:
         if step.change is Change.ADD:
             self._send(wire.create_topic(project, name, schema=said.get("schema", "")))
         elif said.get("schema"):
@@ -232,11 +229,10 @@ class CarryingOut:
         if _to_be_set(step, "access"):
             self._send(wire.modify_topic_acl(project, name, said["access"]))
 
-    def _subscription(self, step: Step) -> None:
+    def _subscription(self, step: Step, project: str, name: str, said: Fields) -> None:
         if step.change is Change.ADD:
-            self._new_subscription(step)
+            self._new_subscription(project, name, said)
             return
-        project, name, said = step.key.project, step.key.name, step.fields
         if "ackDeadline" in said:
             self._send(wire.modify_ack_deadline(project, name, said["ackDeadline"]))
         changes = parallel.changes(said)
@@ -248,8 +244,7 @@ class CarryingOut:
             # Last: the service then puts its push worker on the access list (HTTP contract 13.3).
             self._send(wire.modify_push_config(project, name, _push_config(said)))
 
-    def _new_subscription(self, step: Step) -> None:
-        project, name, said = step.key.project, step.key.name, step.fields
+    def _new_subscription(self, project: str, name: str, said: Fields) -> None:
         deadline, access, push = said.get("ackDeadline"), said.get("access"), _push_config(said)
         # With its push configuration, or not at all: as a pull subscription it would be another (HTTP contract 9.3).
         call = wire.create_subscription(
@@ -266,8 +261,8 @@ class CarryingOut:
         if access:
             self._send(wire.modify_subscription_acl(project, name, list(access)))
 
-    def _issuer(self, step: Step) -> None:
-        name, said = step.key.name, {**step.fields, **secrets(step.fields)}
+    def _issuer(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        said = {**said, **secrets(said)}
         if "roles" in said:
             rules: dict[tuple[str, str], list[str]] = {}
             for text in said["roles"]:
@@ -281,15 +276,13 @@ class CarryingOut:
             before = {each: getattr(there.value, each) for each in ISSUER}
             self._send(wire.update_issuer(wire.Issuer(name=name, **(before | said))).if_match(there.version))
 
-    def _identity(self, step: Step) -> None:
-        user, name = step.key.project, step.key.name
+    def _identity(self, step: Step, user: str, name: str, said: Fields) -> None:
         if step.change is Change.ALTER:
             self._send(wire.delete_binding(user, name))
-        self._send(wire.create_binding(user, name, step.fields["issuer"], step.fields["subject"]))
+        self._send(wire.create_binding(user, name, said["issuer"], said["subject"]))
 
-    def _token(self, step: Step) -> None:
+    def _token(self, step: Step, user: str, name: str, said: Fields) -> None:
         """Make a token, in place of one that is there when it is to be altered, and keep it where the files say."""
-        user, name, said = step.key.project, step.key.name, step.fields
         rights = None
         if said.get("rights", ALL) != ALL:
             pairs = (each.partition("=") for each in said["rights"])
@@ -307,24 +300,22 @@ class CarryingOut:
                     self._send(wire.revoke_token(user, name))
             keep(self._send(call).token)
 
-    def _service_type(self, step: Step) -> None:
-        said = dict(step.fields)
+    def _service_type(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         if step.change is Change.ADD:
-            hosts, kind = said.pop("hosts"), said.pop("type", "ams")
-            self._send(authn.create_service_type(step.key.name, hosts, kind=kind, **said))
+            rest = {each: value for each, value in said.items() if each not in ("hosts", "type")}
+            self._send(authn.create_service_type(name, said["hosts"], kind=said.get("type", "ams"), **rest))
         else:
-            self._send(authn.update_service_type(step.key.name, **said))
+            self._send(authn.update_service_type(name, **said))
 
-    def _auth_method(self, step: Step) -> None:
-        service_type, host = step.key.project, step.key.name
-        said = {**step.fields, **secrets(step.fields)}
+    def _auth_method(self, step: Step, service_type: str, name: str, said: Fields) -> None:
+        said = {**said, **secrets(said)}
         if step.change is Change.ADD:
-            self._send(authn.create_auth_method(service_type, host, said.pop("port"), **said))
+            self._send(authn.create_auth_method(service_type, name, said.pop("port"), **said))
         else:
-            self._send(authn.update_auth_method(service_type, host, **said))
+            self._send(authn.update_auth_method(service_type, name, **said))
 
-    def _binding(self, step: Step) -> None:
-        said = dict(step.fields)
+    def _binding(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        said = dict(said)
         if "service_type" in said:
             said["service_uuid"] = self._send(authn.get_service_type(said.pop("service_type"))).uuid
         if "user" in said:
@@ -333,19 +324,19 @@ class CarryingOut:
                 self._uuids[user] = self._send(self.find_user(user)).uuid
             said["unique_key"] = self._uuids[user]
         if step.change is Change.ADD:
-            self._send(authn.create_binding(step.key.name, **said))
+            self._send(authn.create_binding(name, **said))
             return
         there = self.existing.fields.get(step.key, {})
-        said = {name: value for name, value in said.items() if value != there.get(name)}
-        if said:
-            self._send(authn.update_binding(step.key.name, **said))
+        changed = {each: value for each, value in said.items() if value != there.get(each)}
+        if changed:
+            self._send(authn.update_binding(name, **changed))
 
-    def _entries(self, step: Step) -> None:
-        users = [user for user in step.fields["users"] if user not in self._outside]
+    def _entries(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        users = [user for user in said["users"] if user not in self._outside]
         if users:
             change_list(self._send, step.key, add=users)
 
-    _MAKING: ClassVar[Mapping[Kind, Callable[["CarryingOut", Step], None]]] = {
+    _MAKING: ClassVar[Mapping[Kind, Callable[["CarryingOut", Step, str, str, Fields], None]]] = {
         Kind.USER: _user,
         Kind.PROJECT: _project,
         Kind.MEMBER: _member,

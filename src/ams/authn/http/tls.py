@@ -60,7 +60,7 @@ class AskingContext(ssl.SSLContext):
         return context
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        """Load the server's chain and key for new connections; after `ssl.SSLError` or `OSError` it keeps the old ones."""
+        """Load the server's chain and key for new connections; on `ssl.SSLError` or `OSError` the old ones stay."""
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password or _refuse_pass_phrase)
         try:
             self._inner = _inner(certfile, keyfile or certfile)

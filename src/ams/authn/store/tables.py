@@ -25,20 +25,14 @@ TAKEN = {
 """Texts for a race that only the database notices: usually each write looks for the value first, and names it."""
 
 
-def _number() -> sa.Column[int]:
-    return sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
+def _identity() -> tuple[sa.Column[int], sa.Column[str]]:
+    number = sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
+    return number, sa.Column("uuid", sa.String(36), nullable=False, unique=True)
 
 
-def _uuid() -> sa.Column[str]:
-    return sa.Column("uuid", sa.String(36), nullable=False, unique=True)
-
-
-def _created_on() -> sa.Column[int]:
-    return sa.Column("created_on", sa.BigInteger, nullable=False, comment="milliseconds since the epoch")
-
-
-def _updated_on() -> sa.Column[int | None]:
-    return sa.Column("updated_on", sa.BigInteger, comment="milliseconds since the epoch; null: never")
+def _times() -> tuple[sa.Column[int], sa.Column[int | None]]:
+    created_on = sa.Column("created_on", sa.BigInteger, nullable=False, comment="milliseconds since the epoch")
+    return created_on, sa.Column("updated_on", sa.BigInteger, comment="milliseconds since the epoch; null: never")
 
 
 def _of_a_host() -> sa.ForeignKeyConstraint:
@@ -50,15 +44,13 @@ def _of_a_host() -> sa.ForeignKeyConstraint:
 service_types = sa.Table(
     "authn_service_types",
     METADATA,
-    _number(),
-    _uuid(),
+    *_identity(),
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("auth_types", sa.Text, nullable=False, comment="JSON list"),
     sa.Column("auth_method", sa.Text, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("verify_client_host", sa.Boolean, nullable=False),
-    _created_on(),
-    _updated_on(),
+    *_times(),
     sqlite_autoincrement=True,
 )
 
@@ -75,15 +67,13 @@ hosts = sa.Table(
 auth_methods = sa.Table(
     "authn_auth_methods",
     METADATA,
-    _number(),
-    _uuid(),
+    *_identity(),
     sa.Column("service_uuid", sa.String(36), nullable=False),
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("port", sa.Integer, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("sealed", sa.LargeBinary, nullable=False, comment="access key and headers, encrypted"),
-    _created_on(),
-    _updated_on(),
+    *_times(),
     sa.UniqueConstraint("service_uuid", "host"),
     _of_a_host(),
     sqlite_autoincrement=True,
@@ -92,8 +82,7 @@ auth_methods = sa.Table(
 bindings = sa.Table(
     "authn_bindings",
     METADATA,
-    _number(),
-    _uuid(),
+    *_identity(),
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("service_uuid", sa.String(36), nullable=False),
     sa.Column("host", sa.Text, nullable=False),
@@ -103,8 +92,7 @@ bindings = sa.Table(
     sa.Column("login", sa.String(64), nullable=False, unique=True, comment="hash of what a login is found by"),
     sa.Column("issuer", sa.Text, nullable=False),
     sa.Column("subject_sha256", sa.String(64), nullable=False),
-    _created_on(),
-    _updated_on(),
+    *_times(),
     sa.Column("last_auth", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
     _of_a_host(),
     sa.Index("authn_bindings_by_host", "service_uuid", "host", "number"),
@@ -114,11 +102,11 @@ bindings = sa.Table(
 keys = sa.Table(
     "authn_keys",
     METADATA,
-    _number(),
+    _identity()[0],
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("scope", sa.String(16), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True, comment="keyed hash"),
-    _created_on(),
+    _times()[0],
     sqlite_autoincrement=True,
 )
 

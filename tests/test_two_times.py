@@ -21,7 +21,7 @@ from ams.app import serving
 from ams.app.push_server.condition import OK, Condition
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
-from ams.authn import assembly
+from ams.authn import program
 from ams.authn.settings import AuthnSettings
 from ams.core.clock import ManualClock
 from ams.core.settings import Settings
@@ -85,7 +85,7 @@ def test_both_services_make_their_certificate_again(tmp_path: Path, is_authn: bo
     of_ams: Any = SimpleNamespace(folder=SimpleNamespace(path=str(tmp_path)))
     of_authn: Any = SimpleNamespace(tls=str(tmp_path))
     if is_authn:
-        certificate = assembly._certificate(AuthnSettings(tls_self_signed=True), of_authn)[0]
+        certificate = program._certificate(AuthnSettings(tls_self_signed=True), of_authn)[0]
     else:
         certificate = serving._certificate(Settings(tls_self_signed=True), of_ams)
     assert certificate is not None

@@ -11,11 +11,10 @@ from cryptography import x509
 from structlog.testing import capture_logs
 
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.subjects import subject_sha256
+from ams.authn.certificates.reading import subject_sha256
 from ams.authn.http.errors import refusal
-from ams.authn.login import LATELY, Login
+from ams.authn.login import LATELY, Login, Services
 from ams.authn.management import AuthMethods, Bindings, ServiceTypes
-from ams.authn.services import Services
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit

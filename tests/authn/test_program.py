@@ -17,8 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ams.authn.assembly import AuthnFolder, bearable
-from ams.authn.program import Running, running
+from ams.authn.program import AuthnFolder, Running, bearable, running
 from ams.authn.settings import AuthnSettings
 from ams.authn.settings_import import WITHOUT_MONGO, WITHOUT_OIDC, converted, imported
 from ams.core.errors import BadSettings, Unusable

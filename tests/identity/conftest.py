@@ -8,7 +8,7 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
-from ams.identity.discovery import Discovery, issuer_client
+from ams.identity.issuers import Discovery, issuer_client
 from ams.identity.keys import Keys
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard

@@ -14,8 +14,16 @@ from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.http.tls import self_signed
-from ams.identity.discovery import KEPT, Discovery, IssuerFailed, issuer_client, read_object
-from ams.identity.introspection import LOGGED_AGAIN, MOST_AT_ONCE, Introspection
+from ams.identity.issuers import (
+    KEPT,
+    LOGGED_AGAIN,
+    MOST_AT_ONCE,
+    Discovery,
+    Introspection,
+    IssuerFailed,
+    issuer_client,
+    read_object,
+)
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import trust
 from demo.issuer import DISCOVERY, INTROSPECT, ExampleIssuer, IssuerResponse

@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
-from ams.identity.discovery import IssuerFailed
-from ams.identity.jwks import KeySet
-from ams.identity.keys import AGAIN, GOOD, NO_GENERATION, REFRESH, KeyFiles, Keys, KeysState, StoredKeySet
+from ams.identity.issuers import IssuerFailed
+from ams.identity.keys import AGAIN, GOOD, NO_GENERATION, REFRESH, KeyFiles, Keys, KeySet, KeysState, StoredKeySet
 from ams.outgoing.client import HttpClient
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK

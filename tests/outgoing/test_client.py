@@ -10,7 +10,7 @@ from typing import Any
 import httpcore
 import pytest
 
-from ams.authn.certificates import ocsp
+from ams.authn.certificates import revocation
 from ams.core.push_config import MATTERMOST
 from ams.outgoing import guard
 from ams.outgoing.client import (
@@ -339,7 +339,7 @@ async def a_file(other: Receiver, url: str) -> None:
 
 
 async def a_question_about_a_certificate(other: Receiver, url: str) -> None:
-    await HttpClient(LOOPBACK, tls=trust(other.ca)).post(url, b"question", ocsp._TYPE)
+    await HttpClient(LOOPBACK, tls=trust(other.ca)).post(url, b"question", revocation.MEDIA_TYPE)
 
 
 @pytest.mark.parametrize(

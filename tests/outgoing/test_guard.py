@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import Unusable
-from ams.outgoing import lookups
-from ams.outgoing.guard import Guard, Refused, networks, trust
-from ams.outgoing.lookups import SLOW_THREADS, THREADS, Lookups
+from ams.outgoing import guard as lookups
+from ams.outgoing.guard import SLOW_THREADS, THREADS, Guard, Lookups, Refused, networks, trust
 from tests.support.waiting import wait_until_async
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:81b::200e"]

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.provisioning.declared import Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.declaring import Declaration, Vanished, declare, refusal, removals, vanished
-from ams.provisioning.endpoints import judge
+from ams.provisioning.endpoints import Declaration, Vanished, declare, judge, refusal, removals, vanished
 from ams.provisioning.gocdb import Endpoint
-from ams.provisioning.plan import plan
-from ams.provisioning.state import Target
+from ams.provisioning.plan import Target, plan
 from tests.provisioning.listings import APEL, CLOUD, endpoint, served, site
 
 TARGET = Target("p", "ams", "uuid-of-ams", "localhost")

@@ -9,6 +9,7 @@ import httpx
 
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.gate import AmsUsers, Gate
+from ams.authn.http.routes import Handlers
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
@@ -131,23 +132,28 @@ def error(response: httpx.Response) -> tuple[int, str]:
 
 @contextlib.asynccontextmanager
 async def open_service(
-    url: str, *, users: AmsUsers | None = None, failures: int = 0, settings: AuthnSettings | None = None, **more: Any
+    url: str,
+    *,
+    users: AmsUsers | None = None,
+    failures: int = 0,
+    settings: AuthnSettings | None = None,
+    audit: Any = None,
+    **more: Any,
 ) -> AsyncIterator[Service]:
     """Open the store at a URL, and answer its routes."""
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock)
-    app = AuthnApp(
-        Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users),
-        ServiceTypes(store, settings or AuthnSettings()),
-        AuthMethods(store),
-        Bindings(store),
-        Keys(store),
-        LoginOf(store),
-        trail,
+    handlers = Handlers(
+        gate=Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users),
         store=store,
-        clock=clock,
-        **more,
+        service_types=ServiceTypes(store, settings or AuthnSettings()),
+        auth_methods=AuthMethods(store),
+        bindings=Bindings(store),
+        keys=Keys(store),
+        login=LoginOf(store),
+        audit=audit,
     )
+    app = AuthnApp(handlers, trail, clock, **more)
 
     async def with_peer(scope: Any, receive: Any, send: Any) -> None:
         scope[PEER] = Peer(ADDRESS)

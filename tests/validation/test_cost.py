@@ -12,10 +12,9 @@ import pytest
 
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
-from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Checker, Piece, Refusal, Task
 from ams.validation.cost import ENDLESS, INLINE, LARGE, Budget, Effort, Extent, Loads, TooMuch, Watch, looks_of
 from ams.validation.json_schema import JsonSchema
-from ams.validation.long_checks import MAX_WAITING, LongChecks
+from ams.validation.long_checks import DATA, MAX_WAITING, MESSAGE, PAYLOAD, Checker, LongChecks, Piece, Refusal, Task
 from ams.validation.references import References
 from ams.workers import Pool
 from tests.support.waiting import wait_until_async

@@ -10,9 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.workers import NoWorker, Pool, TaskFailed
-from ams.workers.pool import LARGEST
+from ams.workers.pool import LARGEST, Worker
 from ams.workers.program import SHARED, Job
-from ams.workers.worker import Worker
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import wait_until_async
 from tests.workers import jobs

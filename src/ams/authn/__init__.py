@@ -1,12 +1,12 @@
 """`ams authn serve`: the certificate service. A client whose certificate is bound gets a service's token for it.
 
 settings, settings_import
-                        what can be set, by flags, environment, TOML, or the reference's JSON
+                        settings by flags, environment, TOML, or the reference's JSON
 values                  service types, auth methods, bindings, keys; clients
 certificates/           chain, dates, usage, revocation, hosts: is this certificate to be believed now
 store/                  tables on SQLite or PostgreSQL, and the records in them
-management              what an administrator does, and the rules for it (contract 5 to 7)
-login, services         from a certificate to a token, which a service is asked for (contract 8)
+management              use cases of an administrator, and the rules for them (contract 5 to 7)
+login                   from a certificate to a token, which a service is asked for (contract 8)
 http/                   TLS that asks for certificates, proxies, the routes, errors on the wire
 assembly                the data folder and the parts, opened in order and put together
 program                 all of it, from a start to an orderly stop; its figures for Prometheus

@@ -1,61 +1,55 @@
-"""Logging in: from a client's certificate to the token of the user it is bound to (contract 8).
+"""Logging in: from a client's certificate to the token of the user it is bound to (contract 8; 15, A17).
 
 The client is checked before its request: an address that failed too often is refused first, and an invalid certificate
-before the answer shows which service types exist.
+before the answer shows which service types exist. The token comes from the service of the user. Neither the answer of a
+service nor the headers it is asked with are passed on: they may hold secrets.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
+from urllib.parse import quote
 
+import httpcore
+import msgspec
 import structlog
 from cryptography import x509
 
+from ams.authn import values
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.subjects import Subject, Subjects
+from ams.authn.certificates.reading import Subject, Subjects
 from ams.authn.management import existing, require_host_of, require_supported
-from ams.authn.services import Services
 from ams.authn.store import Store
-from ams.authn.values import (
-    AUTH_METHOD_GONE,
-    BINDING_GONE,
-    SERVICE_TYPE_GONE,
-    X509,
-    AuthMethod,
-    Binding,
-    BindingId,
-    Peer,
-    Presented,
-    ServiceType,
-    ServiceTypeId,
-    without_secrets,
-)
+from ams.core import errors
 from ams.core.attempts import MINUTE
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import (
-    AmsError,
-    BadRequest,
-    CertificateRefused,
-    RateLimited,
-    ServiceTimeout,
-)
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
+from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
+from ams.outgoing.guard import EVERYWHERE, Guard
 from ams.outgoing.sharing import Shared
+from ams.push.streams import of_socket
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
 
-SECONDS = 12.0
-"""Most that a login may take, all it waits for included: less than the shortest time an answer must be written in
-(15, A18)."""
+SECONDS = 12.0  # for all of a login: less than the shortest time an answer must be written in (15, A18)
+SERVICE_SECONDS = 10.0
+"""Most that one answer of a service may take, everything included: less than a login may take (15, A18)."""
 LATELY = 3_600_000
 """Milliseconds after a login for which a certificate is not refused for failures of others at its address."""
-REMEMBERED = 100_000
-"""Most certificates, and most bindings, of which it is remembered when they logged in last."""
-MOST_TOKENS = 10_000
-"""Most answers of services that are used again."""
+REMEMBERED = 100_000  # most certificates, and most bindings, whose last login is remembered
+MOST_TOKENS = 10_000  # most answers of services that are used again
+MOST_BYTES = 4 * 1024 * 1024
+"""Of an answer. An AMS user comes with the topics and subscriptions of all projects of theirs."""
+_OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+"""Headers of the connection, which no auth method sets."""
+_SENT_AS_THEY_ARE = "/:?#[]@!$&'()*+,;=%{}"
+"""Characters of a configured path that are not escaped, besides the unreserved ones."""
 
 _log = structlog.get_logger()
 
@@ -63,76 +57,64 @@ _log = structlog.get_logger()
 class _Asked(NamedTuple):
     """Key of a request to a service; concurrent requests with the same key share one answer."""
 
-    service_type: ServiceTypeId
+    service_type: values.ServiceTypeId
     method: str
     method_updated_on: Milliseconds | None
     unique_key: str
 
 
+@dataclass(eq=False)
 class Login:
-    """Logs clients in."""
+    """Logs clients in; `code_of` returns the status of an error, for the audit log.
 
-    def __init__(
-        self,
-        store: Store,
-        checks: CertificateChecks,
-        services: Services,
-        *,
-        failures: FailedLogins,
-        trail: Trail,
-        clock: Clock,
-        code_of: Callable[[AmsError], int],
-        verify_hosts: bool = False,
-        seconds: float = SECONDS,
-        token_seconds: float = 0,
-    ) -> None:
-        """Take the engines; `code_of` returns the status an error is answered with, for the audit log.
+    `verify_hosts` is for all service types; with `token_seconds` of 0 each login asks the service.
+    """
 
-        `verify_hosts` checks clients' addresses for all service types (`client_cert_host_verification`);
-        `token_seconds` is how long a service's answer is used again, 0: not at all.
-        """
-        self._store = store
-        self._checks = checks
-        self._services = services
-        self._failures = failures
-        self._trail = trail
-        self._clock = clock
-        self._code_of = code_of
-        self._verify_hosts = verify_hosts
-        self._seconds = seconds
+    store: Store
+    checks: CertificateChecks
+    services: "Services"
+    _: KW_ONLY
+    failures: FailedLogins
+    trail: Trail
+    clock: Clock
+    code_of: Callable[[errors.AmsError], int]
+    verify_hosts: bool = False
+    seconds: float = SECONDS
+    token_seconds: float = 0
+
+    def __post_init__(self) -> None:
         self._subjects = Subjects()
+        # When certificates logged in last, by the monotonic clock; when a login by a binding was noted, by the wall.
         self._trusted: LruCache[bytes, Milliseconds] = LruCache(REMEMBERED)
-        """When certificates logged in last, by the monotonic clock."""
-        self._noted: LruCache[BindingId, Milliseconds] = LruCache(REMEMBERED)
-        """When logins by a binding were noted last, by the clock on the wall."""
+        self._noted: LruCache[values.BindingId, Milliseconds] = LruCache(REMEMBERED)
         self._asking: Shared[_Asked, str] = Shared()
-        self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, int(token_seconds * 1000), clock.monotonic)
+        kept = int(self.token_seconds * 1000)
+        self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, kept, self.clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
-        self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)
-        """Logins by result, for `/metrics`."""
+        self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)  # logins by result, for `/metrics`
 
-    async def token(self, service_type: str, host: str, peer: Peer) -> str:
-        """Return the token of the user that the certificate of a peer is bound to.
+    async def token(self, service_type: str, host: str, peer: values.Peer) -> str:
+        """Return the token of the user that a peer's certificate is bound to.
 
-        Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for errors of the
-        client; `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
+        Raises `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now; other errors are the
+        client's.
         """
-        attempt = _Attempt(without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
+        attempt = _Attempt(values.without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.seconds):
                 token = await self._log_in(service_type, host, peer, attempt)
         except TimeoutError:
-            error = ServiceTimeout("The login could not be finished in time")
+            error = errors.ServiceTimeout("The login could not be finished in time")
             await self._record_failure(attempt, error)
             raise error from None
-        except AmsError as error:
+        except errors.AmsError as error:
             await self._record_failure(attempt, error)
             raise
         await self._record(attempt)
         return token
 
     async def settled(self) -> None:
-        """Return when the logins there were are noted."""
+        """Wait until all logins are noted."""
         if self._notes:
             await asyncio.wait(self._notes)
 
@@ -140,69 +122,71 @@ class Login:
         """Finish what is still to be noted, and end the connections to services."""
         await self.settled()
         await self._asking.close()
-        await self._services.close()
+        await self.services.close()
 
-    async def _log_in(self, type_name: str, host: str, peer: Peer, attempt: "_Attempt") -> str:
+    async def _log_in(self, type_name: str, host: str, peer: values.Peer, attempt: "_Attempt") -> str:
         presented = self._presented(peer)
-        fingerprint, subject = self._who(presented.leaf, attempt)
-        found = await self._store.service_types.find(type_name)
-        await self._check(presented, peer.address, found)
-        service_type = _offered(found, host)
-        method = existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
+        fingerprint, subject = self._subject(presented.leaf, attempt)
+        found = await self.store.service_types.find(type_name)
+        verify_host = self.verify_hosts or (found is not None and found.verify_client_host)
+        await self.checks.check(presented, peer.address, verify_host=verify_host)
+        service_type = existing(found, values.SERVICE_TYPE_GONE)
+        require_supported("Auth type", values.X509, service_type.auth_types)
+        require_host_of(service_type, host)
+        method = existing(await self.store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
         binding = await self._bound(subject, service_type, host)
         token = await self._shared_token(service_type, method, binding.unique_key)
-        self._trusted.put(fingerprint, self._clock.monotonic())
+        self._trusted.put(fingerprint, self.clock.monotonic())
         self._note(binding)
         return token
 
-    def _presented(self, peer: Peer) -> Presented:
-        """Return the certificate a peer shows; raise when there is none, or none that can be read."""
+    def _presented(self, peer: values.Peer) -> values.Presented:
         if peer.presented is not None:
             return peer.presented
-        self._failures.attempts.check(peer.address)
+        self.failures.attempts.check(peer.address)
         if peer.unreadable:
-            raise CertificateRefused(peer.unreadable)
-        raise BadRequest("No certificate provided")
+            raise errors.CertificateRefused(peer.unreadable)
+        raise errors.BadRequest("No certificate provided")
 
-    def _who(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
-        """Return the subject, if the client may try at all.
-
-        A certificate that logged in lately is not refused for the failures of others at its address.
-        """
+    def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
+        """Return the subject. A certificate that logged in lately does not fail for others at its address."""
         try:
             fingerprint, subject = self._subjects.of(leaf)
-        except CertificateRefused:
-            self._failures.attempts.check(attempt.address)
+        except errors.CertificateRefused:
+            self.failures.attempts.check(attempt.address)
             raise
         attempt.actor, attempt.fingerprint = subject.name, fingerprint
-        if not _is_within(LATELY, self._trusted.get(fingerprint), self._clock.monotonic()):
-            self._failures.attempts.check(attempt.address)
+        if not _is_within(LATELY, self._trusted.get(fingerprint), self.clock.monotonic()):
+            self.failures.attempts.check(attempt.address)
         return fingerprint, subject
 
-    async def _check(self, presented: Presented, address: str, service_type: ServiceType | None) -> None:
-        verify_host = self._verify_hosts or (service_type is not None and service_type.verify_client_host)
-        await self._checks.check(presented, address, verify_host=verify_host)
-
-    async def _bound(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
+    async def _bound(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
         """Return the binding of a subject, when it is meant and not another that looks like it (15, A8)."""
         binding = await self._binding(subject, service_type, host)
         if binding.issuer and binding.issuer != subject.issuer:
-            raise CertificateRefused("Your certificate is of another issuer than this binding names")
+            raise errors.CertificateRefused("Your certificate is of another issuer than this binding names")
         if not binding.subject_sha256:
             if subject.lost is not None:
-                raise CertificateRefused(f"Your certificate cannot be told from others by its subject: {subject.lost}")
+                raise errors.CertificateRefused(
+                    f"Your certificate cannot be told from others by its subject: {subject.lost}"
+                )
             # The first login decides whom the binding means, so it is stored before the login succeeds; of two at
             # once the store keeps one.
-            await self._store.bindings.note_login(binding.uuid, self._clock.wall(), subject.sha256)
+            await self.store.bindings.note_login(binding.uuid, self.clock.wall(), subject.sha256)
             binding = await self._binding(subject, service_type, host)
         if binding.subject_sha256 != subject.sha256:
-            raise CertificateRefused("Your certificate has another subject than the one first used with this binding")
+            raise errors.CertificateRefused(
+                "Your certificate has another subject than the one first used with this binding"
+            )
         return binding
 
-    async def _binding(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
-        return existing(await self._store.bindings.for_login(subject.name, service_type.uuid, host, X509), BINDING_GONE)
+    async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
+        return existing(
+            await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509),
+            values.BINDING_GONE,
+        )
 
-    async def _shared_token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
+    async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
         """Ask the service, once for all concurrent logins of this user; or take its cached answer."""
         asked = _Asked(service_type.uuid, method.uuid, method.updated_on, unique_key)
         kept = self._kept.get(asked)
@@ -210,42 +194,40 @@ class Login:
             return kept
 
         async def ask() -> str:
-            token = await self._services.token(service_type, method, unique_key)
+            token = await self.services.token(service_type, method, unique_key)
             self._kept.put(asked, token)
             return token
 
         return await self._asking.result(asked, ask)
 
-    def _note(self, binding: Binding) -> None:
+    def _note(self, binding: values.Binding) -> None:
         """Note the login, at most once a minute, while the answer goes out (15, A5)."""
-        now = self._clock.wall()
+        now = self.clock.wall()
         if _is_within(MINUTE, self._noted.get(binding.uuid), now):
             return
         self._noted.put(binding.uuid, now)
-        if _is_within(MINUTE, binding.last_auth, now):
-            return
-        task = asyncio.create_task(self._noted_login(binding, now))
-        self._notes.add(task)
-        task.add_done_callback(self._notes.discard)
+        if not _is_within(MINUTE, binding.last_auth, now):
+            task = asyncio.create_task(self._store_login(binding, now))
+            self._notes.add(task)
+            task.add_done_callback(self._notes.discard)
 
-    async def _noted_login(self, binding: Binding, at: Milliseconds) -> None:
+    async def _store_login(self, binding: values.Binding, at: Milliseconds) -> None:
         try:
-            await self._store.bindings.note_login(binding.uuid, at, None)
-        except AmsError as error:  # the login went well all the same; the next minute has another
+            await self.store.bindings.note_login(binding.uuid, at, None)
+        except errors.AmsError as error:  # the login went well all the same; the next minute has another
             _log.warning("the time of a login was not stored", binding=binding.name, reason=error.message)
 
-    async def _record_failure(self, attempt: "_Attempt", error: AmsError) -> None:
-        """Record a login that failed; only errors of the client count against its address."""
-        code = self._code_of(error)
+    async def _record_failure(self, attempt: "_Attempt", error: errors.AmsError) -> None:
+        code = self.code_of(error)
         self.results[result_of(code)] += 1
-        record = self._failures.refused
-        if code < 500 and not isinstance(error, RateLimited):
-            record = self._failures.failed
+        record = self.failures.refused
+        if code < 500 and not isinstance(error, errors.RateLimited):
+            record = self.failures.failed
             self._trusted.discard(attempt.fingerprint)
         await record(
             attempt.address,
             code=code,
-            reason=without_secrets(error.message),
+            reason=values.without_secrets(error.message),
             resource=attempt.resource,
             actor=attempt.actor,
             request=REQUEST.get().decode(),
@@ -253,10 +235,10 @@ class Login:
 
     async def _record(self, attempt: "_Attempt") -> None:
         self.results[DONE] += 1
-        await self._trail.record(
+        await self.trail.record(
             AuditEvent(
                 id=new_uuid(),
-                at=self._clock.wall(),
+                at=self.clock.wall(),
                 service="authn",
                 action=LOGIN,
                 resource=attempt.resource,
@@ -271,8 +253,6 @@ class Login:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One login, for the audit log."""
-
     resource: str
     address: str
     actor: str = ""
@@ -280,13 +260,106 @@ class _Attempt:
 
 
 def _is_within(span: int, at: Milliseconds | None, now: Milliseconds) -> bool:
-    """Whether a moment was less than `span` milliseconds ago."""
     return at is not None and 0 <= now - at < span
 
 
-def _offered(found: ServiceType | None, host: str) -> ServiceType:
-    """Return a service type if certificates log in to this host of it."""
-    service_type = existing(found, SERVICE_TYPE_GONE)
-    require_supported("Auth type", X509, service_type.auth_types)
-    require_host_of(service_type, host)
-    return service_type
+class Services:
+    """Asks services for the tokens of their users (contract 8, steps 8 to 10)."""
+
+    def __init__(
+        self,
+        paths: Mapping[str, str],
+        fields: Mapping[str, str],
+        trust: ssl.SSLContext,
+        *,
+        seconds: float = SERVICE_SECONDS,
+    ) -> None:
+        """`paths` and `fields` are those of each type (`service_types_paths`, `service_types_retrieval_fields`)."""
+        self._paths = paths
+        self._fields = fields
+        self._client = HttpClient(Guard(EVERYWHERE), trust, seconds=seconds, most_bytes=MOST_BYTES)
+        self.requests = 0
+        self.failures = 0  # requests without a usable answer; a user that is gone is no failure
+        self.seconds = 0.0  # of all requests together
+
+    async def token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
+        """Return the token of a user; raise `NotFound`, `ServiceFailed`, `ServiceTimeout`, `Unavailable`."""
+        path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
+        if not path or not field:
+            raise errors.Unavailable("Backend error")
+        began = time.perf_counter()
+        self.requests += 1
+        try:
+            return _token(await self._asked(path, method, unique_key), field)
+        except errors.ServiceFailed as error:
+            self.failures += 1
+            _log.warning("a service gave no token", service=service_type.name, host=method.host, reason=error.message)
+            raise
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    async def close(self) -> None:
+        """End all idle connections."""
+        await self._client.close()
+
+    async def _asked(self, path: str, method: values.AuthMethod, unique_key: str) -> Response:
+        request = _request(path, method, unique_key)
+        try:
+            return await self._client.ask(request)
+        except TimedOut:
+            raise errors.ServiceTimeout("The service did not answer in time") from None
+        except RequestFailed as error:
+            raise errors.ServiceFailed(f"The service could not be asked: {_reason(error)}") from error
+
+
+def _reason(failed: RequestFailed) -> str:
+    error = failed.__cause__
+    if isinstance(failed, AnswerTooLong):
+        return "The answer is too long"
+    if isinstance(error, socket.gaierror | UnicodeError):  # the latter for what can be no name
+        return "Its host has no address"
+    if isinstance(error, OSError):
+        return of_socket(error)
+    if isinstance(error, httpcore.LocalProtocolError):
+        return "The auth method holds what cannot be sent"
+    if not isinstance(error, httpcore.RemoteProtocolError):
+        return "It has no host name that TLS could check"
+    if "without sending" in str(error):  # a response, or a complete message body
+        return "The connection was closed"
+    return "The service wants to speak another protocol" if "_SWITCH_" in str(error) else "The answer is not HTTP/1.1"
+
+
+def _token(answer: Response, field: str) -> str:
+    if answer.status == 404:
+        raise errors.NotFound("User was not found")
+    if not 200 <= answer.status < 300:  # redirects too: the headers are secrets of this host alone
+        raise errors.ServiceFailed(f"The service answered with status {answer.status}")
+    try:
+        user = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise errors.ServiceFailed("The answer of the service is not JSON") from None
+    token = user.get(field) if isinstance(user, dict) else None
+    if not isinstance(token, str) or not token:
+        raise errors.ServiceFailed(
+            f"The specified retrieval field: `{field}` was not found in the response body of the service type"
+        )
+    return token
+
+
+def _request(path: str, method: values.AuthMethod, unique_key: str) -> httpcore.Request:
+    """Return a request; raise `ServiceFailed` for an auth method that holds what cannot be sent."""
+    try:
+        target = quote(path, safe=_SENT_AS_THEY_ARE).replace("{{identifier}}", quote(unique_key, safe=""))
+        if method.type == values.API_KEY:
+            target = target.replace("{{access_key}}", quote(method.access_key, safe=""))
+        given = {} if method.type == values.API_KEY else method.headers
+        sent = [(name, value) for name, value in given.items() if name.lower() not in _OURS]
+        if all(text.isprintable() for text in (target, method.host, *(text for header in sent for text in header))):
+            encoded = [(name.encode("latin-1"), value.strip().encode("latin-1")) for name, value in sent]
+            host = method.host.encode("latin-1")
+            url = httpcore.URL(scheme=b"https", host=host, port=method.port, target=target.encode())
+            common = [(b"Host", authority(b"https", host, method.port)), (b"Accept", b"application/json")]
+            return httpcore.Request("GET", url, headers=[*common, *encoded])
+    except UnicodeEncodeError:
+        pass
+    raise errors.ServiceFailed("The auth method holds what cannot be sent")

@@ -6,32 +6,15 @@ made, listed without their secrets, and revoked (15, A15).
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from ams.authn import values
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
-from ams.authn.store.paging import EVERYTHING, Page, PageRequest
-from ams.authn.store.records import Types
-from ams.authn.values import (
-    API_KEY,
-    AUTH_METHOD_GONE,
-    BINDING_GONE,
-    HEADERS,
-    HOST_GONE,
-    READ,
-    SERVICE_TYPE_GONE,
-    WRITE,
-    X509,
-    AuthMethod,
-    Binding,
-    BindingId,
-    Key,
-    ServiceType,
-    ServiceTypeId,
-)
-from ams.core import distinguished_names
+from ams.authn.store.records import Page, PageRequest, Types
+from ams.core.distinguished_names import normalised
 from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
 from ams.core.versions import ANY_VERSION, Precondition
@@ -41,11 +24,9 @@ from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 T = TypeVar("T")
 
 SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
-"""How objects are called in the texts of errors."""
-MASK = "***"
-"""What is shown in the place of a secret."""
-LONGEST_NAME = 512
-"""Characters; the names provisioning makes of three others stay far below."""
+"""Names of objects in the texts of errors."""
+MASK = "***"  # shown in the place of a secret
+LONGEST_NAME = 512  # characters; the names provisioning makes of three others stay far below
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -53,20 +34,18 @@ _HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 _SHA256 = re.compile(r"([0-9a-f]{64})?")
 
 
-def require_fields(what: str, fields: Iterable[tuple[str, object]]) -> None:
+def _require_fields(what: str, fields: Iterable[tuple[str, object]]) -> None:
     """Raise `Unprocessable` for the first field that says nothing: absent, null, empty text, or 0."""
     for name, value in fields:
         if value in (None, "", 0):
-            raise empty(what, name)
+            raise _empty(what, name)
 
 
-def empty(what: str, field: str) -> Unprocessable:
-    """Return what is raised for a required field that says nothing."""
+def _empty(what: str, field: str) -> Unprocessable:
     return Unprocessable(f"{what} object contains empty fields. empty value for field: {field}")
 
 
-def invalid(what: str, field: str, rule: str) -> Unprocessable:
-    """Return what is raised for a field that says what cannot be (15, A7); `rule` says what can."""
+def _invalid(what: str, field: str, rule: str) -> Unprocessable:
     return Unprocessable(f"{what} object contains invalid fields. invalid value for field: {field}. {rule}")
 
 
@@ -77,36 +56,30 @@ def require_supported(place: str, value: str, supported: Iterable[str]) -> None:
         raise Unprocessable(f"{place}: {value} is not yet supported.Supported:[{' '.join(listed)}]")
 
 
-def require_name(what: str, name: str) -> None:
-    """Raise `Unprocessable` for a name that no path could hold (15, A7)."""
+def _require_name(what: str, name: str) -> None:
+    # Names are in paths (15, A7).
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or name in (".", ".."):
-        raise invalid(what, "name", f"Allowed: up to {LONGEST_NAME} of [A-Za-z0-9._-]")
-
-
-def require_host(what: str, field: str, host: str) -> None:
-    """Raise `Unprocessable` for what is neither a host name nor an IPv4 address (15, A7)."""
-    if not _HOST.fullmatch(host):
-        raise invalid(what, field, "Allowed: a host name without port")
+        raise _invalid(what, "name", f"Allowed: up to {LONGEST_NAME} of [A-Za-z0-9._-]")
 
 
 def existing(found: T | None, gone: str) -> T:
-    """Return what was found; raise `NotFound`, which says that it is gone, for None."""
+    """Return what was found; raise `NotFound` with the text `gone` for None."""
     if found is None:
         raise NotFound(gone)
     return found
 
 
 def _with(present: T, fields: Any, *, but: Collection[str] = ()) -> T:
-    """Return an object with what a request says of it, `but` for some fields; None says nothing."""
+    """Return an object with the fields of a request, `but` some; None says nothing."""
     said = {each: getattr(fields, each) for each in fields.__struct_fields__ if each not in but}
     changed: T = replace(cast("Any", present), **{each: value for each, value in said.items() if value is not None})
     return changed
 
 
-def require_host_of(service_type: ServiceType, host: str) -> None:
+def require_host_of(service_type: values.ServiceType, host: str) -> None:
     """Raise `NotFound` for a host that is none of a service type's."""
     if host not in service_type.hosts:
-        raise NotFound(HOST_GONE)
+        raise NotFound(values.HOST_GONE)
 
 
 class ServiceTypes:
@@ -116,22 +89,18 @@ class ServiceTypes:
         self._store = store
         self._settings = settings
 
-    async def get(self, name: str) -> ServiceType:
+    async def get(self, name: str) -> values.ServiceType:
         """Return a service type; raise `NotFound`."""
-        return existing(await self._store.service_types.find(name), SERVICE_TYPE_GONE)
+        return existing(await self._store.service_types.find(name), values.SERVICE_TYPE_GONE)
 
-    async def page(self, page: PageRequest = EVERYTHING) -> Page[ServiceType]:
-        """Return service types, oldest first."""
-        return await self._store.service_types.page(page)
-
-    async def create(self, fields: ServiceTypeFields) -> ServiceType:
+    async def create(self, fields: ServiceTypeFields) -> values.ServiceType:
         """Make a service type. Raises `Unprocessable`, then `AlreadyExists`."""
         self._check(fields)
-        require_name(SERVICE_TYPE, fields.name or "")
+        _require_name(SERVICE_TYPE, fields.name or "")
         hosts = _without_repetition(fields.hosts or ())
         _check_hosts(hosts)
-        made = ServiceType(
-            uuid=ServiceTypeId(new_uuid()),
+        made = values.ServiceType(
+            uuid=values.ServiceTypeId(new_uuid()),
             name=fields.name or "",
             hosts=hosts,
             auth_types=_without_repetition(fields.auth_types or ()),
@@ -144,17 +113,20 @@ class ServiceTypes:
         return made
 
     async def update(
-        self, found: ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
-    ) -> ServiceType:
-        """Change what `fields` say, `type` aside, which stays (contract 5).
+        self, found: values.ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
+    ) -> values.ServiceType:
+        """Change fields, but not `type` (contract 5); raise as `create`, `ChangedMeanwhile`, `Conflict` (15, A6)."""
 
-        Raises `NotFound`, `ChangedMeanwhile`, `Unprocessable`, `AlreadyExists`, and `Conflict` for what is in use
-        (15, A6).
-        """
-
-        def change(present: ServiceType) -> ServiceType:
+        def change(present: values.ServiceType) -> values.ServiceType:
             expected.check(lambda: present)
-            return self._merged(present, fields)
+            said = _with(present, fields, but=("type",))
+            hosts, auth_types = _without_repetition(said.hosts), _without_repetition(said.auth_types)
+            changed = replace(said, hosts=hosts, auth_types=auth_types)
+            self._check(changed)
+            if changed.name != present.name:
+                _require_name(SERVICE_TYPE, changed.name)
+            _check_hosts([host for host in changed.hosts if host not in present.hosts])
+            return changed
 
         return await self._store.service_types.change(found.uuid, self._store.clock.wall(), change)
 
@@ -162,31 +134,24 @@ class ServiceTypes:
         """Remove a service type with all auth methods and bindings it has (15, A3); raise `NotFound`."""
         found = await self.get(name)
         if not await self._store.service_types.delete(found.uuid):
-            raise NotFound(SERVICE_TYPE_GONE)
+            raise NotFound(values.SERVICE_TYPE_GONE)
 
-    def _merged(self, present: ServiceType, fields: ServiceTypeFields) -> ServiceType:
-        said = _with(present, fields, but=("type",))
-        changed = replace(said, hosts=_without_repetition(said.hosts), auth_types=_without_repetition(said.auth_types))
-        self._check(changed)
-        if changed.name != present.name:
-            require_name(SERVICE_TYPE, changed.name)
-        _check_hosts(tuple(host for host in changed.hosts if host not in present.hosts))
-        return changed
-
-    def _check(self, fields: ServiceTypeFields | ServiceType) -> None:
+    def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
         names = ("name", "hosts", "auth_types", "auth_method", "type")
-        require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
+        _require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
         if not fields.hosts:
-            raise empty(SERVICE_TYPE, "hosts")
+            raise _empty(SERVICE_TYPE, "hosts")
         require_supported("auth_method", fields.auth_method or "", self._settings.supported_auth_methods)
         for each in fields.auth_types or ("empty",):
             require_supported("auth_types", each, self._settings.supported_auth_types)
         require_supported("type", fields.type or "", self._settings.supported_service_types)
 
 
-def _check_hosts(hosts: tuple[str, ...]) -> None:
+def _check_hosts(hosts: Iterable[str]) -> None:
+    """Raise `Unprocessable` for what is neither a host name nor an IPv4 address (15, A7)."""
     for host in hosts:
-        require_host(SERVICE_TYPE, "hosts", host)
+        if not _HOST.fullmatch(host):
+            raise _invalid(SERVICE_TYPE, "hosts", "Allowed: a host name without port")
 
 
 def _without_repetition(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -199,20 +164,16 @@ class AuthMethods:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def get(self, service_type: ServiceType, host: str) -> AuthMethod:
+    async def get(self, service_type: values.ServiceType, host: str) -> values.AuthMethod:
         """Return the auth method of a host, with its secrets; raise `NotFound` for the host, then for it."""
         require_host_of(service_type, host)
-        return existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
+        return existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
 
-    async def page(self, page: PageRequest = EVERYTHING) -> Page[AuthMethod]:
-        """Return auth methods, oldest first, with their secrets."""
-        return await self._store.auth_methods.page(page)
-
-    async def create(self, service_type: ServiceType, fields: AuthMethodFields) -> AuthMethod:
+    async def create(self, service_type: values.ServiceType, fields: AuthMethodFields) -> values.AuthMethod:
         """Make an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
-        require_fields(AUTH_METHOD, [("port", fields.port), ("host", fields.host)])
+        _require_fields(AUTH_METHOD, [("port", fields.port), ("host", fields.host)])
         require_host_of(service_type, fields.host or "")
-        made = AuthMethod(
+        made = values.AuthMethod(
             uuid=new_uuid(),
             service_uuid=service_type.uuid,
             host=fields.host or "",
@@ -222,56 +183,43 @@ class AuthMethods:
             headers=dict(fields.headers or {}),
             created_on=self._store.clock.wall(),
         )
-        made = _of_its_kind(made)
-        _check_secrets(made)
-        _check_port(made.port)
+        made = _checked_method(made)
         await self._store.auth_methods.create(made)
         return made
 
     async def update(
-        self, found: AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
-    ) -> AuthMethod:
-        """Change what `fields` say; headers are replaced as a whole (15, A2).
+        self, found: values.AuthMethod, fields: AuthMethodFields, expected: Precondition = ANY_VERSION
+    ) -> values.AuthMethod:
+        """Change fields; headers as a whole (15, A2). Raises as `create`, `ChangedMeanwhile`, `Conflict`."""
 
-        Raises `ChangedMeanwhile`, `Unprocessable`, `NotFound` for the service type or host it shall belong to,
-        `AlreadyExists`, and `Conflict` for a service type of another kind.
-        """
-
-        def change(present: AuthMethod, types: Types) -> AuthMethod:
+        def change(present: values.AuthMethod, types: Types) -> values.AuthMethod:
             expected.seen_by(masked).check(lambda: present)
-            return _changed_method(present, fields, types)
+            changed = replace(
+                _with(present, fields, but=("access_key", "headers")),
+                access_key=_kept(fields.access_key, present.access_key),
+                headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
+            )
+            _require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
+            require_host_of(existing(types(changed.service_uuid), values.SERVICE_TYPE_GONE), changed.host)
+            return _checked_method(changed)
 
         return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
 
-    async def delete(self, found: AuthMethod) -> None:
+    async def delete(self, found: values.AuthMethod) -> None:
         """Remove an auth method; raise `NotFound`."""
         if not await self._store.auth_methods.delete(found.uuid):
-            raise NotFound(AUTH_METHOD_GONE)
+            raise NotFound(values.AUTH_METHOD_GONE)
 
 
-def require_kind(service_type: ServiceType) -> None:
+def require_kind(service_type: values.ServiceType) -> None:
     """Raise `Unavailable` for a kind that the settings allow and that is not implemented (contract 6)."""
-    if service_type.auth_method not in (API_KEY, HEADERS):
+    if service_type.auth_method not in (values.API_KEY, values.HEADERS):
         raise Unavailable("Type is supported but not found")
 
 
-def masked(method: AuthMethod) -> AuthMethod:
+def masked(method: values.AuthMethod) -> values.AuthMethod:
     """Return an auth method as it may be shown."""
     return replace(method, access_key=MASK if method.access_key else "", headers=dict.fromkeys(method.headers, MASK))
-
-
-def _changed_method(present: AuthMethod, fields: AuthMethodFields, types: Types) -> AuthMethod:
-    changed = replace(
-        _with(present, fields, but=("access_key", "headers")),
-        access_key=_kept(fields.access_key, present.access_key),
-        headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
-    )
-    require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
-    require_host_of(existing(types(changed.service_uuid), SERVICE_TYPE_GONE), changed.host)
-    changed = _of_its_kind(changed)
-    _check_secrets(changed)
-    _check_port(changed.port)
-    return changed
 
 
 def _kept(given: str | None, stored: str) -> str:
@@ -284,29 +232,26 @@ def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[s
     return {name: _kept(value, known.get(name.lower(), MASK)) for name, value in given.items()}
 
 
-def _of_its_kind(method: AuthMethod) -> AuthMethod:
-    return replace(method, headers={}) if method.type == API_KEY else replace(method, access_key="")
-
-
-def _check_secrets(method: AuthMethod) -> None:
-    if method.type == API_KEY:
+def _checked_method(method: values.AuthMethod) -> values.AuthMethod:
+    """Return an auth method without the secrets of the other kind."""
+    if method.type == values.API_KEY:
+        method = replace(method, headers={})
         if not method.access_key:
-            raise empty(AUTH_METHOD, "access_key")
-        if method.access_key == MASK:
-            raise invalid(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
-        return
-    if not method.headers:
-        raise empty(AUTH_METHOD, "headers")
+            raise _empty(AUTH_METHOD, "access_key")
+    else:
+        method = replace(method, access_key="")
+        if not method.headers:
+            raise _empty(AUTH_METHOD, "headers")
+    if method.access_key == MASK:
+        raise _invalid(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
     for name, value in method.headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise invalid(AUTH_METHOD, "headers", "Allowed: names and values as HTTP has them")
+            raise _invalid(AUTH_METHOD, "headers", "Allowed: names and values as HTTP has them")
         if value == MASK:
-            raise invalid(AUTH_METHOD, "headers", f"{MASK} stands for a secret that is stored, and none is")
-
-
-def _check_port(port: int) -> None:
-    if not 1 <= port <= 65535:
-        raise invalid(AUTH_METHOD, "port", "Allowed: 1 to 65535")
+            raise _invalid(AUTH_METHOD, "headers", f"{MASK} stands for a secret that is stored, and none is")
+    if not 1 <= method.port <= 65535:
+        raise _invalid(AUTH_METHOD, "port", "Allowed: 1 to 65535")
+    return method
 
 
 class Bindings:
@@ -315,88 +260,77 @@ class Bindings:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def get(self, name: str) -> Binding:
+    async def get(self, name: str) -> values.Binding:
         """Return a binding; raise `NotFound`."""
-        return existing(await self._store.bindings.find(name), BINDING_GONE)
+        return existing(await self._store.bindings.find(name), values.BINDING_GONE)
 
-    async def page(self, page: PageRequest = EVERYTHING) -> Page[Binding]:
-        """Return all bindings, oldest first."""
-        return await self._store.bindings.page(page)
-
-    async def of_host(self, service_type: ServiceType, host: str, page: PageRequest = EVERYTHING) -> Page[Binding]:
+    async def of_host(self, service_type: values.ServiceType, host: str, page: PageRequest) -> Page[values.Binding]:
         """Return the bindings of one host, oldest first; raise `NotFound` for the host."""
         require_host_of(service_type, host)
         return await self._store.bindings.page(page, service_type.uuid, host)
 
-    async def of_identifier(self, service_type: ServiceType, host: str, identifier: str) -> Binding:
+    async def of_identifier(self, service_type: values.ServiceType, host: str, identifier: str) -> values.Binding:
         """Return the binding of a certificate's subject on one host; raise `NotFound` for the host, then for it."""
         require_host_of(service_type, host)
-        found = await self._store.bindings.for_login(identifier, service_type.uuid, host, X509)
+        found = await self._store.bindings.for_login(identifier, service_type.uuid, host, values.X509)
         return await self.get(found.name if found else "")
 
-    async def create(self, name: str, fields: BindingFields) -> Binding:
+    async def create(self, name: str, fields: BindingFields) -> values.Binding:
         """Make a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
-        made = Binding(**said, uuid=BindingId(new_uuid()), created_on=self._store.clock.wall())
-        _require_fields(made)
-        service_type = await self._store.service_types.find_by_uuid(made.service_uuid)
-        made = _checked(made, service_type)
-        require_name(BINDING, name)
+        made = values.Binding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
+        _require_binding_fields(made)
+        made = _checked_binding(made, await self._store.service_types.find_by_uuid(made.service_uuid))
+        _require_name(BINDING, name)
         await self._store.bindings.create(made)
         return made
 
-    async def update(self, found: Binding, fields: BindingFields, expected: Precondition = ANY_VERSION) -> Binding:
+    async def update(
+        self, found: values.Binding, fields: BindingFields, expected: Precondition = ANY_VERSION
+    ) -> values.Binding:
         """Change what `fields` say, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
 
-        def change(present: Binding, types: Types) -> Binding:
+        def change(present: values.Binding, types: Types) -> values.Binding:
             expected.seen_by(without_logins).check(lambda: present)
-            return _changed_binding(present, fields, types)
+            changed = _with(present, fields)
+            if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
+                changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know none
+            _require_binding_fields(changed)
+            changed = _checked_binding(changed, types(changed.service_uuid))
+            if changed.name != present.name:
+                _require_name(BINDING, changed.name)
+            return changed
 
         return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
 
     async def delete(self, name: str) -> None:
         """Remove a binding; raise `NotFound`."""
         if not await self._store.bindings.delete(name):
-            raise NotFound(BINDING_GONE)
+            raise NotFound(values.BINDING_GONE)
 
 
-def without_logins(binding: Binding) -> Binding:
+def without_logins(binding: values.Binding) -> values.Binding:
     """Return what the version of a binding is of: a login changes nothing that was set."""
     return replace(binding, last_auth=None)
 
 
-def _changed_binding(present: Binding, fields: BindingFields, types: Types) -> Binding:
-    changed = _with(present, fields)
-    if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
-        changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know of none
-    _require_fields(changed)
-    changed = _checked(changed, types(changed.service_uuid))
-    if changed.name != present.name:
-        require_name(BINDING, changed.name)
-    return changed
-
-
-def _require_fields(binding: Binding) -> None:
+def _require_binding_fields(binding: values.Binding) -> None:
     names = ("name", "service_uuid", "host", "auth_identifier", "unique_key", "auth_type")
-    require_fields(BINDING, [(name, getattr(binding, name)) for name in names])
+    _require_fields(BINDING, [(name, getattr(binding, name)) for name in names])
 
 
-def _checked(binding: Binding, service_type: ServiceType | None) -> Binding:
+def _checked_binding(binding: values.Binding, service_type: values.ServiceType | None) -> values.Binding:
     """Return a binding that belongs where it says, its issuer in normal form."""
-    service_type = existing(service_type, SERVICE_TYPE_GONE)
+    service_type = existing(service_type, values.SERVICE_TYPE_GONE)
     require_host_of(service_type, binding.host)
     require_supported("Auth type", binding.auth_type, service_type.auth_types)
     if not _SHA256.fullmatch(binding.subject_sha256):
-        raise invalid(BINDING, "subject_sha256", "Allowed: 64 hex digits in small letters, or nothing")
-    return replace(binding, issuer=_normal(binding.issuer)) if binding.issuer else binding
-
-
-def _normal(issuer: str) -> str:
+        raise _invalid(BINDING, "subject_sha256", "Allowed: 64 hex digits in small letters, or nothing")
     try:
-        return distinguished_names.normalised(issuer)
+        return replace(binding, issuer=normalised(binding.issuer)) if binding.issuer else binding
     except ValueError:
-        raise invalid(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
+        raise _invalid(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
 
 
 class Keys:
@@ -405,16 +339,12 @@ class Keys:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def all(self) -> Sequence[Key]:
-        """Return all keys, oldest first."""
-        return await self._store.keys.all()
-
-    async def create(self, name: str, scope: str | None) -> tuple[Key, str]:
+    async def create(self, name: str, scope: str | None) -> tuple[values.Key, str]:
         """Make a key; return it and its secret, which is shown this once. Raises `Unprocessable`, `AlreadyExists`."""
-        require_fields(KEY, [("name", name), ("scope", scope)])
-        require_supported("scope", scope or "", (READ, WRITE))
-        require_name(KEY, name)
-        made, secret = Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
+        _require_fields(KEY, [("name", name), ("scope", scope)])
+        require_supported("scope", scope or "", (values.READ, values.WRITE))
+        _require_name(KEY, name)
+        made, secret = values.Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
         await self._store.keys.create(made, secret)
         return made, secret
 

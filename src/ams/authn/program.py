@@ -1,30 +1,275 @@
-"""`ams authn serve` as a whole: from settings to a service that answers, and back in order when it is stopped."""
+"""`ams authn serve` as a whole: from settings to a service that answers, and back in order when it is stopped.
+
+Its data folder has keys, a lock and the database. It may be AMS's own, running or not: all names begin with `authn`,
+which AMS's folder does not mind (`ams.storage.folder`).
+"""
 
 import asyncio
 import contextlib
+import ipaddress
+import os
 import resource
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+import ssl
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
-from ams.authn.assembly import Assembled, AuthnFolder, assembled, bearable
+from ams.authn.certificates.checks import CertificateChecks
+from ams.authn.http.app import AuthnApp
+from ams.authn.http.errors import refusal
+from ams.authn.http.gate import AmsUsers, Gate
+from ams.authn.http.proxies import Relaying
+from ams.authn.http.routes import Asked, Handlers
+from ams.authn.http.tls import AskingContext, Front
+from ams.authn.login import SECONDS, Login, Services
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
+from ams.authn.store import Store
+from ams.authn.store.tables import audit
+from ams.core.attempts import Attempts
 from ams.core.clock import Clock, SystemClock
+from ams.core.errors import BadSettings, Unusable
 from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
+from ams.http.asgi import Application
 from ams.http.operations import Operations, answering_operations
-from ams.storage.folder import DataCheck
-from ams.web.listener import Listener, connection_counters, connection_gauges
+from ams.http.tls import Certificate
+from ams.outgoing.guard import Guard, networks, trust
+from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
+from ams.storage.audit.trail import FailedLogins, Trail
+from ams.storage.database.database import sqlite_url
+from ams.storage.files import Disk, write_whole
+from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign, is_ours, locked
+from ams.storage.secrets import key_file, new_token, parse_key
+from ams.web.connection import GOODBYE_SECONDS
+from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
 from ams.web.server import listen, url_of
 
-STOP_SECONDS = 9.5
-"""How long a stop may take; then the process is ended, even if something hangs."""
+STOP_SECONDS = 9.5  # how long a stop may take; then the process is ended, even if something hangs
+SHARE = 0.9  # of the time until an answer must be sent: the deadline of a request (contract 15, A18)
+LOGIN_SHARE = 0.8  # of the same, for a login: it says itself that it took too long
+OWN_FILES = 512
+"""Open files kept for the operations port, services, lists, the database and the audit log. Half of all, if less."""
+LOCK = f"{CERTIFICATE_SERVICE}.lock"
+_MAX_KEY_BYTES = 4096
 
 logger = structlog.get_logger("ams.authn")
+
+
+@dataclass(slots=True)
+class AuthnFolder:
+    """A locked data folder and the places in it."""
+
+    path: str
+    _lock: int | None = None
+
+    @classmethod
+    def take(cls, path: str) -> "AuthnFolder":
+        """Make or open the folder and lock it; raises `Unusable` with one line when that cannot be."""
+        path = os.path.abspath(path)
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            if not is_ours(path) and not os.path.exists(os.path.join(path, LOCK)):
+                check_not_foreign(path, lambda name: name.startswith(CERTIFICATE_SERVICE))
+        except OSError as error:
+            raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
+        return cls(path, locked(path, LOCK, "another certificate service"))
+
+    def place(self, name: str) -> str:
+        """Return the path of something in the folder."""
+        return os.path.join(self.path, f"{CERTIFICATE_SERVICE}{name}")
+
+    @property
+    def database(self) -> str:
+        """The path of the database, if it is not PostgreSQL."""
+        return self.place(".db")
+
+    @property
+    def has_database(self) -> bool:
+        """Whether something was stored here already."""
+        return os.path.exists(self.database)
+
+    @property
+    def key(self) -> str:
+        """The path of the management key."""
+        return self.place(".key")
+
+    @property
+    def tls(self) -> str:
+        """The local CA and what it signed; made if it is not there."""
+        path = self.place("-tls")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    def management_key(self, given: str) -> str:
+        """Return the management key: the one given, else that of the file, which is made at the first start (A9)."""
+        if given:
+            return given
+        try:
+            if not os.path.exists(self.key):
+                write_whole(Disk(), self.key, f"{new_token()}\n".encode())
+            with open(self.key, encoding="ascii") as file:
+                key = file.read(_MAX_KEY_BYTES).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unusable(f"{self.key}: the management key cannot be read: {error}") from error
+        if not key:
+            raise Unusable(f"{self.key} is empty; remove it, and the next start makes a new management key")
+        return key
+
+    def seal_key(self, given: str, *, create: bool) -> bytes:
+        """Return the key of stored secrets; with `create`, one is made when there is none."""
+        return parse_key(given) if given else key_file(self.place(".seal"), create=create)
+
+    def release(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@dataclass(slots=True)
+class Assembled:
+    """The service without its port; `attempts` are those of logins, and of management keys."""
+
+    app: Application
+    front: Front
+    certificate: Certificate
+    engines: "Engines"
+    login: Login
+    attempts: Sequence[Attempts]
+
+
+@dataclass(slots=True)
+class Engines:
+    """What the use cases work with."""
+
+    store: Store
+    records: AuditRecords
+    trail: Trail
+    failures: FailedLogins
+    checks: CertificateChecks
+    services: Services
+
+
+async def assembled(
+    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
+) -> Assembled:
+    """Open the parts, which the stack closes; raise `Unusable`, `BadSettings`, `RegistryUnavailable`."""
+    _check_authorities(settings)
+    certificate, context = _certificate(settings, folder)
+    management_key = folder.management_key(settings.service_token)
+    engines = await _engines(settings, folder, clock, supervisor, stack)
+    store = engines.store
+    login = Login(
+        store, engines.checks, engines.services,
+        failures=engines.failures, trail=engines.trail, clock=clock, code_of=lambda error: refusal(error).code,
+        verify_hosts=settings.client_cert_host_verification,
+        seconds=min(SECONDS, settings.server_write_timeout * LOGIN_SHARE),
+        token_seconds=settings.token_seconds,
+    )  # fmt: skip
+    stack.push_async_callback(login.close)
+    # Counted apart: failed logins of sites behind one address must not block administrators at that address.
+    attempts = Attempts(settings.failed_logins_per_minute, clock)
+    users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
+
+    async def audit_page(asked: Asked, actions: Collection[str]) -> object:
+        said, page = {name: asked.parameter(name) for name in FILTERS}, asked.page()
+        return await listing(engines.records, wanted(said, actions), page.size, page.token)
+
+    handlers = Handlers(
+        gate=Gate(store, management_key, attempts, users), store=store, login=login, audit=audit_page,
+        service_types=ServiceTypes(store, settings), auth_methods=AuthMethods(store), bindings=Bindings(store),
+        keys=Keys(store),
+    )  # fmt: skip
+    deadline = settings.server_write_timeout * SHARE
+    app: Application = AuthnApp(
+        handlers, engines.trail, clock, deadline_seconds=deadline, body_seconds=settings.server_read_timeout
+    )
+    if settings.proxy_header:
+        app = Relaying(app, settings.proxy_header, settings.proxy_names, engines.checks, engines.failures)
+    front = _front(settings, context)
+    return Assembled(app, front, certificate, engines, login, (engines.failures.attempts, attempts))
+
+
+async def _engines(
+    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
+) -> Engines:
+    store = await _store(settings, folder, clock)
+    stack.push_async_callback(store.close)
+    records = AuditRecords(store.database, audit)
+    trail = Trail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days)
+    await trail.start(supervisor)
+    stack.push_async_callback(trail.close)
+    failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
+    await failures.start(supervisor)
+    stack.push_async_callback(failures.close)
+    guard = Guard(networks(",".join(settings.fetch_allow), "fetch_allow"))
+    checks = CertificateChecks(settings, guard, clock, folder.place("-crls"))
+    stack.push_async_callback(checks.close)
+    services = Services(
+        dict(settings.service_types_paths),
+        dict(settings.service_types_retrieval_fields),
+        trust(settings.service_ca, "service_ca", verify=settings.verify_ssl),
+    )
+    return Engines(store, records, trail, failures, checks, services)
+
+
+def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
+    context = AskingContext.make(proxied=settings.proxy_protocol)
+    if settings.tls_self_signed:
+        return Certificate.local(folder.tls, context), context
+    return Certificate.load(settings.cert, settings.key, context), context
+
+
+async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Store:
+    if settings.registry != "sqlite":
+        # Another service may have written the tables: the store says whether the key made here is theirs.
+        key = folder.seal_key(settings.secrets_key, create=True)
+        return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock)
+    key = folder.seal_key(settings.secrets_key, create=not folder.has_database)
+    return await Store.open(sqlite_url(folder.database), key, clock=clock)
+
+
+def _front(settings: AuthnSettings, context: AskingContext) -> Front:
+    proxies = [ipaddress.ip_network(each) for each in settings.proxies]
+    limits = ListenerLimits(
+        connections=bearable(settings),
+        handshake_seconds=settings.server_header_read_timeout,
+        goodbye_seconds=GOODBYE_SECONDS,
+        unshared=proxies,
+        only_from=proxies,
+    )
+    return Front(
+        context=context,
+        limits=limits,
+        head_seconds=settings.server_header_read_timeout,
+        read_seconds=settings.server_read_timeout,
+        idle_seconds=settings.server_idle_timeout,
+    )
+
+
+def _check_authorities(settings: AuthnSettings) -> None:
+    """Raise `BadSettings` for CAs that cannot be read: no client could log in, or manage by AMS."""
+    try:
+        if settings.client_ca:
+            os.listdir(settings.client_ca)
+    except OSError as error:
+        raise BadSettings(f"client_ca {settings.client_ca}: {error.strerror}") from error
+    try:
+        if settings.ams_ca:
+            ssl.create_default_context(cafile=settings.ams_ca)
+    except OSError as error:  # an ssl.SSLError is one
+        raise BadSettings(f"ams_ca {settings.ams_ca}: {error.strerror or error}") from error
+
+
+def bearable(settings: AuthnSettings) -> int:
+    """Return how many connections there may be: they must not take the files that the rest of the service needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(min(settings.max_connections, soft - min(OWN_FILES, soft // 2)), 1)
 
 
 @dataclass(slots=True)
@@ -87,10 +332,7 @@ class Running:
 async def running(
     settings: AuthnSettings, supervisor: Supervisor, *, clock: Clock | None = None
 ) -> AsyncIterator[Running]:
-    """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines.
-
-    The `supervisor` knows when the block should end by itself.
-    """
+    """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines."""
     figures = AuthnFigures(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
@@ -112,7 +354,6 @@ async def running(
 
 @contextlib.asynccontextmanager
 async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
-    """Serve the API until the block ends."""
     server = made.front.server(made.app)
     server.start(sock)
     watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.engines.checks.reload))
@@ -124,10 +365,7 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
 
 
 async def serve(settings: AuthnSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can connect.
-
-    Raises `PartFailed` when it ended by itself because an essential part failed.
-    """
+    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can connect. Raises `PartFailed`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # Until there is a certificate to read again.

@@ -6,6 +6,7 @@ secure ones (contract 15, A9).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ams.authn import settings_import
 from ams.authn.values import API_KEY, HEADERS, X509
@@ -67,10 +68,7 @@ class AuthnSettings(SettingsTable):
     )
     supported_service_types: Words = setting(("ams", "web-api", "custom"), "Kinds of services there may be.")
     service_types_paths: Pairs = setting(
-        (
-            ("ams", "/v1/users:byUUID/{{identifier}}"),
-            ("web-api", "/api/v2/users:byID/{{identifier}}?export=flat"),
-        ),
+        (("ams", "/v1/users:byUUID/{{identifier}}"), ("web-api", "/api/v2/users:byID/{{identifier}}?export=flat")),
         "Where each kind of service is asked for a user.",
     )
     service_types_retrieval_fields: Pairs = setting(
@@ -152,7 +150,10 @@ class AuthnSettings(SettingsTable):
         reading = min(self.server_read_timeout, self.server_header_read_timeout)
         yield min(reading, self.server_write_timeout, self.server_idle_timeout) <= 0, "server timeouts must be positive"
         yield from self._development_mistakes()
-        yield from self._supported_mistakes()
+        yield OIDC in self.supported_auth_types, "supported_auth_types: oidc is not spoken here, only x509"
+        for name, known in (("supported_auth_types", (X509,)), ("supported_auth_methods", (API_KEY, HEADERS))):
+            given = getattr(self, name)
+            yield not given or not set(given) <= set(known), f"{name} is of {', '.join(known)}"
         yield from self._proxy_mistakes()
 
     def _development_mistakes(self) -> Mistakes:
@@ -167,12 +168,6 @@ class AuthnSettings(SettingsTable):
                 f"{name} lets anybody log in as anybody; it needs --development, never with real users",
             )
 
-    def _supported_mistakes(self) -> Mistakes:
-        yield OIDC in self.supported_auth_types, "supported_auth_types: oidc is not spoken here, only x509"
-        for name, known in (("supported_auth_types", (X509,)), ("supported_auth_methods", (API_KEY, HEADERS))):
-            given = getattr(self, name)
-            yield not given or not set(given) <= set(known), f"{name} is of {', '.join(known)}"
-
     def _proxy_mistakes(self) -> Mistakes:
         yield (
             self.proxy_protocol and bool(self.proxy_header),
@@ -180,23 +175,21 @@ class AuthnSettings(SettingsTable):
         )
         yield self.proxy_protocol != bool(self.proxies), "proxy_protocol and proxies go together"
         yield bool(self.proxy_header) != bool(self.proxy_names), "proxy_header and proxy_names go together"
-        yield not _are_networks(self.proxies), "proxies is of networks: 192.0.2.0/24,2001:db8::/32"
-        yield not _are_networks(self.fetch_allow), "fetch_allow is of networks: 192.0.2.0/24,2001:db8::/32"
+        yield not _is_valid(_networks, ",".join(self.proxies)), "proxies is of networks: 192.0.2.0/24,2001:db8::/32"
+        yield (
+            not _is_valid(_networks, ",".join(self.fetch_allow)),
+            "fetch_allow is of networks: 192.0.2.0/24,2001:db8::/32",
+        )
         for each in self.proxy_names:
-            yield not _is_name(each), f"proxy_names: {each!r} is no distinguished name"
+            yield not _is_valid(normalised, each), f"proxy_names: {each!r} is no distinguished name"
 
 
-def _are_networks(texts: Words) -> bool:
+_networks = partial(networks, setting="")
+
+
+def _is_valid(read: Callable[[str], object], text: str) -> bool:
     try:
-        networks(",".join(texts), "")
-    except BadSettings:
-        return False
-    return True
-
-
-def _is_name(text: str) -> bool:
-    try:
-        normalised(text)
-    except ValueError:
+        read(text)
+    except (ValueError, BadSettings):
         return False
     return True

@@ -47,10 +47,7 @@ class AuthnImported(NamedTuple):
 
 
 def imported(text: str) -> Imported | None:
-    """Write a configuration of the reference's certificate service as a TOML file of ours; None for what is another.
-
-    What comes of it is for `ams authn serve --config`. Raises `Unusable` in the reference's words.
-    """
+    """Write the reference's configuration of the service as our TOML; None for another file. Raises `Unusable`."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -78,10 +75,7 @@ def from_file(path: str) -> AuthnImported:
 
 
 def converted(given: Mapping[str, Any]) -> AuthnImported:
-    """Return the settings of a configuration that was read; missing switches are the secure ones (A9).
-
-    No value of it is in what is raised or noted.
-    """
+    """Return settings and notes, without any value in notes and errors; missing switches are the secure ones (A9)."""
     known = known_keys(given, _KINDS, _unreadable)
     for key in _REQUIRED:
         if not known.get(key):
@@ -93,7 +87,11 @@ def converted(given: Mapping[str, Any]) -> AuthnImported:
         "key": known["certificate_key"],
         "client_ca": known["certificate_authorities"],
         "supported_auth_types": [each for each in known["supported_auth_types"] if each != "oidc"],
-        "service_types_paths": {name: _path(path) for name, path in known["service_types_paths"].items()},
+        "service_types_paths": {
+            # One sample of the reference has a brace too many.
+            name: path.replace("{{identifier}}}", "{{identifier}}")
+            for name, path in known["service_types_paths"].items()
+        },
     }
     values |= {key: known[key] for key in _SAME if key in known}
     if known.get("syslog_enabled"):
@@ -114,11 +112,6 @@ def _notes(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...
         f"{key} is not given: it is {str(not value).lower()} here" for key, value in _OPEN.items() if key not in known
     ]
     return (*notes, *(f"{key} has no counterpart" for key in given if key not in _KINDS))
-
-
-def _path(path: str) -> str:
-    """Return a path without the brace too many that one sample of the reference has."""
-    return path.replace("{{identifier}}}", "{{identifier}}")
 
 
 def _unreadable(text: str) -> Unusable:

@@ -1,4 +1,4 @@
-"""What the certificate service knows: service types, auth methods, bindings, keys; and clients.
+"""Records of the certificate service: service types, auth methods, bindings, keys; and clients.
 
 Times are milliseconds since the epoch; `None` where the contract leaves a time out.
 """
@@ -15,24 +15,19 @@ from ams.core.clock import Milliseconds
 ServiceTypeId = NewType("ServiceTypeId", str)
 BindingId = NewType("BindingId", str)
 
-X509 = "x509"
-"""The auth type of logins by certificate."""
-API_KEY, HEADERS = "api-key", "headers"
-"""How a service is asked for a user's token (contract 6)."""
+X509 = "x509"  # the auth type of logins by certificate
+API_KEY, HEADERS = "api-key", "headers"  # how a service is asked for a user's token (contract 6)
 PEER = "authn.peer"
 """Key of the ASGI scope where a request's `Peer` is: set by the connection, changed for trusted proxies."""
-UNREADABLE = "Your certificate cannot be read"
-"""The error text; what the parser says is for a log."""
+UNREADABLE = "Your certificate cannot be read"  # the error text; what the parser says is for a log
 
 SERVICE_TYPE_GONE = "Service-type was not found"
 HOST_GONE = "Host was not found"
 AUTH_METHOD_GONE = "Auth method was not found"
 BINDING_GONE = "Binding was not found"
 
-_SECRET = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
-"""What may be a key or a token, in a text where none belongs."""
-_LONGEST_LOGGED = 1_000
-"""Characters."""
+_SECRET = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)  # what may be a key or a token, in a text where none belongs
+_LONGEST_LOGGED = 1_000  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +38,9 @@ class ServiceType:
     name: str
     hosts: tuple[str, ...]
     auth_types: tuple[str, ...]
-    auth_method: str
-    """`api-key` or `headers`."""
-    type: str
-    """`ams`, `web-api` or `custom`: picks path and field of the settings."""
-    verify_client_host: bool = False
-    """Ours: whether a client's address must be one of its certificate's names (A12)."""
+    auth_method: str  # `api-key` or `headers`
+    type: str  # `ams`, `web-api` or `custom`: picks path and field of the settings
+    verify_client_host: bool = False  # ours: a client's address must be one of its certificate's names (A12)
     created_on: Milliseconds
     updated_on: Milliseconds | None = None
 
@@ -62,11 +54,8 @@ class AuthMethod:
     host: str
     port: int
     type: str
-    """`api-key` or `headers`, as the service type's `auth_method`."""
     access_key: str = field(default="", repr=False)
-    """Of `api-key`."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of `headers`; sent with each request to the service."""
     created_on: Milliseconds
     updated_on: Milliseconds | None = None
 
@@ -79,23 +68,18 @@ class Binding:
     name: str
     service_uuid: ServiceTypeId
     host: str
-    auth_identifier: str
-    """The subject in normal form (`ams.core.distinguished_names`); any text is taken."""
-    unique_key: str
-    """The user's id at the service, such as the UUID of an AMS user."""
+    auth_identifier: str  # the subject in normal form (`ams.core.distinguished_names`); any text is taken
+    unique_key: str  # the user's id at the service, such as the UUID of an AMS user
     auth_type: str
-    issuer: str = ""
-    """Ours: the normal form of the only issuer that is believed; empty = any trusted CA (A8)."""
+    issuer: str = ""  # ours: the normal form of the only issuer that is believed; empty = any trusted CA (A8)
     subject_sha256: str = ""
     """Ours: hex SHA-256 of the whole subject (DER), kept at the first login; empty = none yet (A8)."""
     created_on: Milliseconds
     updated_on: Milliseconds | None = None
-    last_auth: Milliseconds | None = None
-    """The last login, to the minute (A5)."""
+    last_auth: Milliseconds | None = None  # the last login, to the minute (A5)
 
 
-READ, WRITE = "read", "write"
-"""What a key permits: reading, or writing too (15, A15)."""
+READ, WRITE = "read", "write"  # scopes of a key: reading, or writing too (15, A15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,34 +88,26 @@ class Key:
 
     name: str
     scope: str
-    """`read` or `write`."""
     created_on: Milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """Certificates of a client, from its handshake or from a trusted proxy; it has proved to hold the leaf's key."""
+    """Certificates of a client, who has proved to hold the leaf's key; the chain is not trusted."""
 
     leaf: x509.Certificate
     chain: tuple[x509.Certificate, ...] = ()
-    """What came with it, in any order; not trusted for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A client."""
+    """A client, behind a trusted proxy as that states it; `unreadable` says why its certificate cannot be read."""
 
     address: str
-    """IP address of the client, in its usual form; behind a trusted proxy the one it states."""
     presented: Presented | None = None
-    """None without a certificate."""
     unreadable: str = ""
-    """Why a certificate that was shown cannot be read at all; `presented` is None then."""
 
 
 def without_secrets(text: str) -> str:
-    """Return a path or a reason as it may be in a log: without what may be a key or a token, and not too long.
-
-    A client may put a key or a token where a path belongs.
-    """
+    """Return a path or a reason for a log, cut, and without texts that may be keys or tokens."""
     return _SECRET.sub("***", text)[:_LONGEST_LOGGED]

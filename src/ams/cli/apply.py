@@ -19,10 +19,8 @@ from ams.client.connection import Source, authn_connection
 from ams.core.settings import environment
 from ams.provisioning.carrying_out import both, carry_out, secrets
 from ams.provisioning.declared import Ask, Change, Declared, Kind, Step
-from ams.provisioning.document import read_documents
-from ams.provisioning.fields import TOKEN_FILE
-from ams.provisioning.plan import PlanOptions, plan
-from ams.provisioning.state import read_existing
+from ams.provisioning.document import TOKEN_FILE, read_documents
+from ams.provisioning.plan import PlanOptions, plan, read_existing
 
 
 @with_options

@@ -22,8 +22,8 @@ from ams.core.settings import environment
 from ams.provisioning.carrying_out import both
 from ams.provisioning.endpoints import LeftOut, Reason
 from ams.provisioning.gocdb import Feed, sites_address
+from ams.provisioning.plan import find_target
 from ams.provisioning.provision import Report, RunOptions, as_object, cells, provision
-from ams.provisioning.state import find_target
 
 PUBLIC_FEED = "https://goc.egi.eu/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}"
 

@@ -1,10 +1,14 @@
 """The keys of issuers: fetched when a token needs them, shared by all who wait, kept for when the issuer is away.
 
-What was verified by a key is only as good as the key. So a key set has a generation, which is another one as soon as a
-key has vanished: a cache of verified tokens keeps the generation with each entry, and compares it at each use. That
+A verified token is only as good as its key. So a key set has a generation, which is another one as soon as a key has
+vanished: a cache of verified tokens keeps the generation with each entry, and compares it at each use. That
 comparison also starts a new fetch of the keys, every hour, in the background.
 
 The keys are kept in a file as well, so that a start needs no issuer. It is used only when the issuer cannot be had.
+
+Issuers publish a JSON Web Key Set (RFC 7517). PyJWT's own reader of sets drops unusable keys without a word, and takes
+symmetric and private keys. Here these are left out and said: an issuer that publishes one lets all others sign in its
+name.
 """
 
 import asyncio
@@ -13,64 +17,183 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jwt
 import msgspec
 import structlog
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
-from ams.identity.discovery import ACCEPT, Discovery, IssuerFailed
-from ams.identity.jwks import KeySet, PublishedKey
+from ams.identity.issuers import ACCEPT, Discovery, IssuerFailed, read_object
 from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.identity")
 
-REFRESH = 3_600_000
-"""Milliseconds after which keys that are in use are fetched again."""
-GOOD = 24 * 3_600_000
-"""Milliseconds that keys are good for when the issuer is away."""
-AGAIN = 30_000
-"""Milliseconds before an issuer is asked again that failed, or does not have a key that a token names."""
-MOST_ODDITIES = 5
-"""Of a key set, that are shown."""
-NO_GENERATION = 0
-"""Of an issuer whose keys are not known, or are too old."""
+MOST_KEYS = 100
+FEWEST_BITS, MOST_BITS = 2048, 8192  # of an RSA key; fewer are refused by RFC 7518, 3.3, and more would take long
+MOST_EXPONENT_BITS = 32
+"""Of an RSA key: nearly all have 65537. A check takes as long as it is, and thousands of bits a processor's while."""
+MOST_ID = 255  # characters of a key's id, and of the name of an algorithm
+REFRESH = 3_600_000  # milliseconds after which keys that are in use are fetched again
+GOOD = 24 * 3_600_000  # milliseconds that keys are good for when the issuer is away
+AGAIN = 30_000  # milliseconds before an issuer is asked again that failed, or does not have a key that a token names
+MOST_ODDITIES = 5  # of a key set, that are shown
+NO_GENERATION = 0  # of an issuer whose keys are not known, or are too old
+_MOST_NUMBER = 2048  # characters of a number of a key: more than `MOST_BITS` have
+_MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
+"""Types of keys, and what a public key of that type consists of (RFC 7518, 6; RFC 8037, 2)."""
+_ALGORITHMS = {
+    ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+    ("OKP", "Ed448"): ("EdDSA",),
+}
+"""What a key may sign by, by its type and curve. Nothing symmetric is among it, and no `none`."""
 
 _Source = tuple[IssuerName, str, str]
 """The issuer, its URL, and the URL of its keys where that is set: with another one the keys are not the same."""
 
 
+class _LeftOut(Exception):
+    """A key that is not taken; the text says why. It is empty for keys that are for something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedKey:
+    """A public key that tokens may be signed with; `alg` is the one algorithm it is for, empty: any of its type."""
+
+    kid: str | None
+    alg: str
+    members: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def read(cls, said: object) -> Self:
+        """Read a JSON Web Key; raise `_LeftOut`."""
+        if not isinstance(said, dict) or (said.get("kid") is not None and _id_of(said) is None):
+            raise _LeftOut("it is malformed")
+        kind = said.get("kty")
+        if kind == "oct" or "k" in said:
+            raise _LeftOut("it is symmetric")
+        if "d" in said:
+            raise _LeftOut("it is private")
+        operations = said.get("key_ops", ["verify"])  # RFC 7517, 4.2 and 4.3
+        is_for_signatures = said.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
+        if not isinstance(kind, str) or kind not in _MEMBERS or not is_for_signatures:
+            raise _LeftOut
+        names = ("kty", *_MEMBERS[kind])
+        values: list[Any] = [said.get(name) for name in names]
+        alg = said.get("alg") or ""
+        if not _is_text(alg, MOST_ID) or not all(_is_text(each, _MOST_NUMBER) for each in values):
+            raise _LeftOut("it is malformed")
+        key = cls(said.get("kid"), alg, tuple(zip(names, values, strict=True)))
+        key._check()
+        return key
+
+    def suits(self, algorithm: str) -> bool:
+        """Whether it may sign by an algorithm (RFC 7518, 3.1)."""
+        return algorithm in self._algorithms() and self.alg in ("", algorithm)
+
+    def usable(self, algorithm: str) -> jwt.PyJWK:
+        """Return it as PyJWT's key for signatures of that algorithm."""
+        return jwt.PyJWK(dict(self.members), algorithm)
+
+    def published(self) -> dict[str, str]:
+        """Return it as a JSON Web Key, with the members that are used."""
+        rest = {"kid": self.kid, "alg": self.alg or None}
+        return {**dict(self.members), **{name: value for name, value in rest.items() if value is not None}}
+
+    def _algorithms(self) -> Sequence[str]:
+        members = dict(self.members)
+        return _ALGORITHMS.get((members["kty"], members.get("crv", "")), ())
+
+    def _check(self) -> None:
+        possible = self._algorithms()
+        if not possible:
+            raise _LeftOut
+        if self.alg not in ("", *possible):
+            raise _LeftOut(f"it is for {self.alg}")
+        try:
+            key = self.usable(possible[0]).key
+        except Exception:  # a parser's, of many kinds
+            raise _LeftOut("it is malformed") from None
+        if isinstance(key, RSAPublicKey) and not FEWEST_BITS <= key.key_size <= MOST_BITS:
+            raise _LeftOut(f"it has {key.key_size} bits")
+        if isinstance(key, RSAPublicKey) and (bits := key.public_numbers().e.bit_length()) > MOST_EXPONENT_BITS:
+            raise _LeftOut(f"its exponent has {bits} bits")
+
+
+class KeySet(NamedTuple):
+    """The keys that were taken of a set, and what is wrong with the rest."""
+
+    keys: tuple[PublishedKey, ...]
+    oddities: tuple[str, ...]
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Read a set; raise `IssuerFailed` when none of its keys can be taken."""
+        found = read_object(data, "its key set").get("keys")
+        if not isinstance(found, list):
+            raise IssuerFailed("its key set has no keys")
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, found: Sequence[Any]) -> Self:
+        """Take usable keys, without a word about others than for signatures; raise `IssuerFailed` without any."""
+        if len(found) > MOST_KEYS:
+            raise IssuerFailed(f"its key set has more than {MOST_KEYS} keys")
+        keys: dict[PublishedKey, None] = {}
+        oddities = []
+        for number, each in enumerate(found, 1):
+            try:
+                keys[PublishedKey.read(each)] = None
+            except _LeftOut as error:
+                if str(error):
+                    oddities.append(f"key {_id_of(each) or number} is left out: {error}")
+        if not keys:
+            raise IssuerFailed("; ".join(["its key set has no key that signs tokens", *oddities]))
+        return cls(tuple(keys), tuple(oddities))
+
+
+def _id_of(said: object) -> str | None:
+    found = said.get("kid") if isinstance(said, dict) else None
+    return found if _is_text(found, MOST_ID) else None
+
+
+def _is_text(value: object, most: int) -> bool:
+    """Whether this is a text of at most so many characters, all of which may stand in a log and on a terminal."""
+    return isinstance(value, str) and len(value) <= most and value.isprintable()
+
+
 class KeysState(NamedTuple):
-    """How it stands with the keys of an issuer."""
+    """The state of an issuer's keys, for people; `failure` is of the issuer, or about keys that are left out."""
 
     fetched_on: Milliseconds | None
-    """When the issuer last gave the keys that are used; None: none are."""
     ids: tuple[str, ...]
-    """Of the keys that are used and have one."""
     failure: str
-    """What was wrong the last time, with the issuer or with keys that are left out; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SourceState:
-    """What is known of a source. Moments are of the monotonic clock, but `fetched_on`."""
+    """Known of a source; moments are of the monotonic clock, but `fetched_on`.
+
+    A token that names an unknown key has the keys fetched again from `again_at` on.
+    """
 
     keys: tuple[PublishedKey, ...] = ()
     generation: int = NO_GENERATION
     fetched_on: Milliseconds | None = None
     good_until: int = 0
     refresh_at: int = 0
-    """When to fetch the keys again in any case."""
     again_at: int = 0
-    """When to fetch them again for a token that names a key which is not there."""
     failure: str = ""
-    """Why the issuer did not give its keys the last time; empty: it did."""
     oddities: tuple[str, ...] = ()
 
 
@@ -87,7 +210,6 @@ class StoredKeySet(NamedTuple):
 class _File(msgspec.Struct):
     url: str
     jwks_url: str
-    """As set, thus usually empty."""
     fetched_on: int
     keys: list[dict[str, Any]]
 
@@ -96,14 +218,14 @@ _decoder = msgspec.json.Decoder(_File)
 
 
 class KeyFiles:
-    """The files. What cannot be read or written is logged, and is as if it were not there."""
+    """The files. One that cannot be read or written is logged, and is as if it were not there."""
 
     def __init__(self, folder: str) -> None:
         """`folder` is made when it is needed; empty: nothing is kept."""
         self._folder = folder
 
     def read(self, issuer: Issuer) -> StoredKeySet | None:
-        """Return what was kept for an issuer of this name and these URLs."""
+        """Return the keys that were kept for an issuer of this name and these URLs."""
         if not self._folder:
             return None
         try:
@@ -153,17 +275,22 @@ class Keys:
         self._generations = itertools.count(NO_GENERATION + 1)
 
     async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
-        """Return what the signature of a token is checked by, whose header says `kid` and `algorithm`.
-
-        Raises `TokenRefused` when the issuer has no such key, and `later` when its keys cannot be had now.
-        """
+        """Return the key for a token's signature; raise `TokenRefused`, `later` when the keys cannot be had now."""
         if self._is_too_old(self._of(issuer)):
-            await self._have(issuer)
+            if self._may_ask(issuer):
+                await self._fetch(issuer)
+            if self._is_too_old(self._of(issuer)):
+                raise _not_had(issuer)
         known = self._of(issuer)
-        self._refresh_if_due(issuer, known)
+        if self._clock.monotonic() >= known.refresh_at:
+            self._refresh(issuer)
         found = _found(known.keys, kid, algorithm)
         if found is None:
-            await self._ask_again(issuer)
+            if not self._may_ask(issuer):
+                raise TokenRefused("The token is signed with a key that is not known yet", later=True)
+            # Noted before the request: made-up key ids must not cause a request to the issuer each.
+            self._known[_source(issuer)] = replace(known, again_at=self._clock.monotonic() + AGAIN)
+            await self._fetch(issuer)
             known = self._of(issuer)
             found = _found(known.keys, kid, algorithm)
         if found is None and known.failure:
@@ -173,11 +300,10 @@ class Keys:
         return found.usable(algorithm)
 
     def generation(self, issuer: Issuer) -> int:
-        """Return the generation of an issuer's keys; what was verified in another one has to be verified again.
+        """Return the generation of an issuer's keys, 0 for none; what was verified in another is to be verified again.
 
-        It is 0, which no key that `key` returns belongs to, when there are none that may be used. It is that of a key
-        as long as nothing was awaited since `key` returned it. Called within a running event loop: keys that are due
-        are fetched again in the background.
+        It is that of a key as long as nothing was awaited since `key` returned it. Keys that are due are fetched again
+        in the background of the running event loop.
         """
         known = self._known.get((issuer.name, issuer.url, issuer.jwks_url), _NOTHING)
         now = self._clock.monotonic()
@@ -188,7 +314,7 @@ class Keys:
         return known.generation
 
     def state(self, issuer: Issuer) -> KeysState:
-        """Return how it stands with the keys, for people; nothing is fetched for it."""
+        """Return the state of the keys; nothing is fetched for it."""
         known = self._of(issuer)
         failure = known.failure or "; ".join(known.oddities[:MOST_ODDITIES])
         if self._is_too_old(known):
@@ -207,10 +333,7 @@ class Keys:
         self._kept.remove(issuer)
 
     def look_again(self) -> None:
-        """Fetch all keys again when they are used next: an issuer was changed, perhaps at another node.
-
-        After a key was stolen, an issuer is changed to have it refused at once, and not within the hour.
-        """
+        """Fetch all keys again when they are used next: an issuer was changed, perhaps to refuse a stolen key."""
         for source, known in self._known.items():
             self._known[source] = replace(known, refresh_at=self._clock.monotonic())
 
@@ -225,34 +348,14 @@ class Keys:
     def _is_too_old(self, known: _SourceState) -> bool:
         return self._clock.monotonic() >= known.good_until
 
-    def _refresh_if_due(self, issuer: Issuer, known: _SourceState) -> None:
-        if self._clock.monotonic() >= known.refresh_at:
-            self._refresh(issuer)
-
     def _refresh(self, issuer: Issuer) -> None:
         self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
-
-    async def _have(self, issuer: Issuer) -> None:
-        """Fetch keys where there are none yet, or too old ones."""
-        if self._may_ask(issuer):
-            await self._fetch(issuer)
-        if self._is_too_old(self._of(issuer)):
-            raise _not_had(issuer)
-
-    async def _ask_again(self, issuer: Issuer) -> None:
-        """Fetch the keys for one that is not among them: the issuer may have begun to use a new one."""
-        if not self._may_ask(issuer):
-            raise TokenRefused("The token is signed with a key that is not known yet", later=True)
-        # Noted before the request: made-up key ids must not cause a request to the issuer each.
-        self._known[_source(issuer)] = replace(self._of(issuer), again_at=self._clock.monotonic() + AGAIN)
-        await self._fetch(issuer)
 
     def _may_ask(self, issuer: Issuer) -> bool:
         """Whether the issuer may be asked for what is lacking, or is being asked already."""
         return self._clock.monotonic() >= self._of(issuer).again_at or _source(issuer) in self._going_on
 
     async def _fetch(self, issuer: Issuer) -> None:
-        """Fetch once for all who want it."""
         await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
 
     async def _fetched(self, issuer: Issuer) -> None:
@@ -280,7 +383,11 @@ class Keys:
     async def _go_on(self, issuer: Issuer, failure: str) -> None:
         """Go on with the keys that are known, at the start with those of the file, if any."""
         if _source(issuer) not in self._known:
-            await self._recall(issuer)
+            kept = await asyncio.to_thread(self._kept.read, issuer)
+            if kept is not None:
+                age = max(self._clock.wall() - kept.fetched_on, 0)  # below 0: the machine's time was put back
+                if age < GOOD:
+                    self._note(issuer, kept.keys, kept.fetched_on, good_for=GOOD - age)
         soon = self._clock.monotonic() + AGAIN
         known = self._of(issuer)
         self._known[_source(issuer)] = replace(known, refresh_at=soon, again_at=soon, failure=failure)
@@ -301,15 +408,6 @@ class Keys:
             again_at=before.again_at,
             oddities=found.oddities,
         )
-
-    async def _recall(self, issuer: Issuer) -> None:
-        """Take the keys from the file, for as long as they are good."""
-        kept = await asyncio.to_thread(self._kept.read, issuer)
-        if kept is None:
-            return
-        age = max(self._clock.wall() - kept.fetched_on, 0)  # below 0: the machine's time was put back
-        if age < GOOD:
-            self._note(issuer, kept.keys, kept.fetched_on, good_for=GOOD - age)
 
 
 def _source(issuer: Issuer) -> _Source:

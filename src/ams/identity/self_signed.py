@@ -21,8 +21,7 @@ from ams.core.public_keys import ID_LENGTH, PublicKey, is_client_email
 from ams.identity import tokens
 
 ALGORITHM = "RS256"
-LONGEST_SECONDS = 3600
-"""From when a token is made until it expires."""
+LONGEST_SECONDS = 3600  # from when a token is made until it expires
 AUDIENCES = frozenset({"https://pubsub.googleapis.com/", "https://pubsub.googleapis.com"})
 """What `aud` says, whatever endpoint the library was told."""
 SCOPES = frozenset({"https://www.googleapis.com/auth/pubsub", "https://www.googleapis.com/auth/cloud-platform"})
@@ -35,8 +34,7 @@ class NamedKey(NamedTuple):
     """Which key a token says it is signed with. Nothing of that is verified."""
 
     id: str
-    is_ours: bool
-    """Whether it is surely no issuer's: the token says it is of a program whose key is called so."""
+    is_ours: bool  # whether it is surely no issuer's: the token says it is of a program whose key is called so
 
 
 def named_key(token: str) -> NamedKey | None:
@@ -51,13 +49,13 @@ def named_key(token: str) -> NamedKey | None:
 
 
 def expiry(token: str, key: PublicKey, email: str, *, now: Milliseconds, leeway: float) -> Milliseconds:
-    """Return until when a token is good that the program called `email` signed with `key`; raise `TokenRefused`.
-
-    `leeway` is how far, in seconds, the program's clock may be off.
-    """
+    """Return until when a token is good that the program called `email` signed with `key`; raise `TokenRefused`."""
     if tokens.header(token).issuer_url != email:
         raise TokenRefused("The token's iss is not the client_email of its key")
-    said = tokens.claims(token, Issuer(IssuerName(""), email), _usable(key), now=now, leeway=leeway)
+    loaded = load_pem_public_key(key.pem.encode())
+    assert isinstance(loaded, RSAPublicKey)
+    usable = jwt.PyJWK(jwt.algorithms.RSAAlgorithm.to_jwk(loaded, as_dict=True), ALGORITHM)
+    said = tokens.claims(token, Issuer(IssuerName(""), email), usable, now=now, leeway=leeway)
     if said["sub"] != email:
         raise TokenRefused("The token's sub is not its iss")
     if "iat" not in said:
@@ -80,9 +78,3 @@ def _check_use(said: Mapping[str, Any]) -> None:
     scopes = scope.split() if isinstance(scope, str) else []
     if not audiences and not SCOPES.intersection(scopes):
         raise TokenRefused("The token is not for Pub/Sub: neither its aud nor its scope says so")
-
-
-def _usable(key: PublicKey) -> jwt.PyJWK:
-    loaded = load_pem_public_key(key.pem.encode())
-    assert isinstance(loaded, RSAPublicKey)
-    return jwt.PyJWK(jwt.algorithms.RSAAlgorithm.to_jwk(loaded, as_dict=True), ALGORITHM)

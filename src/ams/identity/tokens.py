@@ -1,9 +1,9 @@
-"""Tokens: what a JWT of an issuer says, once it is sure that the issuer says it, of now, and to us.
+"""Tokens: the claims of a JWT, once it is sure that its issuer makes them, that they are of now, and for us.
 
 A JWT is read here, strictly, and PyJWT checks its signature, with a key of the issuer's that is for the algorithm
-(RFC 7515, 7519, 8725, 9068). The header says which of the issuer's keys it is; where else a key might be (`jku`, `jwk`,
-`x5u`, `x5c`) is not looked at. Every fault is `TokenRefused`, with a text for the client: never the token, and of
-what it says at most `SHOWN` characters that may stand in a header (RFC 6750, 3).
+(RFC 7515, 7519, 8725, 9068). The header names one of the issuer's keys; other places of keys (`jku`, `jwk`, `x5u`,
+`x5c`) are not looked at. Every fault is `TokenRefused`, with a text for the client: never the token, and at most
+`SHOWN` characters of its claims that may stand in a header (RFC 6750, 3).
 """
 
 import base64
@@ -19,32 +19,24 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import LONGEST_TEXT, LONGEST_URL, Issuer
 
-LONGEST = 16 * 1024
-"""Characters of a token."""
-SHOWN = 100
-"""Characters that are shown of what a token says."""
-ALGORITHMS = frozenset(
-    ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"],
-)
+LONGEST = 16 * 1024  # characters of a token
+SHOWN = 100  # characters that are shown of what a token says
+ALGORITHMS = frozenset(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"])
 """Those with a public key: with a shared one, all who can check a token can make one (RFC 8725, 3.1)."""
 
 _TYPES = frozenset({"jwt", "at+jwt"})
 """Media types of tokens that are shown to services; RFC 8725, 3.11 and RFC 9068, 2.1."""
-_LATEST = 253_402_300_799
-"""The end of the year 9999, in seconds."""
+_LATEST = 253_402_300_799  # the end of the year 9999, in seconds
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _NOT_SHOWN = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
 class Header(NamedTuple):
-    """The JOSE header: how the token is to be checked. It is not verified yet."""
+    """How a token is to be checked: one of `ALGORITHMS`, the key and the issuer that it names. Not verified yet."""
 
     algorithm: str
-    """One of `ALGORITHMS`."""
     kid: str | None
-    """Which key it is signed with; None: not said."""
     issuer_url: str
-    """The issuer that it names."""
 
 
 class _Parts(NamedTuple):
@@ -68,14 +60,14 @@ def header(token: str) -> Header:
     issuer_url = said.get("iss")
     if not isinstance(issuer_url, str) or not _is_plain(issuer_url, LONGEST_URL):
         raise TokenRefused("The token does not say who issued it")
-    return Header(_algorithm(parameters), _kid(parameters), issuer_url)
+    algorithm, kid = _algorithm(parameters), parameters.get("kid")
+    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, LONGEST_TEXT)):
+        raise TokenRefused("The token's kid cannot be read")
+    return Header(algorithm, kid, issuer_url)
 
 
 def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, leeway: float) -> Mapping[str, Any]:
-    """Return what a token says that `issuer` signed with `key`; raise `TokenRefused`.
-
-    `leeway` is how far, in seconds, the issuer's clock may be off.
-    """
+    """Return the claims of a token that `issuer` signed with `key`; raise `TokenRefused`. `leeway` is in seconds."""
     parts = _parts(token)
     algorithm = _algorithm(_parameters(parts))
     if key.algorithm_name != algorithm:
@@ -91,9 +83,7 @@ def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, lee
 
 
 def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway: float) -> None:
-    """Raise `TokenRefused` unless the claims of a token, or of its introspection, are of `issuer`, have a subject, are
-    valid now, and are for us. Claims without an expiry are valid.
-    """
+    """Raise `TokenRefused` unless claims are of `issuer`, have a subject, are valid now, and are for us."""
     if said.get("iss") != issuer.url:
         raise TokenRefused("The token is of another issuer")
     subject = said.get("sub")
@@ -127,8 +117,9 @@ def _check_times(said: Mapping[str, Any], now: Milliseconds, leeway: float) -> N
 
 
 def _check_audience(said: Mapping[str, Any], issuer: Issuer) -> None:
-    audiences = _texts(said.get("aud", []))
-    if audiences is None:
+    audience = said.get("aud", [])
+    audiences = audience if isinstance(audience, list) else [audience]
+    if not all(isinstance(each, str) for each in audiences):
         raise TokenRefused("The token's aud cannot be read")
     if issuer.audiences and not set(issuer.audiences) & set(audiences):
         raise TokenRefused(f"The token is for another audience: {_list(audiences)}")
@@ -138,20 +129,12 @@ def _check_audience(said: Mapping[str, Any], issuer: Issuer) -> None:
 
 
 def _time(said: Mapping[str, Any], name: str) -> float | None:
-    """Return a moment in seconds since the epoch, perhaps with a fraction (RFC 7519, 2); None where none is said."""
     if name not in said:
         return None
     value = said[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST:  # nor NaN
         raise TokenRefused(f"The token's {name} is no time")
     return value
-
-
-def _texts(value: object) -> list[str] | None:
-    """Return a text, or a list of them, as a list; None for anything else."""
-    values = value if isinstance(value, list) else [value]
-    texts = [each for each in values if isinstance(each, str)]
-    return texts if len(texts) == len(values) else None
 
 
 def _list(texts: Iterable[str]) -> str:
@@ -173,13 +156,6 @@ def _algorithm(parameters: Mapping[str, Any]) -> str:
     return algorithm
 
 
-def _kid(parameters: Mapping[str, Any]) -> str | None:
-    kid = parameters.get("kid")
-    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, LONGEST_TEXT)):
-        raise TokenRefused("The token's kid cannot be read")
-    return kid
-
-
 def _is_signed(parts: _Parts, key: jwt.PyJWK) -> bool:
     """Whether a token is signed with a key, by the one algorithm the key is for.
 
@@ -198,7 +174,6 @@ def _is_signed(parts: _Parts, key: jwt.PyJWK) -> bool:
 
 
 def _parts(token: str) -> _Parts:
-    """Return the parts of a JWT; nothing of them is verified."""
     if len(token) > LONGEST:
         raise TokenRefused(f"The token is longer than {LONGEST} characters")
     parts = token.split(".")

@@ -1,13 +1,12 @@
-"""The verifier: from a token of an issuer's to whom it was issued for, and what of that is remembered.
+"""The verifier: from an issuer's token to the person it was issued for, cached; roles by entitlements.
 
-Tokens are remembered by a hash of theirs until they expire, as long as the keys stand by which they were found to be
-good: a token that is shown again costs a hash and two looks into memory. Where an issuer is asked about tokens
-(RFC 7662), what it says is remembered for `ACTIVE_SECONDS` at most, so that one which is withdrawn is refused after
-that.
+A token is cached by its hash until it expires, as long as the keys stand that verified it: a token that is shown again
+costs a hash and two looks into memory. Where an issuer is asked about tokens (RFC 7662), its answer is cached for
+`ACTIVE_SECONDS` at most, so that a withdrawn one is refused after that.
 
 Entitlements mean roles in projects by the rules of the issuer. A rule is met by an entitlement of the same group. One
-that names a role is met by that role only, one that names an authority by that authority only; what a rule does not
-name may be anything.
+that names a role is met by that role only, one that names an authority by that authority only; the rest may be
+anything.
 """
 
 import re
@@ -20,21 +19,16 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import LONGEST_TEXT, Entitlement, Issuer, RoleRule, Verified, read_entitlement
 from ams.identity import tokens
-from ams.identity.introspection import Introspection
+from ams.identity.issuers import Introspection
 from ams.identity.keys import Keys
 from ams.storage.database.invalidation import Cache
 
-ACTIVE_SECONDS = 60
-"""How long an issuer's word that a token is active is good."""
-INACTIVE_SECONDS = 30
-"""How long it is not asked again about a token that is not."""
-MOST_REFUSED = 10_000
-"""Tokens that an issuer refused and that are remembered."""
+ACTIVE_SECONDS = 60  # how long an issuer's word that a token is active is good
+INACTIVE_SECONDS = 30  # how long it is not asked again about a token that is not
+MOST_REFUSED = 10_000  # tokens that an issuer refused and that are remembered
 MOST_ENTITLEMENTS = 500
-"""Of one token."""
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750, 2.1."""
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1
 
 
 class IssuerSource(Protocol):
@@ -51,93 +45,79 @@ class IssuerSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CachedToken:
-    """What was found of a token, and what that stands on."""
+    """A verified token; no generation without a key, no `ask_again_on` (monotonic) where the issuer is not asked."""
 
     verified: Verified
     issuer: Issuer
     generation: int | None
-    """Of the issuer's keys; None for a token that no key was needed for."""
     ask_again_on: Milliseconds | None
-    """By the monotonic clock; None where the issuer is not asked."""
 
 
+@dataclass(eq=False)
 class Verifier:
     """Verifies tokens of issuers."""
 
-    def __init__(
-        self,
-        issuers: IssuerSource,
-        keys: Keys,
-        introspection: Introspection,
-        clock: Clock,
-        leeway_seconds: float,
-        cache: Cache[bytes, CachedToken],
-    ) -> None:
-        self._issuers = issuers
-        self._keys = keys
-        self._introspection = introspection
-        self._clock = clock
-        self._leeway = leeway_seconds
-        self._cache = cache
-        self._refused: ExpiringCache[bytes, bool] = ExpiringCache(
-            MOST_REFUSED, INACTIVE_SECONDS * 1000, clock.monotonic
-        )
+    issuers: IssuerSource
+    keys: Keys
+    introspection: Introspection
+    clock: Clock
+    leeway_seconds: float
+    cache: Cache[bytes, CachedToken]
+
+    def __post_init__(self) -> None:
+        kept = INACTIVE_SECONDS * 1000
+        self._refused: ExpiringCache[bytes, bool] = ExpiringCache(MOST_REFUSED, kept, self.clock.monotonic)
 
     def known(self, token: str) -> Verified | None:
         """Return what `verify` would return, if that is remembered and still good; None says nothing."""
-        remembered = self._cache.known(tokens.digest(token))
-        if remembered is None or not self._is_good(remembered):
-            return None
-        return remembered.verified
+        remembered = self.cache.known(tokens.digest(token))
+        return None if remembered is None or not self._is_good(remembered) else remembered.verified
 
     async def verify(self, token: str) -> Verified:
-        """Return the claims of a valid token; raise `TokenRefused` with the reason otherwise.
-
-        For a token that is remembered it does not suspend, and returns the same object.
-        """
+        """Return the claims of a valid token, cached ones without suspending; raise `TokenRefused`."""
         if len(token) > tokens.LONGEST:
             raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
         digest = tokens.digest(token)
-        remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
+        remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
         if remembered is None or not self._is_good(remembered):
-            self._cache.discard(digest)
-            remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
+            self.cache.discard(digest)
+            remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
             assert remembered is not None  # what is looked at is found, or refused
         return remembered.verified
 
     def forget(self) -> None:
-        """Forget what is remembered: issuers have changed."""
-        self._cache.forget_where(lambda _digest, _remembered: True)
+        """Forget all tokens: issuers have changed."""
+        self.cache.forget_where(lambda _digest, _remembered: True)
         self._refused.clear()
 
     def _is_good(self, remembered: CachedToken) -> bool:
-        if self._clock.wall() >= remembered.verified.expires_on:
+        if self.clock.wall() >= remembered.verified.expires_on:
             return False
-        if remembered.ask_again_on is not None and self._clock.monotonic() >= remembered.ask_again_on:
+        if remembered.ask_again_on is not None and self.clock.monotonic() >= remembered.ask_again_on:
             return False
-        return remembered.generation is None or remembered.generation == self._keys.generation(remembered.issuer)
+        return remembered.generation is None or remembered.generation == self.keys.generation(remembered.issuer)
 
     async def _look_at(self, token: str, digest: bytes) -> CachedToken:
         if not _TOKEN.fullmatch(token):
             raise TokenRefused("The token has characters that are in no token")
         if token.count(".") == 2:
             return await self._look_at_jwt(token, digest)
-        issuer = await self._issuers.of_opaque()
+        issuer = await self.issuers.of_opaque()
         if issuer is None:
             raise TokenRefused("The token is not known here")
         return await self._asked(issuer, token, digest, {}, None)
 
     async def _look_at_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
-        issuer = await self._issuers.by_url(header.issuer_url)
+        issuer = await self.issuers.by_url(header.issuer_url)
         if issuer is None:
             raise TokenRefused(f"The token is of an issuer that is not known here: {tokens.shown(header.issuer_url)}")
-        key = await self._keys.key(issuer, header.kid, header.algorithm)
-        generation = self._keys.generation(issuer)
-        said = tokens.claims(token, issuer, key, now=self._clock.wall(), leeway=self._leeway)
+        key = await self.keys.key(issuer, header.kid, header.algorithm)
+        generation = self.keys.generation(issuer)
+        said = tokens.claims(token, issuer, key, now=self.clock.wall(), leeway=self.leeway_seconds)
         if issuer.introspect == "always":
             return await self._asked(issuer, token, digest, said, generation)
-        expires_on = tokens.expiry(said, self._leeway)
+        expires_on = tokens.expiry(said, self.leeway_seconds)
         assert expires_on is not None  # or it would have been refused
         return CachedToken(_verified(issuer, said, expires_on), issuer, generation, None)
 
@@ -145,25 +125,25 @@ class Verifier:
         self, issuer: Issuer, token: str, digest: bytes, said: Mapping[str, Any], generation: int | None
     ) -> CachedToken:
         """Ask the issuer about a token, which has `said` this by itself: nothing if it is no JWT."""
-        answer = await self._answer(issuer, token, digest)
-        if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
-            raise TokenRefused("The token's issuer says that it is another's")
-        both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may leave out any of it
-        now = self._clock.wall()
-        tokens.check(both, issuer, now=now, leeway=self._leeway)
-        ends = [tokens.expiry(said, self._leeway), tokens.expiry(answer, self._leeway), now + ACTIVE_SECONDS * 1000]
-        expires_on = Milliseconds(min(end for end in ends if end is not None))
-        ask_again_on = Milliseconds(self._clock.monotonic() + ACTIVE_SECONDS * 1000)
-        return CachedToken(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
-
-    async def _answer(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any]:
         if self._refused.get(digest):
             raise _not_active()
-        answer = await self._introspection.ask(issuer, token)
+        answer = await self.introspection.ask(issuer, token)
         if answer is None:
             self._refused.put(digest, True)
             raise _not_active()
-        return answer
+        if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
+            raise TokenRefused("The token's issuer says that it is another's")
+        both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may leave out any of it
+        now = self.clock.wall()
+        tokens.check(both, issuer, now=now, leeway=self.leeway_seconds)
+        ends = [
+            tokens.expiry(said, self.leeway_seconds),
+            tokens.expiry(answer, self.leeway_seconds),
+            now + ACTIVE_SECONDS * 1000,
+        ]
+        expires_on = Milliseconds(min(end for end in ends if end is not None))
+        ask_again_on = Milliseconds(self.clock.monotonic() + ACTIVE_SECONDS * 1000)
+        return CachedToken(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
 
 
 def _not_active() -> TokenRefused:
@@ -184,7 +164,6 @@ def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds)
 
 
 def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> Sequence[str]:
-    """Return the values of all claims that hold entitlements."""
     found: list[Any] = []
     for name in names:
         value = said.get(name, [])
@@ -205,10 +184,7 @@ def _text(said: Mapping[str, Any], name: str) -> str:
 
 
 def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Return the roles in each project that a rule names, also where they are none.
-
-    What is no entitlement by AARC-G069 meets no rule. More entitlements never mean fewer roles.
-    """
+    """Return the roles in each project that a rule names, perhaps none; more entitlements never mean fewer."""
     met = frozenset(each for text in entitlements for each in _met(text))
     roles: dict[str, set[str]] = {}
     for rule in rules:
@@ -225,6 +201,5 @@ def telling(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str
 
 
 def _met(text: str) -> Iterator[Entitlement]:
-    """Say every form a rule may have that this meets."""
     entitlement = read_entitlement(text)
     return iter(()) if entitlement is None else entitlement.met()

@@ -22,28 +22,22 @@ import ams
 from ams.core.urls import has_credentials
 from ams.outgoing.guard import Address, Guard, Refused, trust
 
-PORTS = {b"http": 80, b"https": 443}
-"""Of each scheme, where a URL names none."""
+PORTS = {b"http": 80, b"https": 443}  # of each scheme, where a URL names none
 MOST_BYTES = 20 * 1024 * 1024
-"""Of an answer's body."""
 SECONDS = 8.0
-"""For all of one request."""
-IDLE_SECONDS = 30.0
-"""After which a connection that was kept and not used is closed."""
-AT_ONCE = 64
-"""Requests of `ask` to one host and port, where its user does not say."""
+IDLE_SECONDS = 30.0  # after which a connection that was kept and not used is closed
+AT_ONCE = 64  # requests of `ask` to one host and port, where its user does not say
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _PIECE = 64 * 1024
 _PLAIN = (b"Accept-Encoding", b"identity")
 _BEGINNING = b"HTTP/1."
 
 Headers = Sequence[tuple[bytes, bytes]]
-Origin = tuple[bytes, bytes, int | None]
-"""Scheme, host and port of a URL."""
+Origin = tuple[bytes, bytes, int | None]  # scheme, host and port of a URL
 
 
 class RequestFailed(Exception):
-    """There is no usable answer. The text says why, for a log; the error that it comes from is its cause."""
+    """There is no usable answer. The text says why, for a log; its cause is the error behind it."""
 
 
 class TimedOut(RequestFailed):
@@ -59,8 +53,6 @@ class AnswerTooLong(RequestFailed):
 
 
 class _Redirected(RequestFailed):
-    """An answer that names another URL."""
-
     def __init__(self, status: int, location: str) -> None:
         super().__init__(f"the answer was {status}")
         self.location = location
@@ -87,10 +79,9 @@ def authority(scheme: bytes, host: bytes, port: int) -> bytes:
 def new_request(
     method: str, url: httpcore.URL, headers: Headers, body: bytes, *, closes: bool = False
 ) -> httpcore.Request:
-    """Return a request with `headers` besides those that every request has; with `closes` it is the connection's last.
+    """Return a request with the headers that every request has, then `headers`; `closes` ends the connection.
 
-    Of headers with the same name (case-insensitive) the first is sent: those that every request has come first, but
-    `User-Agent` is as `headers` say it, if they do.
+    Of headers with the same name (case-insensitive) the first is sent, but `User-Agent` is that of `headers`.
     """
     assert url.port is not None
     agent = next((each for each in headers if each[0].lower() == b"user-agent"), _AGENT)
@@ -118,9 +109,9 @@ class HttpClient:
         most_bytes: int = MOST_BYTES,
         at_once: int = AT_ONCE,
     ) -> None:
-        """`tls` is what https is trusted by; without it the system's CAs. The limits are those of one request.
+        """`tls` checks https; without it the system's CAs do. The limits are those of one request.
 
-        `at_once` is how many requests `ask` sends to one host and port; more wait, within their own time.
+        `ask` sends `at_once` requests to one host and port; more wait, within their own time.
         """
         self._guard = guard
         self._tls = tls
@@ -134,10 +125,7 @@ class HttpClient:
         self.failures = 0
 
     async def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS, *, redirects: int = 0) -> bytes:
-        """Return the body of a 200 to a GET with these headers besides; raise `RequestFailed`.
-
-        So many `redirects` are followed, each through the guard. No secret may be in headers then.
-        """
+        """Return the body of a 200 to a GET; raise `RequestFailed`. No secret may be in headers with `redirects`."""
         return await self._fetched("GET", url, headers, b"", redirects)
 
     async def post(self, url: str, body: bytes, media_type: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
@@ -145,30 +133,28 @@ class HttpClient:
         return await self._fetched("POST", url, {"Content-Type": media_type, **headers}, body, 0)
 
     async def ask(self, request: httpcore.Request) -> Response:
-        """Send a request as it is and return the response, of any status; raise `RequestFailed`.
+        """Send a request that may be repeated; raise `RequestFailed`, `NotReached` when nothing was sent.
 
-        That is `NotReached` when nothing was sent, not on a connection that was kept either.
-
-        The connection is kept for the next request. One that was kept may have been closed by the other side just now.
-        Then the request goes out once more on a fresh one, if nothing of an answer came: so it must be one that may be
-        repeated.
+        The connection is kept for the next request. The other side may have closed a kept one just now: then the
+        request goes out once more on a fresh one, if nothing of an answer came.
         """
-        origin = _origin(request.url)
+        url = request.url
+        origin: Origin = (url.scheme, url.host, url.port)
         async with self._counted(), self._slots.setdefault(origin, asyncio.Semaphore(self._at_once)):
             kept = self._take(origin)
             if kept is not None:
                 try:
-                    return await self._on(kept, request)
+                    return await self._exchange(kept, request, origin)
                 except (OSError, httpcore.ProtocolError):
                     if kept.was_heard:
                         raise
             try:
-                fresh = await self._reached(request.url)
+                fresh = await self._reached(url)
             except NotReached as error:
                 if kept is None:
                     raise
                 raise RequestFailed(f"it ended on a request, and then: {error}") from error
-            return await self._on(fresh, request)
+            return await self._exchange(fresh, request, origin)
 
     async def close(self) -> None:
         """End all connections that were kept."""
@@ -200,24 +186,22 @@ class HttpClient:
         try:
             async with asyncio.timeout(self._seconds):
                 yield
-        except RequestFailed:
+        except (OSError, ValueError, Refused, httpcore.ProtocolError, RequestFailed) as error:
             self.failures += 1
-            raise
-        except TimeoutError as error:
-            self.failures += 1
-            raise TimedOut("it took too long") from error
-        except (OSError, ValueError, Refused, httpcore.ProtocolError) as error:
-            self.failures += 1
+            if isinstance(error, RequestFailed):
+                raise
+            if isinstance(error, TimeoutError):
+                raise TimedOut("it took too long") from error
             raise RequestFailed(str(error) or type(error).__name__) from error
 
-    async def _on(self, connection: "_Connection", request: httpcore.Request) -> Response:
+    async def _exchange(self, connection: "_Connection", request: httpcore.Request, origin: Origin) -> Response:
         try:
             response = await connection.exchange(request, self._most_bytes)
         except BaseException:
             await connection.aclose()
             raise
         if connection.rest():
-            self._idle.setdefault(_origin(request.url), []).append(connection)
+            self._idle.setdefault(origin, []).append(connection)
         return response
 
     def _take(self, origin: Origin) -> "_Connection | None":
@@ -267,10 +251,6 @@ class HttpClient:
         return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-def _origin(url: httpcore.URL) -> Origin:
-    return url.scheme, url.host, url.port
-
-
 def _parsed(url: str) -> httpcore.URL:
     if has_credentials(url):
         raise RequestFailed("its URL has a user and password in it, which are not sent")
@@ -285,8 +265,6 @@ def _parsed(url: str) -> httpcore.URL:
 
 
 class _Reader(asyncio.StreamReader):
-    """A reader that counts what came."""
-
     received = 0
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # the loop gives nothing else
@@ -301,9 +279,7 @@ class _Connection(httpcore.AsyncNetworkStream):
         self._reader = reader
         self._writer = writer
         self._read = 0
-        """Bytes of what was received."""
-        self._before = 0
-        """Bytes received before the last request."""
+        self._before = 0  # bytes received before the last request
         self._can_be_kept = False
         self._idle: asyncio.TimerHandle | None = None
 
@@ -329,7 +305,6 @@ class _Connection(httpcore.AsyncNetworkStream):
 
     @property
     def was_heard(self) -> bool:
-        """Whether anything came since the last request went out."""
         return self._reader.received > self._before
 
     def rest(self) -> bool:
@@ -355,7 +330,6 @@ class _Connection(httpcore.AsyncNetworkStream):
         return self._can_be_kept and is_open and self._reader.received == self._read
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return what came; empty at the end."""
         data = await self._reader.read(min(max_bytes, _PIECE))
         if self._read == self._before and not data.startswith(_BEGINNING[: len(data)]):
             raise httpcore.RemoteProtocolError("illegal status line")  # httpcore would wait for an empty line
@@ -363,7 +337,6 @@ class _Connection(httpcore.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send bytes."""
         self._writer.write(buffer)
         await self._writer.drain()
 

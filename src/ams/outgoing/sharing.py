@@ -1,4 +1,4 @@
-"""Sharing: one task for all who want the same. Who stops waiting does not end it for the others."""
+"""Single flight: one task for all who want the same. A caller that stops waiting does not end it for the others."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 class Shared(Generic[Key, Result]):
-    """Tasks that are going on, by what they are for."""
+    """Running tasks, by their key."""
 
     def __init__(self) -> None:
         self._going_on: dict[Key, asyncio.Task[Result]] = {}
@@ -23,7 +23,7 @@ class Shared(Generic[Key, Result]):
         task = self._going_on.get(key)
         if task is None:
             task = self._going_on[key] = asyncio.create_task(begin())
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task.add_done_callback(lambda done: self._end(key, done))
         return task
 
     def __contains__(self, key: Key) -> bool:
@@ -36,7 +36,7 @@ class Shared(Generic[Key, Result]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, key: Key, task: "asyncio.Task[Result]") -> None:
+    def _end(self, key: Key, task: "asyncio.Task[Result]") -> None:
         self._going_on.pop(key, None)
         if not task.cancelled():
             task.exception()  # looked at, so that an error which is not waited for is not logged

@@ -1,37 +1,23 @@
-"""Carries out a plan: sends the calls of its steps, and says what was done."""
+"""Carries out a plan: sends the calls of its steps, and notes each that was done."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from ams.client import wire
+from ams.client import errors, wire
 from ams.client.connection import read_secret
-from ams.client.errors import (
-    AlreadyExists,
-    ChangedMeanwhile,
-    ClientError,
-    Conflict,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    Unavailable,
-    Unreachable,
-)
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
 from ams.core.quotas import QUOTAS
 from ams.core.settings import environment
 from ams.provisioning import parallel
 from ams.provisioning.declared import NOTHING, SECRETS, Ask, Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.fields import ALL, ISSUER, TOKEN_FILE
+from ams.provisioning.document import ALL, ISSUER, TOKEN_FILE
 
-ROUNDS = 4
-"""How often a plan is made at most while others change the same."""
-LIST_ROUNDS = 5
-"""How often one access list is."""
+ROUNDS, LIST_ROUNDS = 4, 5  # how often a plan, or one access list, is made at most while others change the same
 
 
 class Tokens(Protocol):
@@ -48,13 +34,11 @@ class Tokens(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a plan."""
+    """Steps that were done, and that could not be; `overtaken` by others since the state was read, so plan again."""
 
     done: list[Step] = field(default_factory=list)
     failed: list[tuple[Step, str]] = field(default_factory=list)
-    """Steps that could not be done, and why."""
     overtaken: bool = False
-    """Whether a step met what others have changed since the state was read, so that planning again may help."""
 
 
 class Overtaken(Exception):
@@ -62,7 +46,7 @@ class Overtaken(Exception):
 
 
 def both(ams: Ask, certificates: Ask) -> Ask:
-    """Return what sends each call to the one of both services it is for."""
+    """Return a function that sends each call to the service it is for."""
     return lambda call: certificates(call) if authn.is_for_authn(call) else ams(call)
 
 
@@ -73,11 +57,7 @@ def carry_out(
     plan_again: Callable[[], Sequence[Step]],
     note: Callable[[str], None],
 ) -> None:
-    """Carry out steps in order; when one fails, say which are half done or not done, and raise its `ClientError`.
-
-    Run again, the plan holds what is left. What others made or removed at the same time does not end it: the
-    rest is done, and then what still differs.
-    """
+    """Carry out steps in order, and again if others changed the same; raise the first `ClientError`."""
     for _ in range(ROUNDS):
         if not CarryingOut(ask, note, tokens).run(steps).overtaken:
             return
@@ -86,36 +66,25 @@ def carry_out(
         raise BadSettings("somebody else changes the same resources again and again: run it again when that has ended")
 
 
+@dataclass
 class CarryingOut:
-    """Does steps in order.
+    """Does steps in order; the first failure is raised.
 
-    `each_alone` says that a step that fails ends only those of the same owner, and stands in the outcome: for
-    provisioning, where `Unreachable` and `NotAuthenticated` alone end everything, as they would be met again at each
-    step. Otherwise the first failure is raised.
+    With `each_alone` it ends only the steps of the same owner, but for `Unreachable` and `NotAuthenticated`.
     """
 
-    def __init__(
-        self,
-        ask: Ask,
-        note: Callable[[str], None],
-        tokens: Tokens | None = None,
-        *,
-        existing: Existing = NOTHING,
-        find_user: Callable[[str], Call[wire.User]] = wire.get_user,
-        words: Callable[[Step], str] = str,
-        each_alone: bool = False,
-    ) -> None:
-        self._ask = ask
-        self._note = note
-        self._tokens = tokens
-        self._existing = existing
-        self._find_user = find_user
-        self._words = words
-        self._each_alone = each_alone
-        self._uuids = dict(existing.uuids)
-        self._outside: set[str] = set()
-        """Users who should have joined and could not."""
-        self._changed = False
+    ask: Ask
+    note: Callable[[str], None]
+    tokens: Tokens | None = None
+    existing: Existing = field(default=NOTHING, kw_only=True)
+    find_user: Callable[[str], Call[wire.User]] = field(default=wire.get_user, kw_only=True)
+    words: Callable[[Step], str] = field(default=str, kw_only=True)
+    each_alone: bool = field(default=False, kw_only=True)
+    _outside: set[str] = field(default_factory=set, init=False)  # users who should have joined and could not
+    _changed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._uuids = dict(self.existing.uuids)
 
     def run(self, steps: Sequence[Step]) -> Outcome:
         """Do all that can be done."""
@@ -128,61 +97,60 @@ class CarryingOut:
                 self.do(step)
             except Overtaken:
                 outcome.overtaken = True
-                self._note(f"done by somebody else: {self._words(step)}")
-            except ClientError as error:
-                if not self._each_alone:
-                    self._note_left(steps[number:])
-                if not self._each_alone or isinstance(error, Unreachable | NotAuthenticated):
+                self.note(f"done by somebody else: {self.words(step)}")
+            except errors.ClientError as error:
+                if not self.each_alone:
+                    self.note(f"{'half' if self._changed else 'not'} done: {self.words(step)}")
+                    for left in steps[number + 1 :]:
+                        self.note(f"not done: {self.words(left)}")
+                if not self.each_alone or isinstance(error, errors.Unreachable | errors.NotAuthenticated):
                     raise
                 broken |= {step.owner} - {""}
                 outcome.failed.append((step, error.message))
-                outcome.overtaken |= isinstance(error, Conflict | NotFound)
+                outcome.overtaken |= isinstance(error, errors.Conflict | errors.NotFound)
             else:
                 if self._changed:
                     outcome.done.append(step)
-                    self._note(f"done: {self._words(step)}")
+                    self.note(f"done: {self.words(step)}")
         return outcome
-
-    def _note_left(self, steps: Sequence[Step]) -> None:
-        self._note(f"{'half' if self._changed else 'not'} done: {self._words(steps[0])}")
-        for left in steps[1:]:
-            self._note(f"not done: {self._words(left)}")
 
     def do(self, step: Step) -> None:
         """Do a step; raise `Overtaken` or a `ClientError`."""
         self._changed = False
         try:
-            if step.change is Change.REMOVE:
-                self._remove(step)
+            if step.change is not Change.REMOVE:
+                self._MAKING[step.key.kind](self, step, step.key.project, step.key.name, step.fields)
+            elif step.key.kind in _LISTS:
+                change_list(self._send, step.key, remove=step.fields["users"])
             else:
-                self._MAKING[step.key.kind](self, step)
-        except AlreadyExists as error:
+                self._send(_REMOVING[step.key.kind](step.key.project, step.key.name))
+        except errors.AlreadyExists as error:
             if not self._is_there(step):
                 raise
             raise Overtaken from error
-        except NotFound as error:
+        except errors.NotFound as error:
             if step.change is not Change.REMOVE:
                 raise
             raise Overtaken from error
 
     def _is_there(self, step: Step) -> bool:
-        """Whether what was to be made is there now: else it is an identity, a URL or a name that another one has."""
+        """Whether the resource to be made is there now: else another has its identity, URL or name."""
         found: Any
         if step.key.kind is Kind.IDENTITY:
-            found = self._ask(wire.list_bindings(step.key.project)).bindings
+            found = self.ask(wire.list_bindings(step.key.project)).bindings
         elif step.key.kind is Kind.ISSUER:
-            found = self._ask(wire.list_issuers()).issuers
+            found = self.ask(wire.list_issuers()).issuers
         else:
             return True
         return any(each.name == step.key.name for each in found)
 
     def _send(self, call: Call[Any]) -> Any:
-        answer = self._ask(call)
+        answer = self.ask(call)
         self._changed |= call.method != "GET"
         return answer
 
-    def _user(self, step: Step) -> None:
-        name, details = step.key.name, wire.UserDetails(**step.fields)
+    def _user(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        details = wire.UserDetails(**said)
         if step.change is Change.ADD:
             self._keep(self._send(wire.create_user(name, details)))
         else:
@@ -190,36 +158,32 @@ class CarryingOut:
 
     def _keep(self, user: wire.User) -> None:
         # At once, so that it is not lost when a later step fails.
-        if self._tokens:
-            self._tokens.keep(user)
+        if self.tokens:
+            self.tokens.keep(user)
 
-    def _member(self, step: Step) -> None:
-        """Make a user a member; one whom the service does not know yet is made. A project_admin may do both."""
-        project, user, roles = step.key.project, step.key.name, step.fields["roles"]
+    def _member(self, step: Step, project: str, name: str, said: Fields) -> None:
+        """Make a user a member; an unknown user is made. A project_admin may do both."""
         if step.change is Change.ALTER:
-            self._send(wire.update_member(project, user, roles))
+            self._send(wire.update_member(project, name, said["roles"]))
             return
         try:
-            self._uuids[user] = self._joined(step)
-        except ClientError:
-            self._outside.add(user)
+            self._uuids[name] = self._joined(project, name, said)
+        except errors.ClientError:
+            self._outside.add(name)
             raise
 
-    def _joined(self, step: Step) -> str:
-        """Return the uuid of a new member.
-
-        A user who is not there is made, and only one who is there is added: the audit log has each refusal.
-        """
-        project, user, roles = step.key.project, step.key.name, step.fields["roles"]
+    def _joined(self, project: str, user: str, said: Fields) -> str:
+        """Return the uuid of a new member. An unknown user is made, a known one added: refusals are audited."""
+        roles = said["roles"]
         is_there = self._is_user(user)
         if not is_there:
-            with suppress(AlreadyExists):
-                made = self._send(wire.create_member(project, user, roles, email=step.fields.get("email") or None))
+            with suppress(errors.AlreadyExists):
+                made = self._send(wire.create_member(project, user, roles, email=said.get("email") or None))
                 self._keep(made)
                 return str(made.uuid)
         try:
             added = self._send(wire.add_member(project, user, roles))
-        except Conflict as error:  # a member already
+        except errors.Conflict as error:  # a member already
             raise Overtaken from error
         if is_there is False:  # made by another client meanwhile
             raise Overtaken
@@ -228,34 +192,32 @@ class CarryingOut:
     def _is_user(self, name: str) -> bool | None:
         """Whether there is such a user; None when the caller may not know, as a project_admin."""
         try:
-            self._ask(wire.get_user(name))
-        except NotFound:
+            self.ask(wire.get_user(name))
+        except errors.NotFound:
             return False
-        except (NotAllowed, NotAuthenticated):
+        except (errors.NotAllowed, errors.NotAuthenticated):
             return None
         return True
 
-    def _project(self, step: Step) -> None:
-        name, description = step.key.name, step.fields.get("description", "")
+    def _project(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        description = said.get("description", "")
         if step.change is Change.ADD:
             self._send(wire.create_project(name, description))
         elif description:
             self._send(wire.update_project(name, description=description))
-        if "strictData" in step.fields:
-            self._send(wire.update_project(name, strict_data=step.fields["strictData"]))
+        if "strictData" in said:
+            self._send(wire.update_project(name, strict_data=said["strictData"]))
         if _to_be_set(step, "retention"):
-            self._send(wire.modify_project_retention(name, step.fields["retention"]))
+            self._send(wire.modify_project_retention(name, said["retention"]))
         if _to_be_set(step, "quotas"):
-            self._send(wire.modify_project_quotas(name, {**dict.fromkeys(QUOTAS), **step.fields["quotas"]}))
+            self._send(wire.modify_project_quotas(name, {**dict.fromkeys(QUOTAS), **said["quotas"]}))
 
-    def _schema(self, step: Step) -> None:
-        project, name, said = step.key.project, step.key.name, step.fields
+    def _schema(self, step: Step, project: str, name: str, said: Fields) -> None:
         parts = {"kind": said.get("type", ""), "attributes": said.get("attributes")}
         send = wire.create_schema if step.change is Change.ADD else wire.update_schema
         self._send(send(project, name, said.get("schema"), **parts))
 
-    def _topic(self, step: Step) -> None:
-        project, name, said = step.key.project, step.key.name, step.fields
+    def _topic(self, step: Step, project: str, name: str, said: Fields) -> None:
         if step.change is Change.ADD:
             self._send(wire.create_topic(project, name, schema=said.get("schema", "")))
         elif said.get("schema"):
@@ -267,11 +229,10 @@ class CarryingOut:
         if _to_be_set(step, "access"):
             self._send(wire.modify_topic_acl(project, name, said["access"]))
 
-    def _subscription(self, step: Step) -> None:
+    def _subscription(self, step: Step, project: str, name: str, said: Fields) -> None:
         if step.change is Change.ADD:
-            self._new_subscription(step)
+            self._new_subscription(project, name, said)
             return
-        project, name, said = step.key.project, step.key.name, step.fields
         if "ackDeadline" in said:
             self._send(wire.modify_ack_deadline(project, name, said["ackDeadline"]))
         changes = parallel.changes(said)
@@ -283,8 +244,7 @@ class CarryingOut:
             # Last: the service then puts its push worker on the access list (HTTP contract 13.3).
             self._send(wire.modify_push_config(project, name, _push_config(said)))
 
-    def _new_subscription(self, step: Step) -> None:
-        project, name, said = step.key.project, step.key.name, step.fields
+    def _new_subscription(self, project: str, name: str, said: Fields) -> None:
         deadline, access, push = said.get("ackDeadline"), said.get("access"), _push_config(said)
         # With its push configuration, or not at all: as a pull subscription it would be another (HTTP contract 9.3).
         call = wire.create_subscription(
@@ -301,10 +261,14 @@ class CarryingOut:
         if access:
             self._send(wire.modify_subscription_acl(project, name, list(access)))
 
-    def _issuer(self, step: Step) -> None:
-        name, said = step.key.name, {**step.fields, **secrets(step.fields)}
+    def _issuer(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        said = {**said, **secrets(said)}
         if "roles" in said:
-            said["roles"] = _rules(said["roles"])
+            rules: dict[tuple[str, str], list[str]] = {}
+            for text in said["roles"]:
+                project, role, entitlement = text.split("=", 2)  # the entitlement may hold any sign
+                rules.setdefault((entitlement, project), []).append(role)
+            said["roles"] = [wire.RoleRule(entitlement=each[0], project=each[1], roles=rules[each]) for each in rules]
         if step.change is Change.ADD:
             self._send(wire.create_issuer(wire.Issuer(name=name, **said)))
         else:
@@ -312,77 +276,67 @@ class CarryingOut:
             before = {each: getattr(there.value, each) for each in ISSUER}
             self._send(wire.update_issuer(wire.Issuer(name=name, **(before | said))).if_match(there.version))
 
-    def _identity(self, step: Step) -> None:
-        user, name = step.key.project, step.key.name
+    def _identity(self, step: Step, user: str, name: str, said: Fields) -> None:
         if step.change is Change.ALTER:
             self._send(wire.delete_binding(user, name))
-        self._send(wire.create_binding(user, name, step.fields["issuer"], step.fields["subject"]))
+        self._send(wire.create_binding(user, name, said["issuer"], said["subject"]))
 
-    def _token(self, step: Step) -> None:
+    def _token(self, step: Step, user: str, name: str, said: Fields) -> None:
         """Make a token, in place of one that is there when it is to be altered, and keep it where the files say."""
-        user, name, said = step.key.project, step.key.name, step.fields
-        rights = None if said.get("rights", ALL) == ALL else [_right(each) for each in said["rights"]]
+        rights = None
+        if said.get("rights", ALL) != ALL:
+            pairs = (each.partition("=") for each in said["rights"])
+            rights = [wire.Right(action=action, resource=resource) for action, _, resource in pairs]
         call = wire.create_token(user, name, expires_on=said.get("expires_on", ""), rights=rights)
-        assert self._tokens is not None
-        with self._tokens.file(said[TOKEN_FILE]) as keep:
+        assert self.tokens is not None
+        with self.tokens.file(said[TOKEN_FILE]) as keep:
             if step.change is Change.ALTER:
                 # That the name is taken is the last thing the service looks for: what is wrong with the token it says
                 # now, while the one that is in use is still good.
-                with suppress(Conflict):
+                with suppress(errors.Conflict):
                     keep(self._send(call).token)
                     return
-                with suppress(NotFound):  # revoked by another client
+                with suppress(errors.NotFound):  # revoked by another client
                     self._send(wire.revoke_token(user, name))
             keep(self._send(call).token)
 
-    def _service_type(self, step: Step) -> None:
-        said = dict(step.fields)
+    def _service_type(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         if step.change is Change.ADD:
-            hosts, kind = said.pop("hosts"), said.pop("type", "ams")
-            self._send(authn.create_service_type(step.key.name, hosts, kind=kind, **said))
+            rest = {each: value for each, value in said.items() if each not in ("hosts", "type")}
+            self._send(authn.create_service_type(name, said["hosts"], kind=said.get("type", "ams"), **rest))
         else:
-            self._send(authn.update_service_type(step.key.name, **said))
+            self._send(authn.update_service_type(name, **said))
 
-    def _auth_method(self, step: Step) -> None:
-        service_type, host = step.key.project, step.key.name
-        said = {**step.fields, **secrets(step.fields)}
+    def _auth_method(self, step: Step, service_type: str, name: str, said: Fields) -> None:
+        said = {**said, **secrets(said)}
         if step.change is Change.ADD:
-            self._send(authn.create_auth_method(service_type, host, said.pop("port"), **said))
+            self._send(authn.create_auth_method(service_type, name, said.pop("port"), **said))
         else:
-            self._send(authn.update_auth_method(service_type, host, **said))
+            self._send(authn.update_auth_method(service_type, name, **said))
 
-    def _binding(self, step: Step) -> None:
-        said = dict(step.fields)
+    def _binding(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        said = dict(said)
         if "service_type" in said:
             said["service_uuid"] = self._send(authn.get_service_type(said.pop("service_type"))).uuid
         if "user" in said:
-            said["unique_key"] = self._uuid(said.pop("user"))
+            user = said.pop("user")
+            if user not in self._uuids:  # asked for now, as a step before may have made the user
+                self._uuids[user] = self._send(self.find_user(user)).uuid
+            said["unique_key"] = self._uuids[user]
         if step.change is Change.ADD:
-            self._send(authn.create_binding(step.key.name, **said))
+            self._send(authn.create_binding(name, **said))
             return
-        there = self._existing.fields.get(step.key, {})
-        said = {name: value for name, value in said.items() if value != there.get(name)}
-        if said:
-            self._send(authn.update_binding(step.key.name, **said))
+        there = self.existing.fields.get(step.key, {})
+        changed = {each: value for each, value in said.items() if value != there.get(each)}
+        if changed:
+            self._send(authn.update_binding(name, **changed))
 
-    def _uuid(self, user: str) -> str:
-        # Asked for now, as a step before may have made the user.
-        if user not in self._uuids:
-            self._uuids[user] = self._send(self._find_user(user)).uuid
-        return self._uuids[user]
-
-    def _entries(self, step: Step) -> None:
-        users = [user for user in step.fields["users"] if user not in self._outside]
+    def _entries(self, step: Step, _parent: str, name: str, said: Fields) -> None:
+        users = [user for user in said["users"] if user not in self._outside]
         if users:
             change_list(self._send, step.key, add=users)
 
-    def _remove(self, step: Step) -> None:
-        if step.key.kind in _LISTS:
-            change_list(self._send, step.key, remove=step.fields["users"])
-        else:
-            self._send(_REMOVING[step.key.kind](step.key.project, step.key.name))
-
-    _MAKING: Mapping[Kind, Callable[["CarryingOut", Step], None]] = {
+    _MAKING: ClassVar[Mapping[Kind, Callable[["CarryingOut", Step, str, str, Fields], None]]] = {
         Kind.USER: _user,
         Kind.PROJECT: _project,
         Kind.MEMBER: _member,
@@ -418,10 +372,7 @@ _LISTS = {
 
 
 def secrets(fields: Fields) -> dict[str, Any]:
-    """Return the fields that are secrets, read from where a file of declarations says they are.
-
-    Raises `BadSettings` or `BadConnection` when one is not there.
-    """
+    """Return the fields that are secrets, read from their files and variables; raise `BadSettings`, `BadConnection`."""
     found: dict[str, Any] = {name: fields[name] for name in SECRETS if name in fields}
     return {
         name: {each: _secret(where) for each, where in said.items()} if name == "headers" else _secret(said)
@@ -447,32 +398,17 @@ def _push_config(said: Fields) -> wire.PushConfig | None:
 
 
 def _to_be_set(step: Step, field: str) -> bool:
-    """Whether a call must set this field: a new resource has nothing set, which need not be said."""
+    # A new resource has nothing set, which need not be said.
     return field in step.fields and bool(step.change is Change.ALTER or step.fields[field])
 
 
-def _right(text: str) -> wire.Right:
-    action, _, resource = text.partition("=")
-    return wire.Right(action=action, resource=resource)
-
-
-def _rules(texts: Sequence[str]) -> list[wire.RoleRule]:
-    """Return rules of PROJECT=ROLE=ENTITLEMENT; the entitlement may hold any sign."""
-    roles: dict[tuple[str, str], list[str]] = {}
-    for text in texts:
-        project, role, entitlement = text.split("=", 2)
-        roles.setdefault((entitlement, project), []).append(role)
-    return [wire.RoleRule(entitlement=each, project=project, roles=roles[each, project]) for each, project in roles]
-
-
 def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collection[str] = ()) -> None:
-    """Put users on an access list that others change too, take others off it, and leave all others where they are.
+    """Put users on an access list that others change too, and take others off it; raise a `ClientError`.
 
-    Any AMS can read a whole list and replace it, and no other verb is needed (authn contract 15, A26). So it is read at
-    the last moment, replaced with what was on it then, and read again: when another list came in between, it is done
-    again on top of theirs. Ours refuses to replace a list that was changed meanwhile. At an AMS that gives no versions,
-    a list read by two at the same moment can lose the change of the first: another run of either puts it back. Raises a
-    `ClientError`, `Unavailable` when others replace the list again and again.
+    Any AMS can read and replace a whole list, and no other verb is needed (authn contract 15, A26). So it is read at
+    the last moment, replaced, and read again: when another list came in between, it is done again on top of theirs.
+    Ours refuses to replace a list that was changed meanwhile; at others the first of two changes can be lost until a
+    next run.
     """
     get, modify = _LISTS[key.kind]
     for _ in range(LIST_ROUNDS):
@@ -481,16 +417,16 @@ def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collec
         if _is_so(there, add, remove):
             return
         users = list(dict.fromkeys([*(user for user in there if user not in remove), *add]))
-        with suppress(ChangedMeanwhile):
+        with suppress(errors.ChangedMeanwhile):
             try:
                 ask(modify(key.project, key.name, users).if_match(version))
-            except NotFound:  # the list holds users who have left the project
+            except errors.NotFound:  # the list holds users who have left the project
                 staying = [user for user in users if user in add or _is_member(ask, key.project, user)]
                 if staying == users:
                     raise
                 ask(modify(key.project, key.name, staying).if_match(version))
     if not _is_so(ask(get(key.project, key.name)).authorized_users, add, remove):
-        raise Unavailable(f"others change the access list of {key} all the time")
+        raise errors.Unavailable(f"others change the access list of {key} all the time")
 
 
 def _is_so(there: Collection[str], add: Collection[str], remove: Collection[str]) -> bool:
@@ -500,6 +436,6 @@ def _is_so(there: Collection[str], add: Collection[str], remove: Collection[str]
 def _is_member(ask: Ask, project: str, user: str) -> bool:
     try:
         ask(wire.get_member(project, user))
-    except NotFound:
+    except errors.NotFound:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What can be declared, as values: resources, their fields, where a file says so, and the steps of a plan.
+"""Declarations as values: resources, their fields, where a file says so, and the steps of a plan.
 
 A resource is a key and its fields. Declared fields are those that are named, the others are left as they are; fields of
 what exists are all that were read. Both spell values alike, so that equal means nothing to do:
@@ -35,8 +35,7 @@ from ams.core.yaml_tree import FileLine
 
 Fields = Mapping[str, Any]
 
-Ask = Callable[[Call[Any]], Any]
-"""Sends a call to the service it is for and returns its answer; raises a `ClientError`."""
+Ask = Callable[[Call[Any]], Any]  # sends a call to the service it is for and returns its answer; raises a `ClientError`
 
 SECRETS = ("access_key", "headers", "client_secret")
 """Fields whose values are never shown, so that they cannot be compared."""
@@ -54,8 +53,7 @@ class Kind(StrEnum):
     SUBSCRIPTION = "subscription"
     CONSUMERS = "consumers"
     ISSUER = "issuer"
-    IDENTITY = "identity"
-    """Of a user: its binding to an identity at an issuer, unlike those of the certificate service."""
+    IDENTITY = "identity"  # of a user: its binding to an identity at an issuer, unlike those of the certificate service
     TOKEN = "token"  # noqa: S105  # the name of a kind
     SERVICE_TYPE = "service type"
     AUTH_METHOD = "auth method"
@@ -67,11 +65,10 @@ AUTHN_KINDS = frozenset({Kind.SERVICE_TYPE, Kind.AUTH_METHOD, Kind.BINDING})
 
 
 class Key(NamedTuple):
-    """Which resource."""
+    """Names a resource. `project` is its parent: a project, service type or user; empty for one without."""
 
     kind: Kind
     project: str
-    """The project it belongs to, or the service type, or the user; empty for what belongs to none."""
     name: str
 
     def __str__(self) -> str:
@@ -79,7 +76,7 @@ class Key(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Where a resource is named by another, and must be declared or exist."""
+    """A place that names another resource, which must be declared or exist."""
 
     place: FileLine
     target: Key
@@ -87,19 +84,18 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What is declared."""
+    """All that is declared: `sections` is what pruning may touch, by parent and kind; `gone` is removed in any case.
+
+    When a step fails, the rest for the same owner is not tried. With `in_order`, the order is not that of kinds.
+    """
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
     places: Mapping[Key, FileLine] = field(default_factory=dict)
     references: Sequence[Reference] = ()
     sections: frozenset[tuple[str, Kind]] = frozenset()
-    """What resources belong to, and kinds, for which the files have a section: what pruning may touch."""
     owners: Mapping[Key, str] = field(default_factory=dict)
-    """Whom a resource is for alone: when a step for it fails, the rest for the same owner is not tried."""
     gone: Mapping[Key, Fields] = field(default_factory=dict)
-    """What is to be removed though it is in no section, and of entries of a list which."""
     in_order: bool = False
-    """Whether the order is that of the declaration, and not that of kinds."""
 
     @property
     def projects(self) -> list[str]:
@@ -115,13 +111,11 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """What the services hold, as far as they were asked."""
+    """Resources that the services hold, as far as they were asked; `caller` has the token, and is empty for no user."""
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
     caller: str = ""
-    """The user whose token is used; empty when it is no user's."""
     uuids: Mapping[str, str] = field(default_factory=dict)
-    """Of users, where they were read."""
 
     def of(self, kind: Kind) -> dict[str, Fields]:
         """Return the resources of a kind, where all belong to the same."""
@@ -132,7 +126,7 @@ NOTHING = Existing()
 
 
 class Change(StrEnum):
-    """What a step does, as the plan shows it."""
+    """The sign of a step in a plan."""
 
     ADD = "+"
     ALTER = "~"
@@ -141,14 +135,12 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One resource to be made, altered or removed."""
+    """One resource to be made, altered or removed, for one owner alone or for several; `fields` are those to set."""
 
     change: Change
     key: Key
     fields: Fields
-    """The fields to set: of a new resource all that are declared, else those that differ."""
     owner: str = ""
-    """Whom it is for alone; empty when it is for several."""
 
     def __str__(self) -> str:
         return f"{self.change} {self.key}"

@@ -1,16 +1,304 @@
-"""Reads the files of `ams apply` (docs/reference/apply.md)."""
+"""Reads the files of `ams apply` (docs/reference/apply.md).
 
+A secret is never in a file of declarations, nor in a plan: a file says where it is read from, and where that of a new
+token is written to. A push configuration may have only what the service would show again as it was said, so that a
+second run finds nothing to do: no fields that the service drops for a type, no values that it replaces.
+"""
+
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ams.client.wire import authn
+from ams.core.ack_deadline import MAX_ACK_DEADLINE
+from ams.core.clock import utc_text
+from ams.core.distinguished_names import normalised
+from ams.core.errors import BadDocument
 from ams.core.names import MAX_NAME, is_name
-from ams.core.yaml_tree import FileLine, Value, bad, read_tree
-from ams.provisioning import fields
+from ams.core.parallel_options import ORDERED, PARALLEL
+from ams.core.quotas import MAX_LIMIT, QUOTAS
+from ams.core.rights import is_resource
+from ams.core.settings import retention_seconds, size_number
+from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
+from ams.provisioning import parallel
 from ams.provisioning.declared import Declared, Fields, Key, Kind, Reference
 
-NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"
-"""What names of AMS are made of, for people."""
+ALL = "all"  # rights of a token that has all of its user's
+KEY_ID = "key_id"  # of a named token that is a key; it is never declared
+TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
+MAX_NUMBER = 2**31 - 1
+MAX_ATTEMPTS = 1000
+MAX_OUTSTANDING = 1000  # of deliveries of a message (docs/reference/push.md)
+PROJECT_ROLES = ("consumer", "project_admin", "publisher")
+"""Roles in a project: three, whatever the roles file of the service says (HTTP contract 3.3)."""
+
+Read = Callable[[Value], Any]
+Readers = Mapping[str, Read]
+
+
+def _chosen(said: Mapping[str, Value], readers: Readers) -> Fields:
+    return {name: read(said[name]) for name, read in readers.items() if name in said}
+
+
+def _fields(value: Value, readers: Readers, missing: str = "", needed: tuple[str, ...] = ()) -> Fields:
+    """Read fields; raise `BadDocument` with the text `missing` for the first one that is needed and is not there."""
+    said = value.mapping(tuple(readers))
+    for name in needed:
+        if name not in said:
+            raise bad(value.place, missing.format(name))
+    return _chosen(said, readers)
+
+
+def _member_fields(value: Value) -> Fields:
+    for each in value.values():
+        if each.text() not in PROJECT_ROLES:
+            raise bad(each.place, f"{each.text()!r} is no role in a project: {', '.join(PROJECT_ROLES)}")
+    return {"roles": _names(value)}
+
+
+def _schema_fields(value: Value, folder: str) -> Fields:
+    # A schema is declared whole.
+    said = value.mapping(("type", "schema", "file", "attributes"))
+    if "schema" in said and "file" in said:
+        raise bad(said["file"].place, "give the schema here or in a file, not both")
+    content = _schema_file(said["file"], folder) if "file" in said else _object(said.get("schema"))
+    attributes = _object(said.get("attributes"))
+    if not content and not attributes:
+        raise bad(value.place, "a schema says something: give it a schema, a file or attributes")
+    kind = said["type"].text().lower() if "type" in said else "json"
+    if kind not in ("json", "avro"):
+        raise bad(said["type"].place, "the type of a schema is json or avro")
+    return {"type": kind, "schema": content, "attributes": attributes}
+
+
+def _schema_file(value: Value, folder: str) -> Any:
+    path = os.path.join(folder, value.text())
+    try:
+        found = json.loads(read_capped(path))
+    except (ValueError, RecursionError):
+        raise bad(value.place, f"{path} is not JSON") from None
+    if not isinstance(found, dict):
+        raise bad(value.place, f"{path} does not hold an object")
+    return found
+
+
+def _object(value: Value | None) -> Any:
+    if value is None or value.is_null:
+        return {}
+    value.mapping()
+    return value.plain()
+
+
+def push_fields(value: Value) -> Fields:
+    """Return the fields of a push configuration (HTTP contract 13.1); nothing means pull."""
+    said = value.mapping()
+    if not said:
+        return {}
+    readers = _PUSH.get(said["type"].text() if "type" in said else "")
+    if readers is None:
+        raise bad(value.place, f"the type of a push configuration is {' or '.join(_PUSH)}")
+    if "maxDeliveryAttempts" in said and "deadLetterTopic" not in said:
+        raise bad(said["maxDeliveryAttempts"].place, "maxDeliveryAttempts needs a deadLetterTopic")
+    needed = "pushEndpoint" if "pushEndpoint" in readers else "mattermostUrl"
+    return _fields(value, readers, "a push configuration of this type has a {}", (needed,))
+
+
+def _retry_policy(value: Value) -> Fields:
+    said = value.mapping(("type", "period"))
+    policy = said["type"].one_of("linear", "slowstart", "exponential") if "type" in said else "linear"
+    if policy == "slowstart" and "period" in said:
+        raise bad(said["period"].place, "slowstart has no period")
+    period = {"period": said["period"].number(1, MAX_NUMBER)} if "period" in said else {}
+    return {"type": policy, **period}
+
+
+def _endpoint(value: Value) -> str:
+    text = value.text()
+    if not text.startswith("https://") or len(text) == len("https://"):
+        raise bad(value.place, "a push endpoint is an https address")
+    return text
+
+
+def _token_fields(value: Value, folder: str) -> Fields:
+    readers = {TOKEN_FILE: lambda said: os.path.join(folder, said.text()), "expires_on": _end_time, "rights": _rights}
+    return _fields(value, readers, "a token says the {} that gets it when it is made", (TOKEN_FILE,))
+
+
+def _rights(value: Value) -> tuple[str, ...] | str:
+    if value.is_null:
+        return ALL
+    found = {_right(each) for each in value.values()}
+    if not found:
+        raise bad(value.place, "a token is good for something; say ~ for all that its user may do")
+    return tuple(sorted(found))
+
+
+def _right(value: Value) -> str:
+    said = value.mapping(("action", "resource"))
+    if len(said) != 2:
+        raise bad(value.place, "a right has an action and a resource")
+    action, resource = said["action"].text(), said["resource"].text().removeprefix("/")
+    if not is_resource(resource):
+        raise bad(said["resource"].place, f"{resource!r} is no resource such as projects/P/topics/T")
+    if action != "*" and ":" not in action:
+        raise bad(said["action"].place, f"{action!r} is no action such as topics:publish")
+    return f"{action}={resource}"
+
+
+def _rules(value: Value) -> tuple[str, ...]:
+    found: set[str] = set()
+    for rule in value.values():
+        said = rule.mapping(("entitlement", "project", "roles"))
+        roles = [each.text() for each in said["roles"].values()] if "roles" in said else []
+        if len(said) != 3 or not roles:
+            raise bad(rule.place, "a rule has an entitlement, a project and its roles there")
+        found |= {f"{said['project'].text()}={role}={said['entitlement'].text()}" for role in roles}
+    return tuple(sorted(found))
+
+
+def _auth_method(value: Value, folder: str) -> Fields:
+    said = value.mapping(("port", "access_key", "headers"))
+    if ("access_key" in said) == ("headers" in said):
+        raise bad(value.place, "an auth method has headers, or an access_key, as its service type says")
+    fields: dict[str, Any] = {"port": said["port"].number(1, 65535) if "port" in said else 443}
+    if "access_key" in said:
+        return {**fields, "access_key": _where(said["access_key"], folder)}
+    headers = {name: _where(each, folder) for name, each in said["headers"].mapping().items()}
+    if not headers:
+        raise bad(said["headers"].place, "an auth method has one header at least")
+    return {**fields, "headers": headers}
+
+
+def _where(value: Value, folder: str) -> Mapping[str, str]:
+    """Return where a secret is: a file, whose name is relative to `folder`, or a variable."""
+    # The text that stands there instead is not shown: it may be the secret itself.
+    try:
+        said = value.mapping(("file", "env"))
+    except BadDocument:
+        said = {}
+    if len(said) != 1:
+        raise bad(value.place, "a secret is not in this file: say {file: PATH} or {env: VARIABLE}")
+    [(kind, each)] = said.items()
+    return {kind: os.path.join(folder, each.text()) if kind == "file" else each.text()}
+
+
+def _text_as(read: Callable[[str], Any], *, optional: bool = False) -> Read:
+    """Return a reader of a text by `read`, whose `ValueError` is about the text; null of an optional one is empty."""
+
+    def reader(value: Value) -> Any:
+        try:
+            return "" if optional and value.is_null else read(value.text())
+        except ValueError as error:
+            raise bad(value.place, str(error)) from None
+
+    return reader
+
+
+def _some_text(value: Value) -> str:
+    """Return text that says something: the service takes an empty one as nothing said (HTTP contract 5.3)."""
+    if not value.text():
+        raise bad(value.place, "an empty text changes nothing; leave it out")
+    return value.text()
+
+
+def _text_or_none(value: Value) -> str:
+    return "" if value.is_null else value.text()
+
+
+def _names(value: Value) -> tuple[str, ...]:
+    names = [each.text() for each in value.values()]
+    for each in value.values():
+        if names.count(each.text()) > 1:
+            raise bad(each.place, f"{each.text()!r} is said twice")
+    return tuple(sorted(names))
+
+
+def _limit(value: Value) -> int:
+    """Return a limit: a number, a size such as 64MiB, or `none` for 0."""
+    text = value.text()
+    try:
+        limit = 0 if text == "none" else size_number(text)
+    except (ValueError, KeyError):
+        limit = -1
+    if not 0 <= limit <= MAX_LIMIT:
+        raise bad(value.place, f"{text!r} is no limit such as 100 or 64MiB, nor 'none'")
+    return limit
+
+
+def _number(highest: int, lowest: int = 1) -> Read:
+    return lambda value: value.number(lowest, highest)
+
+
+def _one_of(*choices: str) -> Read:
+    return lambda value: value.one_of(*choices)
+
+
+_retention = _text_as(retention_seconds)
+_subject = _text_as(normalised)
+_end_time = _text_as(utc_text, optional=True)
+
+USER: Readers = {
+    **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
+    "service_roles": _names,
+}
+PROJECT: Readers = {
+    "description": _some_text,
+    "retention": _retention,
+    "quotas": lambda value: {name: _limit(each) for name, each in value.mapping(tuple(QUOTAS)).items()},
+    "strictData": Value.switch,
+}
+_TOPIC: Readers = {"schema": _text_or_none, "retention": _retention, "access": _names}
+_SUBSCRIPTION: Readers = {
+    "topic": Value.text,
+    "ackDeadline": _number(MAX_ACK_DEADLINE, 0),
+    "push": push_fields,
+    "access": _names,
+    "type": _one_of(ORDERED, PARALLEL),
+    **parallel.OPTIONS,
+}
+ISSUER: Readers = {
+    **dict.fromkeys(("url", "jwks_url", "introspection_url", "client_id"), _text_or_none),
+    **dict.fromkeys(("audiences", "clients", "entitlement_claims"), Value.texts),
+    "introspect": _one_of("never", "opaque", "always"),
+    "client_secret": Value.mapping,
+    "create_users": Value.switch,
+    "roles": _rules,
+}
+SERVICE_TYPE: Readers = {
+    "hosts": Value.texts,
+    "auth_types": Value.texts,
+    "auth_method": _one_of("headers", "api-key"),
+    "type": Value.text,
+    "verify_client_host": Value.switch,
+}
+_BINDING: Readers = {
+    **dict.fromkeys(("service_type", "host", "user", "unique_key", "auth_type"), Value.text),
+    "auth_identifier": _subject,
+    "issuer": _text_as(normalised, optional=True),
+}
+_PUSH_OF_BOTH: Readers = {
+    "type": Value.text,
+    "retryPolicy": _retry_policy,
+    "base64Decode": Value.switch,
+    "deadLetterTopic": Value.text,
+    "maxDeliveryAttempts": _number(MAX_ATTEMPTS),
+    "maxOutstanding": _number(MAX_OUTSTANDING),
+}
+_PUSH: Mapping[str, Readers] = {
+    "http_endpoint": {
+        **_PUSH_OF_BOTH,
+        "pushEndpoint": _endpoint,
+        "maxMessages": _number(MAX_NUMBER),
+        "authorizationHeader": lambda value: _fields(value, {"type": _one_of("autogen", "disabled")}),
+    },
+    "mattermost": {
+        **_PUSH_OF_BOTH,
+        **dict.fromkeys(("mattermostUrl", "mattermostUsername", "mattermostChannel"), Value.text),
+    },
+}
+
+NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"  # rule for names of AMS, for people
 
 
 def read_documents(paths: Iterable[str]) -> Declared:
@@ -24,26 +312,19 @@ def read_documents(paths: Iterable[str]) -> Declared:
 
 
 class _Reading:
-    """Gathers what the files declare."""
-
     def __init__(self) -> None:
         self._fields: dict[Key, Fields] = {}
         self._places: dict[Key, FileLine] = {}
         self._references: list[Reference] = []
         self._sections: set[tuple[str, Kind]] = set()
-        self._bound: list[tuple[FileLine, str]] = []
-        """Users of AMS whom bindings name, and where."""
+        self._bound: list[tuple[FileLine, str]] = []  # users of AMS whom bindings name
         self._token_files: dict[str, FileLine] = {}
-        """Files that get tokens, and where that is said."""
 
     def declared(self) -> Declared:
-        references = [*self._references, *(self._of_user(place, user) for place, user in self._bound)]
-        return Declared(self._fields, self._places, references, frozenset(self._sections))
-
-    def _of_user(self, place: FileLine, user: str) -> Reference:
-        """Return what a binding needs: the user, whom also a project may declare as its member."""
-        members = (key for key in self._fields if key.kind is Kind.MEMBER and key.name == user)
-        return Reference(place, next(members, Key(Kind.USER, "", user)))
+        # A binding needs its user, whom also a project may declare as its member.
+        members = {key.name: key for key in reversed(self._fields) if key.kind is Kind.MEMBER}
+        bound = [Reference(place, members.get(user, Key(Kind.USER, "", user))) for place, user in self._bound]
+        return Declared(self._fields, self._places, [*self._references, *bound], frozenset(self._sections))
 
     def document(self, root: Value, folder: str) -> None:
         """Read one file; names of files in it are relative to `folder`."""
@@ -51,7 +332,8 @@ class _Reading:
         for name, value in _section(said, "users"):
             self._user(name, value, folder)
         for key, value in self._resources(said, "issuers", "", Kind.ISSUER):
-            self._add(key, value, fields.issuer_fields(value, folder))
+            readers = {**ISSUER, "client_secret": lambda where: _where(where, folder)}
+            self._add(key, value, _fields(value, readers, "an issuer says its {}", ("url",)))
         for name, value in _section(said, "projects"):
             self._project(name, value, folder)
         for name, value in _authn_section(said, "service_types"):
@@ -62,47 +344,62 @@ class _Reading:
             self._binding(name, value)
 
     def _user(self, name: str, value: Value, folder: str) -> None:
-        said = value.mapping((*fields.USER, "bindings", "tokens"))
-        self._add(Key(Kind.USER, "", name), value, fields.chosen(said, fields.USER))
+        said = value.mapping((*USER, "bindings", "tokens"))
+        self._add(Key(Kind.USER, "", name), value, _chosen(said, USER))
         for key, each in self._resources(said, "bindings", name, Kind.IDENTITY):
-            self._add(key, each, fields.identity_fields(each))
+            readers = {"issuer": Value.text, "subject": Value.text}
+            self._add(key, each, _fields(each, readers, "a binding of a user says its {}", tuple(readers)))
         for key, each in self._resources(said, "tokens", name, Kind.TOKEN):
-            self._token(key, each, fields.token_fields(each, folder))
-
-    def _token(self, key: Key, value: Value, found: Fields) -> None:
-        self._add(key, value, found)
-        path = os.path.realpath(found[fields.TOKEN_FILE])
-        if path in self._token_files:
-            raise bad(value.place, f"{path} gets another token already, at {self._token_files[path]}")
-        self._token_files[path] = value.place
+            found = _token_fields(each, folder)
+            self._add(key, each, found)
+            path = os.path.realpath(found[TOKEN_FILE])
+            if path in self._token_files:
+                raise bad(each.place, f"{path} gets another token already, at {self._token_files[path]}")
+            self._token_files[path] = each.place
 
     def _service_type(self, name: str, value: Value, folder: str) -> None:
-        self._add(Key(Kind.SERVICE_TYPE, "", name), value, fields.service_type_fields(value))
-        if "auth_methods" in value.mapping():
-            self._sections.add((name, Kind.AUTH_METHOD))
-        for key, each, found in fields.auth_methods(name, value, folder):
-            self._add(key, each, found)
+        said = value.mapping((*SERVICE_TYPE, "auth_methods"))
+        if "hosts" not in said or not said["hosts"].values():
+            raise bad(value.place, "a service type names its hosts")
+        self._add(Key(Kind.SERVICE_TYPE, "", name), value, _chosen(said, SERVICE_TYPE))
+        if "auth_methods" not in said:
+            return
+        self._sections.add((name, Kind.AUTH_METHOD))
+        for host, each in said["auth_methods"].mapping().items():
+            if host not in said["hosts"].texts():
+                raise bad(each.place, f"{host} is no host of service type {name}")
+            self._add(Key(Kind.AUTH_METHOD, name, host), each, _auth_method(each, folder))
 
     def _binding(self, name: str, value: Value) -> None:
-        found, said = fields.binding_fields(value), value.mapping()
-        self._add(Key(Kind.BINDING, "", name), value, found)
+        found = _fields(value, _BINDING, "a binding says its {}", ("service_type", "host", "auth_identifier"))
+        if ("user" in found) == ("unique_key" in found):
+            raise bad(value.place, "a binding says its user, of AMS, or the unique_key of one elsewhere")
+        said = value.mapping()
+        self._add(Key(Kind.BINDING, "", name), value, {each: found[each] for each in said})
         service_type = Key(Kind.SERVICE_TYPE, "", found["service_type"])
         self._references.append(Reference(said["service_type"].place, service_type))
         if "user" in found:
             self._bound.append((said["user"].place, found["user"]))
 
     def _project(self, project: str, value: Value, folder: str) -> None:
-        said = value.mapping((*fields.PROJECT, "members", "schemas", "topics", "subscriptions"))
-        self._add_to_project(Key(Kind.PROJECT, "", project), value, fields.chosen(said, fields.PROJECT))
+        said = value.mapping((*PROJECT, "members", "schemas", "topics", "subscriptions"))
+        key, found = Key(Kind.PROJECT, "", project), _chosen(said, PROJECT)
+        before = self._fields.get(key, {})
+        for name in found.keys() & before.keys():  # each field only in one of several files
+            raise bad(value.place, f"{name} of {key} is declared already, at {self._places[key]}")
+        self._fields[key] = {**before, **found}
+        self._places.setdefault(key, value.place)
         for key, each in self._resources(said, "members", project, Kind.MEMBER):
-            self._add(key, each, fields.member_fields(each))
+            self._add(key, each, _member_fields(each))
         for key, each in self._resources(said, "schemas", project, Kind.SCHEMA):
-            self._add(key, each, fields.schema_fields(each, folder))
+            self._add(key, each, _schema_fields(each, folder))
         for key, each in self._resources(said, "topics", project, Kind.TOPIC):
-            self._add(key, each, fields.topic_fields(each))
+            self._add(key, each, _fields(each, _TOPIC))
             self._refer(project, each)
         for key, each in self._resources(said, "subscriptions", project, Kind.SUBSCRIPTION):
-            self._add(key, each, fields.subscription_fields(each))
+            found = _fields(each, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
+            parallel.check_type(each.mapping(), found)
+            self._add(key, each, found)
             self._refer(project, each)
 
     def _resources(
@@ -130,19 +427,11 @@ class _Reading:
         self._fields[key] = found
         self._places[key] = value.place
 
-    def _add_to_project(self, key: Key, value: Value, found: Fields) -> None:
-        """Add a project, which several files may declare parts of; each field only one of them."""
-        before = self._fields.get(key, {})
-        for name in found.keys() & before.keys():
-            raise bad(value.place, f"{name} of {key} is declared already, at {self._places[key]}")
-        self._fields[key] = {**before, **found}
-        self._places.setdefault(key, value.place)
-
 
 def _section(
     said: Mapping[str, Value], section: str, is_one: Callable[[str], bool] = is_name, rule: str = NAME_RULE
 ) -> list[tuple[str, Value]]:
-    """Return the names and values of a section; raise `BadDocument` for what cannot be a name (HTTP contract 2)."""
+    """Return the names and values of a section; raise `BadDocument` for a bad name (HTTP contract 2)."""
     found = said[section].mapping() if section in said else {}
     for name, value in found.items():
         if not is_one(name):

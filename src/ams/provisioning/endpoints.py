@@ -1,26 +1,27 @@
-"""Which endpoints of a listing are served, why the others are not, and what is made for them is called.
+"""Endpoints of a listing: which are served and why the others are not, what is declared for them, and what vanished.
 
-Steps 1 to 5 and 11 of authn contract 14.2; A21, A24. What is wrong with one endpoint is said of that endpoint, and the
-others go on.
+Steps 1 to 11 of authn contract 14.2; 15, A21, A24. An error of one endpoint is said of that endpoint, and the others go
+on. Pure: the same listing over a state in which all steps were done declares nothing that is missing.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ams.core.distinguished_names import normalised
 from ams.core.errors import ServiceFailed
 from ams.core.names import is_name
+from ams.provisioning.declared import Declared, Existing, Fields, Key, Kind
 from ams.provisioning.gocdb import Endpoint, Site
+from ams.provisioning.plan import Target
 
 PRODUCTION = "Production"
 CERTIFIED = frozenset({"Certified", "Uncertified"})
 """As the reference has it: only candidates, suspended and closed sites are left out."""
 SEPARATOR = "---"
+ACK_DEADLINE_SECONDS = 100  # of the subscription of an endpoint (step 11b)
 _MADE = re.compile(r"(?!-).+?---.+?---.+")
-
-FindSite = Callable[[str], Site | None]
 
 
 class Reason(StrEnum):
@@ -30,11 +31,10 @@ class Reason(StrEnum):
     NOT_IN_PRODUCTION = "not in production"
     SITE = "site not in production"
     FAILED = "failed"
-    """Something is wrong that should be put right."""
 
     @property
     def by_rule(self) -> bool:
-        """Whether it is as it should be."""
+        """Whether this is no error that should be put right."""
         return self is not Reason.FAILED
 
 
@@ -49,41 +49,32 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entitled:
-    """What an endpoint is to have."""
+    """A served endpoint, with its user and binding; `subscription` is empty where the topic is everybody's."""
 
     endpoint: Endpoint
     name: str
-    """Of its user and binding, unless its certificate is bound already."""
     dn: str
-    """In normal form."""
     email: str
     topic: str
     subscription: str = ""
-    """Of `cloud-info`; made with the topic. Empty where the topic is everybody's."""
 
 
 @dataclass(slots=True)
 class Judged:
-    """All endpoints of a listing."""
+    """All endpoints of a listing; `names`, `topics` and `dns` are those of endpoints that are left out, too."""
 
     served: list[Entitled] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    """What users of all endpoints that are listed would be called, those left out too."""
     topics: set[str] = field(default_factory=set)
-    """What topics for themselves would be called, of all endpoints that are listed."""
     dns: set[str] = field(default_factory=set)
-    """The certificates of all endpoints that are listed, those left out too."""
-    readable: bool = True
-    """Whether every endpoint said enough to know which one it is."""
+    readable: bool = True  # whether every endpoint said enough to know which one it is
 
 
-def judge(listed: Iterable[Endpoint], find_site: FindSite, *, email: str = "", own_topics: bool = False) -> Judged:
-    """Say of each endpoint what it is to have, or why nothing.
-
-    `email` stands in for that of a site without one; with `own_topics`, an endpoint has a topic and a subscription for
-    itself.
-    """
+def judge(
+    listed: Iterable[Endpoint], find_site: Callable[[str], Site | None], *, email: str = "", own_topics: bool = False
+) -> Judged:
+    """Decide for each endpoint what it is to have, or why nothing; `email` stands in for that of a site without one."""
     judged = Judged()
     for endpoint in listed:
         _note_listed(endpoint, judged)
@@ -92,15 +83,24 @@ def judge(listed: Iterable[Endpoint], find_site: FindSite, *, email: str = "", o
             judged.served.append(found)
         else:
             judged.left_out.append(found)
-    _leave_out_namesakes(judged)
+    # Of endpoints of one name and several certificates, each run would give the name to another.
+    dns: dict[str, set[str]] = {}
+    for each in judged.served:
+        dns.setdefault(each.name, set()).add(each.dn)
+    judged.left_out += [
+        LeftOut(each.endpoint, Reason.FAILED, f"several endpoints with different certificates are called {each.name}")
+        for each in judged.served
+        if len(dns[each.name]) > 1
+    ]
+    judged.served = [each for each in judged.served if len(dns[each.name]) == 1]
     return judged
 
 
 def _note_listed(endpoint: Endpoint, judged: Judged) -> None:
     if not (endpoint.host and endpoint.site and endpoint.service_type):
         judged.readable = False
-    judged.names.add(user_name(endpoint))
-    judged.topics.add(endpoint_topic(endpoint))
+    judged.names.add(_user_name(endpoint))
+    judged.topics.add(_endpoint_topic(endpoint))
     if endpoint.dn:
         try:
             judged.dns.add(normalised(endpoint.dn))
@@ -108,8 +108,17 @@ def _note_listed(endpoint: Endpoint, judged: Judged) -> None:
             judged.readable = False
 
 
-def _judged(endpoint: Endpoint, find_site: FindSite, email: str, *, own_topics: bool) -> Entitled | LeftOut:
-    missing = _missing(endpoint, own_topics=own_topics)
+def _judged(
+    endpoint: Endpoint, find_site: Callable[[str], Site | None], email: str, *, own_topics: bool
+) -> Entitled | LeftOut:
+    needed = {
+        "HOSTNAME": endpoint.host,
+        "SERVICE_TYPE": endpoint.service_type,
+        "SITENAME": endpoint.site,
+        "IN_PRODUCTION": endpoint.in_production,
+        **({"PRIMARY_KEY": endpoint.primary_key} if own_topics else {}),
+    }
+    missing = ", ".join(name for name, value in needed.items() if not value)
     if missing:
         return LeftOut(endpoint, Reason.FAILED, f"GOCDB tells no {missing}")
     if not endpoint.dn:
@@ -120,33 +129,14 @@ def _judged(endpoint: Endpoint, find_site: FindSite, email: str, *, own_topics: 
         site = find_site(endpoint.site)
     except ServiceFailed as error:
         return LeftOut(endpoint, Reason.FAILED, f"site {endpoint.site}: {error.message}")
-    refusal = _refused_site(endpoint, site)
-    if refusal or site is None:
-        return refusal or LeftOut(endpoint, Reason.FAILED, f"GOCDB lists no site {endpoint.site}")
-    return _entitled(endpoint, site.email or email, own_topics=own_topics)
-
-
-def _missing(endpoint: Endpoint, *, own_topics: bool) -> str:
-    needed = {
-        "HOSTNAME": endpoint.host,
-        "SERVICE_TYPE": endpoint.service_type,
-        "SITENAME": endpoint.site,
-        "IN_PRODUCTION": endpoint.in_production,
-    }
-    if own_topics:
-        needed["PRIMARY_KEY"] = endpoint.primary_key
-    return ", ".join(name for name, value in needed.items() if not value)
-
-
-def _refused_site(endpoint: Endpoint, site: Site | None) -> LeftOut | None:
     if site is None:
-        return None
+        return LeftOut(endpoint, Reason.FAILED, f"GOCDB lists no site {endpoint.site}")
     if site.infrastructure != PRODUCTION:
         text = f"site {site.name} is of the infrastructure {site.infrastructure or 'none'}"
         return LeftOut(endpoint, Reason.SITE, text)
     if site.certification not in CERTIFIED:
         return LeftOut(endpoint, Reason.SITE, f"site {site.name} is {site.certification or 'not certified'}")
-    return None
+    return _entitled(endpoint, site.email or email, own_topics=own_topics)
 
 
 def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled | LeftOut:
@@ -156,8 +146,8 @@ def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled |
         return LeftOut(endpoint, Reason.FAILED, f"HOSTDN {endpoint.dn[:200]!r}: {error}")
     if not dn:
         return LeftOut(endpoint, Reason.FAILED, f"HOSTDN {endpoint.dn[:200]!r} has no attribute that counts")
-    name = user_name(endpoint)
-    topic = endpoint_topic(endpoint) if own_topics else type_topic(endpoint.service_type)
+    name = _user_name(endpoint)
+    topic = _endpoint_topic(endpoint) if own_topics else _type_topic(endpoint.service_type)
     for kind, text in (("user", name), ("topic", topic)):
         if not is_name(text):
             return LeftOut(endpoint, Reason.FAILED, f"{text[:300]!r} cannot be the name of a {kind}")
@@ -165,51 +155,223 @@ def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled |
     return Entitled(endpoint=endpoint, name=name, dn=dn, email=email, topic=topic, subscription=own)
 
 
-def _leave_out_namesakes(judged: Judged) -> None:
-    """Leave out endpoints of one name and several certificates: each run would give the name to another of them."""
-    dns: dict[str, set[str]] = {}
-    for each in judged.served:
-        dns.setdefault(each.name, set()).add(each.dn)
-    judged.left_out += [
-        LeftOut(each.endpoint, Reason.FAILED, f"several endpoints with different certificates are called {each.name}")
-        for each in judged.served
-        if len(dns[each.name]) > 1
-    ]
-    judged.served = [each for each in judged.served if len(dns[each.name]) == 1]
-
-
-def user_name(endpoint: Endpoint) -> str:
-    """Return how the user of an endpoint, and its binding, are called."""
+def _user_name(endpoint: Endpoint) -> str:
     return _dashed(SEPARATOR.join((endpoint.service_type, endpoint.host, endpoint.site)))
 
 
-def type_topic(service_type: str) -> str:
-    """Return the topic that all endpoints of a type publish to."""
+def _type_topic(service_type: str) -> str:
     return _dashed(service_type)
 
 
-def endpoint_topic(endpoint: Endpoint) -> str:
-    """Return the topic, and the subscription, that an endpoint has for itself."""
+def _endpoint_topic(endpoint: Endpoint) -> str:
     return f"SITE_{_dashed(endpoint.site)}_ENDPOINT_{''.join(endpoint.primary_key.split())}"
 
 
-def is_endpoints_topic(name: str) -> bool:
-    """Whether a topic is called as one that an endpoint has for itself."""
-    return name.startswith("SITE_") and "_ENDPOINT_" in name
-
-
 def is_of_endpoint(name: str) -> bool:
-    """Whether a user or binding is called as those that provisioning makes, of whatever type.
-
-    The API lets a project's administrator mark a user by nothing else.
-    """
+    """Whether provisioning makes such a name of a user or binding: the API lets it mark a user by nothing else."""
     return _MADE.fullmatch(name) is not None
-
-
-def is_of_type(name: str, service_type: str) -> bool:
-    """Whether a user or binding is called as those that provisioning makes for a type."""
-    return is_of_endpoint(name) and name.startswith(_dashed(service_type) + SEPARATOR)
 
 
 def _dashed(text: str) -> str:
     return text.replace(".", "-")
+
+
+@dataclass(slots=True)
+class Declaration:
+    """Resources that are to be there, endpoints and topics for which they cannot be, and users of certificates."""
+
+    fields: dict[Key, Fields] = field(default_factory=dict)
+    owners: dict[Key, str] = field(default_factory=dict)
+    failed: list[LeftOut] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    users: dict[str, str] = field(default_factory=dict)
+
+    def add(self, key: Key, fields: Fields, owner: str) -> None:
+        """Declare a resource; the first endpoint that needs it owns it."""
+        if key not in self.fields:
+            self.fields[key], self.owners[key] = fields, owner
+
+    def declared(self, gone: Mapping[Key, Fields]) -> Declared:
+        """Return it for a plan, with the resources to remove."""
+        return Declared(self.fields, owners=self.owners, gone=gone, in_order=True)
+
+
+def declare(
+    served: Sequence[Entitled], existing: Existing, target: Target, *, role: str, consumer: str = ""
+) -> Declaration:
+    """Declare for endpoints; `role` is that of members, `consumer` a user who reads the subscriptions of endpoints."""
+    made, bound = Declaration(), _Bound(existing)
+    # First the bindings of endpoints that have another certificate now (step 9), until there are none: such a move may
+    # free a certificate that another endpoint has now.
+    moved: dict[str, Entitled] = {}
+    moving = True
+    while moving:
+        moving = False
+        for each in served:
+            if each.dn not in bound.names and bound.dns.get(each.name, each.dn) != each.dn:
+                bound.move(each.name, each.dn)
+                moved[each.dn] = each
+                moving = True
+    for each in [*moved.values(), *(each for each in served if moved.get(each.dn) is not each)]:
+        _serve(each, bound, made, target, role)
+    _give_topics(served, existing, made, target.project, consumer)
+    return made
+
+
+class _Bound:
+    """Bindings and members, as they will be once all that is declared so far is there."""
+
+    def __init__(self, existing: Existing) -> None:
+        bindings = existing.of(Kind.BINDING)
+        self.dns = {name: each["auth_identifier"] for name, each in bindings.items()}
+        self.names = {dn: name for name, dn in self.dns.items()}
+        self.members = {name: each["roles"] for name, each in existing.of(Kind.MEMBER).items()}
+        self.users = {name: each["user"] for name, each in bindings.items()}  # empty for no member
+
+    def move(self, binding: str, dn: str) -> None:
+        before = self.dns.get(binding, "")
+        if self.names.get(before) == binding:
+            del self.names[before]
+        self.dns[binding], self.names[dn] = dn, binding
+
+
+def _serve(each: Entitled, bound: _Bound, made: Declaration, target: Target, role: str) -> None:
+    """Declare a user and a binding for an endpoint (steps 6 to 10)."""
+    endpoint, binding = str(each.endpoint), bound.names.get(each.dn)
+    user = bound.users.get(binding, "") if binding else each.name
+    if binding and not user and not is_of_endpoint(binding):
+        said = f"its certificate is bound as {binding}, of whose user the project knows nothing"
+        made.failed.append(LeftOut(each.endpoint, Reason.FAILED, said))
+        return
+    user = user or binding or each.name
+    if user not in bound.members:
+        made.add(Key(Kind.MEMBER, target.project, user), {"roles": (role,), "email": each.email}, endpoint)
+        bound.members[user] = (role,)
+    elif role not in bound.members[user]:
+        made.failed.append(LeftOut(each.endpoint, Reason.FAILED, f"{user} is a member without the role {role}"))
+    binding = binding or each.name
+    bound.move(binding, each.dn)
+    bound.users[binding] = user
+    fields = {"service_uuid": target.service_uuid, "host": target.host, "auth_identifier": each.dn, "user": user}
+    made.add(Key(Kind.BINDING, "", binding), fields, endpoint)
+    made.users[each.dn] = user
+
+
+def _give_topics(
+    served: Sequence[Entitled], existing: Existing, made: Declaration, project: str, consumer: str
+) -> None:
+    """Declare topics, subscriptions and entries of access lists (steps 11a and 11b)."""
+    topics, subscriptions = existing.of(Kind.TOPIC), existing.of(Kind.SUBSCRIPTION)
+    allowed: dict[str, dict[str, None]] = {}
+    owners: dict[str, Entitled] = {}
+    for each in served:
+        if each.dn in made.users:
+            allowed.setdefault(each.topic, {})[made.users[each.dn]] = None
+            owners |= {each.topic: each} if each.subscription else {}
+    for topic, users in allowed.items():
+        owner = owners.get(topic)
+        if owner is None and topic not in topics:
+            made.faults.append(f"there is no topic {topic} (ams topics create {topic})")
+            continue
+        endpoint = str(owner.endpoint) if owner else ""
+        if topic not in topics:
+            made.add(Key(Kind.TOPIC, project, topic), {}, endpoint)
+        made.add(Key(Kind.PUBLISHERS, project, topic), {"users": tuple(users)}, endpoint)
+        if owner:
+            _give_subscription(owner, subscriptions.get(owner.subscription), made, project, consumer)
+
+
+def _give_subscription(each: Entitled, there: Fields | None, made: Declaration, project: str, consumer: str) -> None:
+    """Declare a subscription; `there` are the fields of the one that has its name."""
+    endpoint, name = str(each.endpoint), each.subscription
+    if there is None:
+        fields = {"topic": each.topic, "ackDeadline": ACK_DEADLINE_SECONDS}
+        made.add(Key(Kind.SUBSCRIPTION, project, name), fields, endpoint)
+    elif there["topic"] != each.topic:
+        said = f"subscription {name} is one to {there['topic'] or 'a topic that is gone'}"
+        made.failed.append(LeftOut(each.endpoint, Reason.FAILED, said))
+        return
+    if consumer:
+        made.add(Key(Kind.CONSUMERS, project, name), {"users": (consumer,)}, endpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """Resources of endpoints that are not listed any more; one that is listed, but not served now, has not vanished.
+
+    `entries` are topics, and users on their lists whose certificates are those of other types only. `topics` hold
+    messages and are never removed. `provisioned` is the number of all users with names of provisioning.
+    """
+
+    users: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
+    entries: tuple[tuple[str, str], ...] = ()
+    topics: tuple[str, ...] = ()
+    provisioned: int = 0
+
+    @property
+    def who(self) -> list[str]:
+        """All names that something would be taken from."""
+        return list(dict.fromkeys([*self.users, *self.bindings, *(user for _, user in self.entries)]))
+
+
+def vanished(
+    judged: Mapping[str, Judged], existing: Existing, serving: Mapping[str, str], *, own_topics: bool = False
+) -> Vanished:
+    """Compare listings, by service type, with what exists; `serving`: the user of each certificate after the plan."""
+    members, bindings = existing.of(Kind.MEMBER), existing.of(Kind.BINDING)
+    names = {name for each in judged.values() for name in each.names}
+    dns = {dn for each in judged.values() for dn in each.dns}
+    prefixes = tuple(_dashed(each) + SEPARATOR for each in judged)
+    of_types = [name for name in {*members, *bindings} if is_of_endpoint(name) and name.startswith(prefixes)]
+    gone = {name for name in of_types if name not in names}
+    unbound = sorted(name for name in gone if name in bindings and bindings[name]["auth_identifier"] not in dns)
+    users = sorted((gone & members.keys()) - _in_use(dns, existing, serving))
+    if own_topics:
+        listed = {topic for each in judged.values() for topic in each.topics}
+        unlisted = sorted(existing.of(Kind.TOPIC).keys() - listed)
+        topics = tuple(topic for topic in unlisted if topic.startswith("SITE_") and "_ENDPOINT_" in topic)
+        return Vanished(tuple(users), tuple(unbound), topics=topics, provisioned=len(of_types))
+    entries = [each for name, found in judged.items() for each in _entries(name, found, existing, serving, users)]
+    return Vanished(tuple(users), tuple(unbound), tuple(entries), provisioned=len(of_types))
+
+
+def _in_use(dns: Collection[str], existing: Existing, serving: Mapping[str, str]) -> set[str]:
+    now = {each["user"] for each in existing.of(Kind.BINDING).values() if each["auth_identifier"] in dns}
+    return now | {serving[dn] for dn in dns if dn in serving}
+
+
+def _entries(
+    service_type: str, found: Judged, existing: Existing, serving: Mapping[str, str], gone: Iterable[str]
+) -> list[tuple[str, str]]:
+    topic = _type_topic(service_type)
+    staying = found.names | _in_use(found.dns, existing, serving) | set(gone)
+    on_list = existing.of(Kind.PUBLISHERS).get(topic, {"users": ()})["users"]
+    return [(topic, name) for name in sorted(on_list) if is_of_endpoint(name) and name not in staying]
+
+
+def refusal(found: Vanished, judged: Mapping[str, Judged], *, whole: bool, most: int) -> str:
+    """Return why nothing may be removed, empty when all may: `whole` if all listings came, at most so many users."""
+    count = len(found.who)
+    if not whole or not all(each.readable for each in judged.values()):
+        return "not all that GOCDB lists could be read"
+    empty = [name for name, each in judged.items() if not each.names]
+    if empty:
+        return f"GOCDB lists no endpoint of {', '.join(empty)}"
+    if count > most:
+        return f"{count} are more than --max-removals {most}"
+    if count > 1 and 2 * count > found.provisioned:
+        return f"{count} of {found.provisioned} are more than half: GOCDB seems not to list all it knows"
+    return ""
+
+
+def removals(found: Vanished, existing: Existing, project: str) -> dict[Key, Fields]:
+    """Return the resources to remove: a plan takes logins first, then rights."""
+    bindings = existing.of(Kind.BINDING)
+    gone: dict[Key, Fields] = {Key(Kind.BINDING, "", name): {} for name in found.bindings if bindings[name]["user"]}
+    for key, fields in existing.fields.items():
+        if key.kind in (Kind.PUBLISHERS, Kind.CONSUMERS):
+            named = {*found.users, *(user for topic, user in found.entries if key == (Kind.PUBLISHERS, project, topic))}
+            off = tuple(sorted(named.intersection(fields["users"])))
+            gone |= {key: {"users": off}} if off else {}
+    return gone | {Key(Kind.MEMBER, project, user): {} for user in found.users}

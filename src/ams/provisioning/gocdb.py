@@ -1,8 +1,8 @@
-"""Asks GOCDB, or reads a file that holds what it answered (clients contract B9).
+"""Asks GOCDB, or reads a file that holds its answer (clients contract B9).
 
 Certificates are verified, ours is shown if there is one, pages are followed on the same host only, and neither the size
-of an answer nor the number of pages is without an end (A23, A26). What is missing in an element is an empty text here:
-that it is needed is said for that endpoint alone (A24).
+of an answer nor the number of pages is without an end (A23, A26). A missing part of an element is an empty text here:
+the error is said for that endpoint alone (A24).
 """
 
 import os
@@ -26,29 +26,24 @@ from ams.core.urls import without_credentials
 T = TypeVar("T")
 
 _NEXT = "./meta/link[@rel='next']"
-TYPE, SITE = "{{service-type}}", "{{site}}"
-"""What an address may hold in place of a service type or a site."""
-MAX_BYTES = 64 * 1024 * 1024
-"""Of one answer or file; the whole of EGI's endpoints is a tenth of it."""
+TYPE, SITE = "{{service-type}}", "{{site}}"  # placeholders in an address
+MAX_BYTES = 64 * 1024 * 1024  # of one answer or file; the whole of EGI's endpoints is a tenth of it
 MAX_PAGES = 10_000
 CONNECT_SECONDS = 10.0
-SILENT_SECONDS = 60.0
-"""GOCDB makes long answers before it sends the first byte."""
+SILENT_SECONDS = 60.0  # GOCDB makes long answers before it sends the first byte
 PAGE_SECONDS = 300.0
 _CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A service on a host, as a site has registered it; every field may be empty."""
+    """A service on a host, as a site has registered it; every field may be empty, `dn` is in the form with slashes."""
 
     host: str
     service_type: str
     site: str
     dn: str = ""
-    """The host certificate's subject, in the form with slashes."""
     in_production: str = ""
-    """`Y` or `N`."""
     primary_key: str = ""
 
     def __str__(self) -> str:
@@ -58,43 +53,38 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Who runs endpoints; every field may be empty."""
+    """An operator of endpoints; every field may be empty."""
 
     name: str
     email: str = ""
     infrastructure: str = ""
-    """`Production` or `Test`."""
     certification: str = ""
-    """`Certified`, `Uncertified`, `Candidate`, `Suspended` or `Closed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One answer."""
+    """One answer; `next` is the address of the next page, perhaps relative, and empty on the last one."""
 
     items: Sequence[T]
     next: str
-    """Address of the next page, perhaps relative; empty on the last one."""
 
 
 def sites_address(endpoints_address: str) -> str:
     """Return where sites are asked for, one by one, when only the address of endpoints is known (contract 14.1)."""
-    if "method=" not in endpoints_address or not is_url(endpoints_address):
+    if "method=" not in endpoints_address or not _is_url(endpoints_address):
         raise BadSettings("the sites are listed elsewhere: say where with --sites")
     return f"{endpoints_address.partition('?')[0]}?method=get_site&sitename={SITE}"
 
 
-def is_url(address: str) -> bool:
-    """Whether an address is one to be asked over HTTP, and no file."""
+def _is_url(address: str) -> bool:
     return address.startswith(("https://", "http://"))
 
 
 class Feed:
-    """GOCDB, with connections that are kept; use it in a `with` block.
+    """GOCDB, with connections that are kept; use it in a `with` block. Raises `BadSettings` for files of no use.
 
-    `endpoints_at` and `sites_at` are URLs or files, with `{{service-type}}` and `{{site}}` where one of many is asked
-    for. `ca` is a file or folder of certificates to trust instead of the system's; `cert` and `key` are shown. Raises
-    `BadSettings` for files of no use.
+    Addresses are URLs or files, with `{{service-type}}` and `{{site}}` where one of many is asked for. `ca` is a file
+    or folder of certificates to trust instead of the system's; `cert` and `key` are shown.
     """
 
     def __init__(self, endpoints_at: str, sites_at: str, *, ca: str = "", cert: str = "", key: str = "") -> None:
@@ -154,12 +144,9 @@ class Feed:
             if address in seen or len(seen) >= MAX_PAGES:
                 raise ServiceFailed(f"the pages of {_shown(address)} do not end")
             seen.add(address)
-            page = read(self._body(address))
+            page = read(self._fetched(address) if _is_url(address) else _file(address))
             yield from page.items
             address = _followed(address, page.next)
-
-    def _body(self, address: str) -> bytes:
-        return self._fetched(address) if is_url(address) else _file(address)
 
     def _fetched(self, address: str) -> bytes:
         until = time.monotonic() + PAGE_SECONDS
@@ -167,7 +154,14 @@ class Feed:
             with self._client(address).stream("GET", address) as answer:
                 if answer.status_code != httpx.codes.OK:
                     raise ServiceFailed(f"{_shown(address)} answered {answer.status_code}")
-                return _whole(answer, address, until)
+                body = bytearray()
+                for piece in answer.iter_bytes(_CHUNK):
+                    body += piece
+                    if len(body) > MAX_BYTES:
+                        raise ServiceFailed(f"the answer of {_shown(address)} is larger than {MAX_BYTES} bytes")
+                    if time.monotonic() > until:
+                        raise ServiceTimeout(f"the answer of {_shown(address)} takes too long")
+                return bytes(body)
         except httpx.TimeoutException as error:
             raise ServiceTimeout(f"no answer from {_shown(address)} in time") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -184,17 +178,6 @@ class Feed:
         return self._clients[proxy]
 
 
-def _whole(answer: httpx.Response, address: str, until: float) -> bytes:
-    body = bytearray()
-    for piece in answer.iter_bytes(_CHUNK):
-        body += piece
-        if len(body) > MAX_BYTES:
-            raise ServiceFailed(f"the answer of {_shown(address)} is larger than {MAX_BYTES} bytes")
-        if time.monotonic() > until:
-            raise ServiceTimeout(f"the answer of {_shown(address)} takes too long")
-    return bytes(body)
-
-
 def _file(path: str) -> bytes:
     try:
         if os.path.getsize(path) > MAX_BYTES:
@@ -207,7 +190,7 @@ def _file(path: str) -> bytes:
 
 def _followed(address: str, link: str) -> str:
     """Return the address of the next page; raise `ServiceFailed` for one elsewhere: it must not see our certificate."""
-    if not link or not is_url(address):
+    if not link or not _is_url(address):
         return ""
     there = urljoin(address, link)
     if urlsplit(there)[:2] != urlsplit(address)[:2]:
@@ -216,8 +199,7 @@ def _followed(address: str, link: str) -> str:
 
 
 def _shown(address: str) -> str:
-    """Return an address without a user and password that may stand in it."""
-    return without_credentials(address) if is_url(address) else address
+    return without_credentials(address) if _is_url(address) else address
 
 
 def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
@@ -236,12 +218,12 @@ def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
 
 
 def read_endpoints(body: bytes) -> Page[Endpoint]:
-    """Read a page of `get_service_endpoint`; raise `ServiceFailed` for what is none."""
+    """Read a page of `get_service_endpoint`; raise `ServiceFailed` for anything else."""
     return _page(body, "SERVICE_ENDPOINT", _endpoint)
 
 
 def read_sites(body: bytes) -> Page[Site]:
-    """Read a page of `get_site`; raise `ServiceFailed` for what is none."""
+    """Read a page of `get_site`; raise `ServiceFailed` for anything else."""
     return _page(body, "SITE", _site)
 
 

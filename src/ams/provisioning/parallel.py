@@ -1,6 +1,6 @@
-"""Options of parallel subscriptions in declarations: how a file says them, how they are shown, and how they are sent.
+"""Options of parallel subscriptions in declarations: read from a file, read from the service, and sent.
 
-They are spelled as in the API, spans as the service writes them; nothing is `{}` of a policy, and an empty text.
+They are spelled as in the API, spans as the service writes them; `{}` of a policy, and an empty text, mean none.
 """
 
 from collections.abc import Mapping
@@ -13,22 +13,10 @@ from ams.core import parallel_options
 from ams.core.ack_deadline import MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
-from ams.core.parallel_options import (
-    DEFAULT_ATTEMPTS,
-    DEFAULT_MAXIMUM,
-    DEFAULT_MINIMUM,
-    MAX_ATTEMPTS,
-    MIN_ATTEMPTS,
-    ORDERED,
-    PARALLEL,
-    ParallelOptions,
-    RetryPolicy,
-)
 from ams.core.yaml_tree import Value, bad
 from ams.provisioning.declared import Fields
 
-FIXED = ("type", "filter", "enableMessageOrdering")
-"""Fields that never change."""
+FIXED = ("type", "filter", "enableMessageOrdering")  # fields that never change
 
 
 def _span(value: Value) -> Milliseconds:
@@ -38,7 +26,7 @@ def _span(value: Value) -> Milliseconds:
         raise bad(value.place, str(error)) from None
 
 
-def _checked(value: Value, options: ParallelOptions) -> None:
+def _checked(value: Value, options: parallel_options.ParallelOptions) -> None:
     try:
         parallel_options.check(options)
     except InvalidInput as error:
@@ -49,9 +37,9 @@ def _retry(value: Value) -> Fields:
     if value.is_null:
         return {}
     said = value.mapping(("minimumBackoff", "maximumBackoff"))
-    minimum = _span(said["minimumBackoff"]) if "minimumBackoff" in said else DEFAULT_MINIMUM
-    maximum = _span(said["maximumBackoff"]) if "maximumBackoff" in said else DEFAULT_MAXIMUM
-    _checked(value, ParallelOptions(RetryPolicy(minimum, maximum)))
+    minimum = _span(said["minimumBackoff"]) if "minimumBackoff" in said else parallel_options.DEFAULT_MINIMUM
+    maximum = _span(said["maximumBackoff"]) if "maximumBackoff" in said else parallel_options.DEFAULT_MAXIMUM
+    _checked(value, parallel_options.ParallelOptions(parallel_options.RetryPolicy(minimum, maximum)))
     return {"minimumBackoff": seconds_text(minimum), "maximumBackoff": seconds_text(maximum)}
 
 
@@ -64,13 +52,15 @@ def _dead_letters(value: Value) -> Fields:
     attempts = said.get("maxDeliveryAttempts")
     return {
         "deadLetterTopic": said["deadLetterTopic"].text(),
-        "maxDeliveryAttempts": attempts.number(MIN_ATTEMPTS, MAX_ATTEMPTS) if attempts else DEFAULT_ATTEMPTS,
+        "maxDeliveryAttempts": attempts.number(parallel_options.MIN_ATTEMPTS, parallel_options.MAX_ATTEMPTS)
+        if attempts
+        else parallel_options.DEFAULT_ATTEMPTS,
     }
 
 
 def _filter(value: Value) -> str:
     text = "" if value.is_null else value.text()
-    _checked(value, ParallelOptions(filter=text))
+    _checked(value, parallel_options.ParallelOptions(filter=text))
     return text
 
 
@@ -79,7 +69,7 @@ def _expiration(value: Value) -> Fields:
     if not said:
         return {}
     ttl = _span(said["ttl"])
-    _checked(value, ParallelOptions(expiration_ttl=ttl))
+    _checked(value, parallel_options.ParallelOptions(expiration_ttl=ttl))
     return {"ttl": seconds_text(ttl)}
 
 
@@ -87,7 +77,7 @@ def _retention(value: Value) -> str:
     if value.is_null:
         return ""
     retention = _span(value)
-    _checked(value, ParallelOptions(message_retention=retention))
+    _checked(value, parallel_options.ParallelOptions(message_retention=retention))
     return seconds_text(retention)
 
 
@@ -105,11 +95,8 @@ OPTIONS = {
 
 
 def check_type(said: Mapping[str, Value], found: Fields) -> None:
-    """Raise `BadDocument` for options of a subscription that is not parallel, and for a deadline such one cannot have.
-
-    `said` is what a file says of a subscription, `found` what was read of it.
-    """
-    if found.get("type") == PARALLEL:
+    """Raise `BadDocument` for options of an ordered subscription, and for a deadline no parallel one can have."""
+    if found.get("type") == parallel_options.PARALLEL:
         if found.get("ackDeadline", MIN_ACK_DEADLINE) < MIN_ACK_DEADLINE:
             raise bad(said["ackDeadline"].place, f"a parallel subscription has {MIN_ACK_DEADLINE} seconds or more")
         return
@@ -120,13 +107,10 @@ def check_type(said: Mapping[str, Value], found: Fields) -> None:
 
 def existing(subscription: wire.Subscription, topic: str) -> Fields:
     """Return the fields of a subscription that exists; `topic` is the name of its dead letter topic."""
-    retry, letters, expiry = (
-        subscription.retry_policy,
-        subscription.dead_letter_policy,
-        subscription.expiration_policy,
-    )
+    retry, letters = subscription.retry_policy, subscription.dead_letter_policy
+    expiry = subscription.expiration_policy
     return {
-        "type": subscription.type or ORDERED,
+        "type": subscription.type or parallel_options.ORDERED,
         "retryPolicy": msgspec.to_builtins(retry) if retry else {},
         "deadLetterPolicy": {**msgspec.to_builtins(letters), "deadLetterTopic": topic} if letters else {},
         "filter": subscription.filter,
@@ -140,7 +124,7 @@ def existing(subscription: wire.Subscription, topic: str) -> Fields:
 
 def made(said: Fields) -> wire.ParallelOptions | None:
     """Return the options to make a subscription with; None for an ordered one."""
-    return msgspec.convert(_sent(said), wire.ParallelOptions) if said.get("type") == PARALLEL else None
+    return msgspec.convert(_sent(said), wire.ParallelOptions) if said.get("type") == parallel_options.PARALLEL else None
 
 
 def changes(said: Fields) -> wire.SubscriptionChanges | None:

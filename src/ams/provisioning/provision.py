@@ -7,27 +7,22 @@ from typing import Any
 
 from ams.client import wire
 from ams.core.errors import ServiceFailed
+from ams.provisioning import endpoints
 from ams.provisioning.carrying_out import ROUNDS, CarryingOut
 from ams.provisioning.declared import Ask, Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.declaring import Vanished, declare, refusal, removals, vanished
-from ams.provisioning.endpoints import Entitled, Judged, LeftOut, Reason, judge
 from ams.provisioning.gocdb import Feed
-from ams.provisioning.plan import plan
-from ams.provisioning.state import Target, read_target
+from ams.provisioning.plan import Target, plan, read_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run is to do."""
+    """Options of a run: `email` for users whose site tells none, topics by endpoint (11b) or type (11a), a consumer."""
 
     service_types: Sequence[str]
     role: str
     email: str = ""
-    """Of users whose site tells none."""
     own_topics: bool = False
-    """Whether each endpoint has a topic and a subscription for itself (11b), or each type has a topic (11a)."""
     consumer: str = ""
-    """Who reads the subscriptions of endpoints."""
     dry_run: bool = False
     remove: bool = False
     max_removals: int = 5
@@ -35,22 +30,17 @@ class RunOptions:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a run."""
+    """Result of a run; `faults` are about several endpoints, `kept` says why nothing was removed."""
 
-    judged: dict[str, Judged] = field(default_factory=dict)
-    """By service type."""
+    judged: dict[str, endpoints.Judged] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    """Those that were done; in a dry run, those that would be."""
-    failed: list[LeftOut] = field(default_factory=list)
-    """Endpoints for which not all could be done."""
+    failed: list[endpoints.LeftOut] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """What went wrong otherwise: a listing that did not come, a topic that is not there, a step for several."""
-    vanished: Vanished = field(default_factory=Vanished)
+    vanished: endpoints.Vanished = field(default_factory=endpoints.Vanished)
     kept: str = ""
-    """Why nothing was removed, although it was asked for."""
 
     @property
-    def left_out(self) -> list[LeftOut]:
+    def left_out(self) -> list[endpoints.LeftOut]:
         """All endpoints that are not served."""
         return [each for judged in self.judged.values() for each in judged.left_out]
 
@@ -74,14 +64,23 @@ class Report:
 def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]) -> Report:
     """Make what GOCDB lists; `note` hears of the progress. Raises a `ClientError` that ends everything."""
     report = Report()
-    _read(feed, options, report, note)
+    for service_type in options.service_types:
+        try:
+            listed = feed.endpoints(service_type)
+        except ServiceFailed as error:
+            report.faults.append(f"endpoints of {service_type}: {error.message}")
+            continue
+        note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
+        report.judged[service_type] = endpoints.judge(
+            listed, feed.site, email=options.email, own_topics=options.own_topics
+        )
     served = [each for judged in report.judged.values() for each in judged.served]
     listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)
     find_user = functools.partial(wire.get_member, target.project)
     for _ in range(ROUNDS):
         existing = read_target(target, ask)
-        made = declare(served, existing, target, role=options.role, consumer=options.consumer)
+        made = endpoints.declare(served, existing, target, role=options.role, consumer=options.consumer)
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
         gone = _gone(report, existing, options, made.users, target.project, whole=not listed_faults)
@@ -98,36 +97,24 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
     return report
 
 
-def _read(feed: Feed, options: RunOptions, report: Report, note: Callable[[str], None]) -> None:
-    for service_type in options.service_types:
-        try:
-            listed = feed.endpoints(service_type)
-        except ServiceFailed as error:
-            report.faults.append(f"endpoints of {service_type}: {error.message}")
-            continue
-        note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
-        report.judged[service_type] = judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
-
-
 def _gone(
     report: Report, existing: Existing, options: RunOptions, serving: Mapping[str, str], project: str, *, whole: bool
 ) -> Mapping[Key, Fields]:
-    """Look for what vanished; return what is to be removed."""
-    report.vanished = found = vanished(report.judged, existing, serving, own_topics=options.own_topics)
+    report.vanished = found = endpoints.vanished(report.judged, existing, serving, own_topics=options.own_topics)
     if not options.remove:
         return {}
-    report.kept = refusal(found, report.judged, whole=whole, most=options.max_removals) if found.who else ""
-    return {} if report.kept else removals(found, existing, project)
+    report.kept = endpoints.refusal(found, report.judged, whole=whole, most=options.max_removals) if found.who else ""
+    return {} if report.kept else endpoints.removals(found, existing, project)
 
 
-def _note_failures(report: Report, served: Sequence[Entitled], failures: Sequence[tuple[Step, str]]) -> None:
-    endpoints = {str(each.endpoint): each for each in served}
+def _note_failures(report: Report, served: Sequence[endpoints.Entitled], failures: Sequence[tuple[Step, str]]) -> None:
+    owners = {str(each.endpoint): each for each in served}
     for step, text in failures:
-        owner = endpoints.get(step.owner)
+        owner = owners.get(step.owner)
         if owner is None:
             report.faults.append(f"{words(step)}: {text}")
         else:
-            report.failed.append(LeftOut(owner.endpoint, Reason.FAILED, f"{words(step)}: {text}"))
+            report.failed.append(endpoints.LeftOut(owner.endpoint, endpoints.Reason.FAILED, f"{words(step)}: {text}"))
 
 
 _VERBS: Mapping[Kind, tuple[str, str, str]] = {
@@ -138,7 +125,6 @@ _VERBS: Mapping[Kind, tuple[str, str, str]] = {
     Kind.PUBLISHERS: ("allow", "allow", "disallow"),
     Kind.CONSUMERS: ("allow", "allow", "disallow"),
 }
-"""What is said of adding, altering and removing."""
 _LIST_OF = {Kind.PUBLISHERS: Kind.TOPIC, Kind.CONSUMERS: Kind.SUBSCRIPTION}
 
 

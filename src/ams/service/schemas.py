@@ -24,11 +24,10 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
-from ams.validation.checker import MESSAGE, Piece
+from ams.validation.long_checks import MESSAGE, Piece
 from ams.wire.projects import DryRun, RefusedMessage, SchemaBody
 
 T = TypeVar("T")
-
 TYPES = ("json", "avro")
 MAX_DRY_RUN = 10_000
 """Messages a dry run looks at; larger wishes are cut."""

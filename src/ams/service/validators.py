@@ -20,9 +20,8 @@ from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_SCHEMA
 from ams.validation import Compiled, compile_stored
-from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 from ams.validation.cost import INLINE, Budget, TooMuch, Watch
-from ams.validation.long_checks import SECONDS, LongChecks
+from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, SECONDS, LongChecks, Piece, Refusal, Task
 
 MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""

@@ -1,14 +1,12 @@
-"""Validation: whether messages are what a schema says (contract 15), for payloads in JSON and Avro and for attributes.
+"""Validation: whether messages match a schema (contract 15), for payloads in JSON and Avro and for attributes.
 
-compiled             one revision of a schema, ready to be asked about payloads and attributes
+compiled             one revision of a schema, ready to check payloads and attributes
 json_schema          payloads in JSON, against JSON Schema
-references           where a `$ref` leads: within its schema only
-avro                 payloads in Avro
-avro_json            payloads in Avro's JSON encoding, told as JSON Schema
-cost                 what a check costs, counted before it is done
+references           targets of a `$ref`: within its schema only
+avro                 payloads in Avro, binary or in Avro's JSON encoding
+cost                 the cost of a check, counted before it is done
 long_checks          checks that may take long, by worker processes (`ams.workers`)
-checker              what those do
-violations           what is wrong with a message, in the words of the contract
+violations           errors of a message, in the words of the contract
 
 A schema is compiled once for each of its revisions and then checks every message. Nothing is fetched from
 other hosts, and the work for any schema and any message is bounded: see `cost`, `long_checks` and `avro`.

@@ -1,11 +1,18 @@
-"""Payloads in Avro: one bare binary datum of the schema, without header, and nothing after it (contract 15.3, O12).
+"""Payloads in Avro: one bare binary datum of the schema, or Avro's JSON encoding (contract 15.3, O12).
 
-A datum is walked through, never built: its bytes are not trusted. A reader that builds it can be made to build a list
-of a billion nulls by five bytes, and a value inside a value by each byte.
+A binary datum has no header, and nothing after it. It is walked through, never built: its bytes are not trusted. A
+reader that builds it can be made to build a list of a billion nulls by five bytes, and a value inside a value by each
+byte.
+
+For payloads in JSON, the schema is translated to JSON Schema, so that one engine checks in its bounds. The reader of
+fastavro is no check: it takes a text where a number belongs, members that no field has, and several documents for one.
+The translation takes only the output of Avro's own encoders: every field is there, a value of a union that is not null
+is `{"TYPE": VALUE}`, and bytes are texts of the characters 0 to 255.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
@@ -14,19 +21,19 @@ from ams.core.errors import InvalidInput
 from ams.validation.cost import Budget
 from ams.validation.violations import quoted
 
-MAX_NESTING = 100
-"""Records within records of a datum whose schema refers to itself."""
-_STEP = 4
-"""Units of work for one value."""
-_INT, _LONG = 32, 64
-"""Bits."""
+MAX_NESTING = 100  # records within records of a datum whose schema refers to itself
+_STEP = 4  # units of work for one value
+MOST_EMPTY_ITEMS = 1000
+"""Items without bytes in one array: ten bytes may say that there are 2^63 of them, which every reader would make."""
+_INT, _LONG = 32, 64  # bits
+_NAMED = ("record", "error", "enum", "fixed")
 
 Walk = Callable[[bytes, int, int], int]
-"""Takes data, where a value begins and how deep it lies; returns where it ends, raises `_Wrong`."""
+"""Takes data, the start of a value and its depth; returns the end of the value, raises `_Wrong`."""
 
 
 class _Wrong(Exception):
-    """The datum is not what the schema says; the text says where and why."""
+    """The datum does not match the schema; the text says where and why."""
 
 
 class AvroSchema:
@@ -34,8 +41,9 @@ class AvroSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         """Compile `schema`; raise `InvalidInput` with the compiler's text."""
-        compiler = _Compiler()
-        self._walk = _compile(compiler, schema)
+        compiler, parts = _Compiler(), _parsed(schema)
+        with _readable_errors():
+            self._walk = compiler.walk(parts)
         self._work = compiler.work
 
     def check(self, index: int, data: bytes, budget: Budget) -> None:
@@ -49,41 +57,25 @@ class AvroSchema:
             raise InvalidInput(f"Message {index} is not valid.{len(data) - end} bytes left over after the datum")
 
 
-def parsed(schema: dict[str, Any]) -> Any:
-    """Return a schema with full names; raise `InvalidInput` with the compiler's text."""
-    with _told():
-        return parse_schema(_described(schema))
-
-
-def _compile(compiler: "_Compiler", schema: dict[str, Any]) -> Walk:
-    parts = parsed(schema)
-    with _told():
-        return compiler.walk(parts)
+def _parsed(schema: Any) -> Any:
+    # A union on top can only be written as `{"type": ...}`, as the whole is an object.
+    while isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
+        schema = schema["type"]
+    with _readable_errors():
+        return parse_schema(schema)
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Raise what is wrong with a schema as `InvalidInput`."""
+def _readable_errors() -> Iterator[None]:
     try:
         yield
     except KeyError as error:
         raise InvalidInput(f"{error.args[0]} is required") from None
-    except (SchemaParseException, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInput(_reason(error)) from None
-
-
-def _described(schema: Any) -> Any:
-    """Return the schema inside `{"type": ...}`: a union on top can only be written so, as the whole is an object."""
-    while isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
-        schema = schema["type"]
-    return schema
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnknownType):
+    except UnknownType as error:
         name = error.name.get("type") if isinstance(error.name, dict) else error.name
-        return f'unknown type name: "{quoted(name)}"'
-    return quoted(f"schema is not valid: {error}")
+        raise InvalidInput(f'unknown type name: "{quoted(name)}"') from None
+    except (SchemaParseException, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidInput(quoted(f"schema is not valid: {error}")) from None
 
 
 class _Compiler:
@@ -97,8 +89,7 @@ class _Compiler:
     def work(self, size: int) -> int:
         """Return the units of work (`ams.validation.cost`) that a datum of a size takes at most.
 
-        Every step uses up bytes, but for those into records; without lists, and types used twice, each step is made
-        once.
+        Every step uses up bytes, but for those into records; without lists and types used twice, each is made once.
         """
         levels = min(self._levels, MAX_NESTING)
         return _STEP * (size * levels if self._repeats else self._parts) + size // 16
@@ -116,12 +107,12 @@ class _Compiler:
             return _blocks(self.walk(schema["items"]))
         if kind == "map":
             return _blocks(_in_turn([("key", _string), ("value", self.walk(schema["values"]))]))
-        if kind in ("record", "error", "enum", "fixed"):
+        if kind in _NAMED:
             return self._define(schema)
         return self.walk(kind)
 
     def _by_name(self, name: str) -> Walk:
-        """Return what walks a named type; it may be still in the making, when it holds itself."""
+        """Return the walk of a named type; it may be still in the making, when it holds itself."""
         named = self._named
         self._repeats = True
         if name not in named:
@@ -145,7 +136,7 @@ class _Compiler:
 
 
 def _unfinished(_data: bytes, at: int, _depth: int) -> int:
-    """Stand for a type in the making."""
+    # Stands for a type in the making.
     return at
 
 
@@ -169,10 +160,6 @@ def _in_turn(fields: list[tuple[str, Walk]]) -> Walk:
         return at
 
     return walk if filled else _null
-
-
-MOST_EMPTY_ITEMS = 1000
-"""Items without bytes in one array: ten bytes may say that there are 2^63 of them, which every reader would make."""
 
 
 def _blocks(item: Walk) -> Walk:
@@ -222,12 +209,15 @@ def _enum(symbols: int) -> Walk:
 def _fixed(size: object) -> Walk:
     if not isinstance(size, int) or size < 0:
         raise ValueError("the size of a fixed type is a number from 0 on")
-    length = size
+    return partial(_bytes_of, size) if size else _null
 
-    def walk(data: bytes, at: int, _depth: int) -> int:
-        return _skip(data, at, length)
 
-    return walk if length else _null
+def _bytes_of(size: int, data: bytes, at: int, _depth: int) -> int:
+    return _skip(data, at, size)
+
+
+def _number_of(bits: int, data: bytes, at: int, _depth: int) -> int:
+    return _integer(data, at, bits)[1]
 
 
 def _boolean(data: bytes, at: int, _depth: int) -> int:
@@ -237,28 +227,12 @@ def _boolean(data: bytes, at: int, _depth: int) -> int:
     return end
 
 
-def _int(data: bytes, at: int, _depth: int) -> int:
-    return _integer(data, at, _INT)[1]
-
-
-def _long(data: bytes, at: int, _depth: int) -> int:
-    return _integer(data, at, _LONG)[1]
-
-
-def _float(data: bytes, at: int, _depth: int) -> int:
-    return _skip(data, at, 4)
-
-
-def _double(data: bytes, at: int, _depth: int) -> int:
-    return _skip(data, at, 8)
-
-
 def _bytes(data: bytes, at: int, _depth: int) -> int:
     return _measured(data, at)[1]
 
 
 def _measured(data: bytes, at: int) -> tuple[int, int]:
-    """Return where bytes that tell their length begin and end."""
+    """Return the start and the end of bytes that tell their length."""
     length, start = _integer(data, at, _LONG)
     if length < 0:
         raise _Wrong(f"a length of {length}")
@@ -281,7 +255,7 @@ def _skip(data: bytes, at: int, length: int) -> int:
 
 
 def _integer(data: bytes, at: int, bits: int) -> tuple[int, int]:
-    """Read a zigzag number of variable length; return it and where it ends."""
+    """Read a zigzag number of variable length; return it and its end."""
     raw = shift = 0
     while True:
         if at >= len(data):
@@ -300,6 +274,81 @@ def _integer(data: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 _PRIMITIVES: Mapping[str, Walk] = {
-    "null": _null, "boolean": _boolean, "int": _int, "long": _long, "float": _float, "double": _double,
-    "bytes": _bytes, "string": _string,
+    "null": _null, "boolean": _boolean, "int": partial(_number_of, _INT), "long": partial(_number_of, _LONG),
+    "float": partial(_bytes_of, 4), "double": partial(_bytes_of, 8), "bytes": _bytes, "string": _string,
 }  # fmt: skip
+
+Schema = dict[str, Any]
+_DRAFT = "http://json-schema.org/draft-04/schema#"
+"""The draft to which 1.0 is no integer, as it is none to Avro."""
+_BYTES: Schema = {"type": "string", "pattern": "^[\\u0000-\\u00ff]*$"}
+_JSON_PRIMITIVES: Mapping[str, Schema] = {
+    "null": {"type": "null"},
+    "boolean": {"type": "boolean"},
+    "int": {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1},
+    "long": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+    "float": {"type": "number"},
+    "double": {"type": "number"},
+    "bytes": {"$ref": "#/definitions/bytes"},
+    "string": {"type": "string"},
+}
+
+
+def json_schema(schema: dict[str, Any]) -> Schema:
+    """Return the schema of documents in Avro's JSON encoding; raise `InvalidInput` for what is no schema in Avro."""
+    translator = _Translator()
+    whole = translator.translate(_parsed(schema))
+    return {"$schema": _DRAFT, "allOf": [whole], "definitions": translator.definitions}
+
+
+class _Translator:
+    """Translates a parsed schema: names are full, every named type stands where it is first met."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Schema] = {"bytes": _BYTES}
+        self._named: dict[str, Schema] = {}
+
+    def translate(self, schema: Any) -> Schema:
+        if isinstance(schema, str):
+            return _JSON_PRIMITIVES.get(schema) or self._named[schema]
+        if isinstance(schema, list):
+            return self._union(schema)
+        kind = schema["type"]
+        if kind == "array":
+            return {"type": "array", "items": self.translate(schema["items"])}
+        if kind == "map":
+            return {"type": "object", "additionalProperties": self.translate(schema["values"])}
+        if kind in _NAMED:
+            return self._define(schema)
+        return self.translate(kind)
+
+    def _union(self, branches: list[Any]) -> Schema:
+        """Translate a union to one object with one member: to try each branch would take long within each other."""
+        others = {_label(each): self.translate(each) for each in branches if _label(each) != "null"}
+        types = ["object"] if len(others) == len(branches) else ["object", "null"]
+        return {
+            "type": types, "properties": others, "additionalProperties": False, "minProperties": 1, "maxProperties": 1,
+        }  # fmt: skip
+
+    def _define(self, schema: Mapping[str, Any]) -> Schema:
+        kind, number = schema["type"], f"t{len(self._named)}"
+        found = self._named[schema["name"]] = {"$ref": f"#/definitions/{number}"}
+        if kind == "enum":
+            self.definitions[number] = {"enum": schema["symbols"]}
+        elif kind == "fixed":
+            size = schema["size"]
+            self.definitions[number] = {"allOf": [_JSON_PRIMITIVES["bytes"]], "minLength": size, "maxLength": size}
+        else:
+            fields = {each["name"]: self.translate(each["type"]) for each in schema["fields"]}
+            record: Schema = {"type": "object", "properties": fields, "additionalProperties": False}
+            # Draft 4 wants one required name at least.
+            self.definitions[number] = record | ({"required": list(fields)} if fields else {})
+        return found
+
+
+def _label(branch: Any) -> str:
+    """Return the name of a type in a union: its full name, or its kind."""
+    if isinstance(branch, str):
+        return branch
+    name: str = branch["name"] if branch["type"] in _NAMED else branch["type"]
+    return name

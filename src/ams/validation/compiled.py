@@ -1,24 +1,23 @@
-"""One revision of a schema, ready to be asked about messages: their payloads, and their attributes.
+"""One revision of a schema, ready to check messages: their payloads, and their attributes.
 
 The `attributes` part of a schema is our own, the contract has none:
 
     {"required": ["site"], "values": {"type": ["raw", "clean"]}, "patterns": {"site": "^[A-Z]+$"}, "closed": true}
 
-`required`: names that must be there. `values`: what a named attribute may be. `patterns`: a regular expression that
-must match somewhere in the value. `closed`: no names but those mentioned.
+`required`: names that must be there. `values`: the allowed values of a named attribute. `patterns`: a regular
+expression that must match somewhere in the value. `closed`: no names but those mentioned.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
 from ams.core.messages import Batch, Message, decoded_data
-from ams.validation.avro import AvroSchema
-from ams.validation.avro_json import json_schema
+from ams.validation.avro import AvroSchema, json_schema
 from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, Watch, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
 from ams.validation.violations import Violation, quoted, violations_text
@@ -26,14 +25,10 @@ from ams.validation.violations import Violation, quoted, violations_text
 JSON, AVRO = "json", "avro"
 JSON_ENCODING = "JSON"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
-MAX_BYTES = 256 * 1024
-"""Of a schema written as JSON."""
-MAX_PATTERNS = 30
-"""Regular expressions; each may take 64 KiB when compiled, and several times that when it is used."""
-_PATTERN_BYTES = {LIGHT: 2**14, HEAVY: 2**18}
-"""What a pattern takes in memory, by its work, once it is used."""
-_GROWTH = 40
-"""Bytes of memory for each of a schema's JSON: what the densest schemas take once they are used."""
+MAX_BYTES = 256 * 1024  # of a schema written as JSON
+MAX_PATTERNS = 30  # regular expressions; each may take 64 KiB when compiled, and several times that when it is used
+_PATTERN_BYTES = {LIGHT: 2**14, HEAVY: 2**18}  # memory of a pattern, by its work, once it is used
+_GROWTH = 40  # bytes of memory for each of a schema's JSON: the densest schemas take so much once they are used
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,7 +43,10 @@ class AttributeRules:
 
     def __init__(self, part: Mapping[str, Any]) -> None:
         """Read and compile the part; raise `InvalidInput` that says what is wrong with it."""
-        self._part = _read(part)
+        try:
+            self._part = msgspec.convert(part, _Part)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"Schema attributes are not valid: {error}") from None
         self._values = {name: frozenset(allowed) for name, allowed in self._part.values.items()}
         self._patterns = {name: _matcher(name, pattern) for name, pattern in self._part.patterns.items()}
         self._work = {name: pattern_work(pattern) for name, pattern in self._part.patterns.items()}
@@ -79,37 +77,22 @@ class AttributeRules:
                     yield Violation(quoted(name), "is not allowed")
 
 
-class Payload(Protocol):
-    """A compiled schema of payloads."""
-
-    def check(self, index: int, data: bytes, budget: Budget) -> None:
-        """Raise `InvalidInput` with the text of contract 15.3 for message number `index`, `TooMuch` over the budget."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What messages must be; a part that is None allows anything."""
+    """A compiled revision, of at most so many bytes; a part that is None allows anything."""
 
-    payload: Payload | None
+    payload: AvroSchema | JsonSchema | None
     attributes: AttributeRules | None
     memory: int = 0
-    """Bytes it takes at most."""
 
     def allowed(self, batch: Batch, watch: Watch) -> int:
-        """Return how many messages from the first on are surely allowed, as far as that is found in no time.
-
-        Of the next one nothing is known: `check` tells.
-        """
+        """Return how many messages from the first on are surely allowed, as far as that is found in no time."""
         if self.attributes is not None or not isinstance(self.payload, JsonSchema):
             return 0
         return self.payload.allowed(batch.payloads(), watch)
 
     def check(self, index: int, message: Message, budget: Budget) -> None:
-        """Raise `InvalidInput` that names message number `index` and what is wrong with it.
-
-        This and the others raise `TooMuch` when there is more to do than the budget allows.
-        """
+        """Raise `InvalidInput` that says what is wrong with message number `index`, `TooMuch` over the budget."""
         self.check_data(index, message.data, budget)
         if self.attributes:
             self.attributes.check(index, message.attributes, budget)
@@ -128,16 +111,15 @@ class Compiled:
 def compile_schema(
     kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None, encoding: str = ""
 ) -> Compiled:
-    """Compile a revision; `kind` is json or avro, a part that is None is not checked. May take a second: in a thread.
+    """Compile a json or avro revision; in a thread, as it may take a second. Raises `InvalidInput`.
 
-    `encoding` says how payloads in Avro are written: `JSON`, else binary. Raises `InvalidInput` that says what is wrong
-    with the schema.
+    Avro's payloads are in its JSON encoding if `encoding` is `JSON`, else binary.
     """
     memory = check_size([schema, attributes])
     if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
         kind, schema = JSON, json_schema(schema)
         memory += _GROWTH * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[HEAVY]
-    payload: Payload | None = None
+    payload: AvroSchema | JsonSchema | None = None
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
     return Compiled(payload, AttributeRules(attributes) if attributes is not None else None, memory)
@@ -145,12 +127,8 @@ def compile_schema(
 
 def compile_stored(kind: str, schema: str | None, attributes: str | None, encoding: str = "") -> Compiled:
     """Compile a revision of which the parts are JSON texts; raise as `compile_schema`, and `msgspec.DecodeError`."""
-    return compile_schema(kind, parsed(schema), parsed(attributes), encoding)
-
-
-def parsed(text: str | None) -> Any:
-    """Return stored JSON as a value."""
-    return None if text is None else msgspec.json.decode(text)
+    payload, rules = (None if text is None else msgspec.json.decode(text) for text in (schema, attributes))
+    return compile_schema(kind, payload, rules, encoding)
 
 
 def decoded(index: int, data: str) -> bytes:
@@ -163,13 +141,6 @@ def decoded(index: int, data: str) -> bytes:
         raise InvalidInput(text) from None
 
 
-def _read(part: Mapping[str, Any]) -> _Part:
-    try:
-        return msgspec.convert(part, _Part)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"Schema attributes are not valid: {error}") from None
-
-
 def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
     try:
         return matcher(pattern)
@@ -179,10 +150,7 @@ def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
 
 
 def check_size(schema: object) -> int:
-    """Return how many bytes of memory a schema takes at most.
-
-    Raises `InvalidInput` for one that is too deep, too large, or has too many patterns.
-    """
+    """Return the most bytes of memory of a schema; raise `InvalidInput` for too many levels, bytes or patterns."""
     found: list[object] = []
     for key, value, depth in _parts(schema):
         if depth > MAX_DEPTH:

@@ -23,58 +23,39 @@ INLINE = 200_000
 """Units for one request on the event loop: some ten nanoseconds each, and enough for a hundred usual messages."""
 INLINE_SECONDS = 0.02
 """Of the processor, for the same: estimates are of usual values, and some numbers take a thousand times as long."""
-_LOOK = INLINE // 16
-"""Units after which the time is looked at."""
-EACH = 100
-"""Units for looking at a message at all."""
-LARGE = 16 * 1024
-"""Bytes of a document from which on its numbers and texts could take long, were they chosen for that."""
-PATTERN_BYTES = 2**16
-"""What one compiled pattern may take; it also bounds the time for each character."""
+_LOOK = INLINE // 16  # units after which the time is looked at
+EACH = 100  # units for looking at a message at all
+LARGE = 16 * 1024  # bytes of a document from which on its numbers and texts could take long, were they chosen for that
+PATTERN_BYTES = 2**16  # what one compiled pattern may take; it also bounds the time for each character
 _SMALL_BYTES = 2**13
-_LONG = 200
-"""Characters of a pattern that is not tried as a small one."""
-_CACHE_BYTES = 2**17
-"""What the engine may remember of a pattern's states while it runs, for each thread."""
+_LONG = 200  # characters of a pattern that is not tried as a small one
+_CACHE_BYTES = 2**17  # what the engine may remember of a pattern's states while it runs, for each thread
 PATTERNS = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES, dfa_size_limit=_CACHE_BYTES)
 _SMALL = jsonschema_rs.RegexOptions(size_limit=_SMALL_BYTES, dfa_size_limit=_CACHE_BYTES)
 
-LIGHT, HEAVY = 1, 40
-"""Work for four characters of a text."""
-ENDLESS = 10**9
-"""Too often to be counted."""
-MAX_DEPTH = 64
-"""Objects and lists within each other, in a schema and in a document."""
-_DEPTHS = (4, 8, 16, MAX_DEPTH)
-"""How deep documents are, for counts of what a schema that refers to itself does."""
-_STEPS = 50_000
-"""Parts of a schema looked at for a count."""
-_VISITS = 250_000
-"""Schemas of members and items added up for a count: a second at worst."""
+LIGHT, HEAVY = 1, 40  # work for four characters of a text
+ENDLESS = 10**9  # too often to be counted
+MAX_DEPTH = 64  # objects and lists within each other, in a schema and in a document
+_DEPTHS = (4, 8, 16, MAX_DEPTH)  # how deep documents are, for counts of what a schema that refers to itself does
+_STEPS = 50_000  # parts of a schema looked at for a count
+_VISITS = 250_000  # schemas of members and items added up for a count: a second at worst
 _SAME_PLACE = ("not", "if", "then", "else")
 _SAME_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
-Group = list[Any]
-"""Schemas of which one at most is about the same member or item."""
+Group = list[Any]  # schemas of which one at most is about the same member or item
 _SLOW_FORMATS = ("regex", "idn-hostname", "idn-email", "iri", "iri-reference")
 """Formats that take long for each character."""
 _BRANCHES = ("anyOf", "oneOf")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_EXACT = 2**53
-"""Numbers up to which a processor compares them; a larger one is compared digit by digit."""
-_DIVIDING = 50
-"""Work for a number that is divided, or compared digit by digit."""
+_EXACT = 2**53  # numbers up to which a processor compares them; a larger one is compared digit by digit
+_DIVIDING = 50  # work for a number that is divided, or compared digit by digit
 _UNUSUAL_NUMBER = re.compile(rb"[0-9](?:[eE][-+]?[0-9]{3}|[0-9]{100})")
 """Such numbers are read digit by digit too: six bytes can take seven microseconds."""
-_UNUSUAL = 400
-"""Work for each byte of a document that has one, and is large or of a schema that divides."""
-_FAR = 20
-"""How often usual numbers are divided in the time that one takes that is very small or very large."""
-_READING = 4
-"""Characters for one unit of work."""
+_UNUSUAL = 400  # work for each byte of a document that has one, and is large or of a schema that divides
+_FAR = 20  # how often usual numbers are divided in the time that one takes that is very small or very large
+_READING = 4  # characters for one unit of work
 
 
-UNIT_SECONDS = 1e-8
-"""About, of a unit of work."""
+UNIT_SECONDS = 1e-8  # about, of a unit of work
 
 
 class TooMuch(Exception):
@@ -99,10 +80,7 @@ class Budget:
 
 
 class Watch:
-    """Says when this thread has worked for some time; so that it can be asked after every step, it costs nothing.
-
-    What is done under it needs no estimate of the whole, but each step must be known to be short.
-    """
+    """Says when this thread has worked for some time. It may be asked after every step, and each step must be short."""
 
     def __init__(self, units: float) -> None:
         """Begin a time that is as long as some units of work usually take."""
@@ -176,7 +154,10 @@ class Effort:
             return min(self._weigh({}) + self._sum(target, depth), ENDLESS)
         key = (id(schema), depth)
         if key not in self._known:
-            around = self._all_around(schema)
+            around = self._around.get(id(schema))
+            if around is None:
+                around = self._around[id(schema)] = _Around()
+                self._gather(schema, around, frozenset())
             members, items = (self._below(groups, depth - 1) for groups in (around.members, around.items))
             self._known[key] = min(around.weight + max(members, items), ENDLESS)  # a place holds the ones or the others
         return self._known[key]
@@ -195,12 +176,6 @@ class Effort:
         if self._visits > _VISITS:
             return ENDLESS
         return sum(max(self._sum(each, depth) for each in group) for group in groups)
-
-    def _all_around(self, schema: dict[str, Any]) -> _Around:
-        if id(schema) not in self._around:
-            self._around[id(schema)] = around = _Around()
-            self._gather(schema, around, frozenset())
-        return self._around[id(schema)]
 
     def _gather(self, schema: Any, around: _Around, above: frozenset[int]) -> None:
         """Add what a schema, and all that look at the same place, say; `above` are those that led here."""
@@ -266,14 +241,8 @@ def extent(document: Any) -> tuple[int, int]:
     while level:
         values += len(level)
         depth += 1
-        level = [each for value in level for each in _children(value)]
+        level = [each for value in level for each in _values(value) or _list(value)]
     return values, depth
-
-
-def _children(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 class Extent(NamedTuple):
@@ -289,12 +258,9 @@ class Weights(NamedTuple):
     """What is done at a place, with all above it."""
 
     looks: int
-    names: int
-    """Names looked up in an object."""
-    dividing: int
-    """How often a number is divided, or compared digit by digit."""
-    reading: int
-    """How often a text is read, patterns and formats by their work."""
+    names: int  # names looked up in an object
+    dividing: int  # how often a number is divided, or compared digit by digit
+    reading: int  # how often a text is read, patterns and formats by their work
     reading_much: int
     """The same for a text that was made for a pattern, to which a small one is as much work as a large one."""
 
@@ -303,8 +269,7 @@ class Load(NamedTuple):
     """What is done with a document."""
 
     weights: Weights
-    quoted: int
-    """Bytes of the largest value of the schema that stands in a violation."""
+    quoted: int  # bytes of the largest value of the schema that stands in a violation
     extent: Extent
 
     @property
@@ -339,10 +304,8 @@ class Loads:
         depths = _DEPTHS if any("$ref" in part for part in parts) else _DEPTHS[-1:]
         self._weights = [(depth, Weights(*(effort.at(depth) for effort in efforts))) for depth in depths]
         self._quoted = max((len(msgspec.json.encode(each)) for each in _quoted(schema)), default=0)
-        self.looks: int = self._weights[-1][1].looks
-        """How often a place is looked at, as deep as it may be."""
-        self.divides = self._weights[-1][1].dividing > 0
-        """Whether numbers are divided, or compared digit by digit."""
+        self.looks: int = self._weights[-1][1].looks  # how often a place is looked at, as deep as it may be
+        self.divides = self._weights[-1][1].dividing > 0  # whether numbers are divided, or compared digit by digit
         self.branches = any(key in part for part in parts for key in _BRANCHES)
         """Whether one violation can hold many others."""
 
@@ -352,10 +315,7 @@ class Loads:
         return Load(weights, self._quoted, extent)
 
     def size_within(self, work: int, depth: int) -> int:
-        """Return how many bytes a document may have, however it is made, so that its work is within some units.
-
-        It is at most so deep. A value takes two bytes with the comma before it, an object three.
-        """
+        """Return the bytes that a document of such depth may have, however made, within some units of work."""
         worst = Extent(LARGE, LARGE // 2, LARGE // 3, depth)
         reading = LARGE * (_UNUSUAL if self.divides else 1)
         return LARGE * work // max(work, self.of(worst).work + reading)
@@ -377,8 +337,8 @@ def _quoted(schema: dict[str, Any]) -> Iterator[object]:
 
 def _names_of(schema: dict[str, Any]) -> int:
     dependencies = schema.get("dependencies")
-    lists = _values(dependencies)
-    return sum(_size(each) for each in (schema.get("required"), schema.get("properties"), dependencies, *lists))
+    named = (schema.get("required"), schema.get("properties"), dependencies, *_values(dependencies))
+    return sum(len(_values(each) or _list(each)) for each in named)
 
 
 def _dividing_of(schema: dict[str, Any]) -> int:
@@ -394,18 +354,12 @@ def _is_within(value: Any, least: float) -> bool:
 
 def _reading_of(schema: dict[str, Any], light: int = LIGHT) -> int:
     """`light` is the work of a small pattern: on a text made for it, such a one takes as long as a large one."""
-    read = sum(max(light, pattern_work(each)) for each in _patterns(schema))
+    of_names = schema.get("patternProperties")
+    patterns = list(of_names) if isinstance(of_names, dict) else []
+    patterns += [schema["pattern"]] if "pattern" in schema else []
+    read = sum(max(light, pattern_work(each)) for each in patterns)
     if isinstance(schema.get("format"), str):
         read += HEAVY if schema["format"] in _SLOW_FORMATS else LIGHT
     return (
         read + sum(key in schema for key in ("minLength", "maxLength", "const", "enum")) + 4 * ("uniqueItems" in schema)
     )
-
-
-def _patterns(schema: dict[str, Any]) -> list[Any]:
-    of_names = schema.get("patternProperties")
-    return [*(of_names if isinstance(of_names, dict) else ()), *([schema["pattern"]] if "pattern" in schema else ())]
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, dict | list) else 0

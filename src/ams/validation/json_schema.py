@@ -15,35 +15,17 @@ import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import (
-    INLINE,
-    MAX_DEPTH,
-    PATTERNS,
-    Budget,
-    Extent,
-    Load,
-    Loads,
-    Watch,
-    extent,
-    work_of_reading,
-)  # fmt: skip
+from ams.validation import cost
 from ams.validation.references import ROOT_ONLY, schemas_in
 from ams.validation.violations import MOST, ROOT, Violation, quoted, violations_of, violations_text
 
-MAX_LOOKS = 10_000
-"""How often a schema may look at one place that lies as deep as that."""
-_SHORT = INLINE // 4
-"""Units of work that a document may take which is checked without an estimate of its own."""
-_SHALLOW = 8
-"""Objects and lists within each other in such a document."""
-_LITTLE = 2000
-"""Units of work that are not worth an exact estimate."""
-_ALL, _FIRST = 10_000, 300_000
-"""Possible violations up to which all are collected, or the first: a second at worst."""
-_COPIED = 2**24
-"""Bytes that violations may hold: the engine makes all of them before it returns the first."""
-_COPYING = 8
-"""Bytes copied for one unit of work."""
+MAX_LOOKS = 10_000  # how often a schema may look at one place that lies as deep as that
+_SHORT = cost.INLINE // 4  # units of work that a document may take which is checked without an estimate of its own
+_SHALLOW = 8  # objects and lists within each other in such a document
+_LITTLE = 2000  # units of work that are not worth an exact estimate
+_ALL, _FIRST = 10_000, 300_000  # possible violations up to which all are collected, or the first: a second at worst
+_COPIED = 2**24  # bytes that violations may hold: the engine makes all of them before it returns the first
+_COPYING = 8  # bytes copied for one unit of work
 _DRAFT_7 = jsonschema_rs.Draft7Validator
 _DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
     "http://json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
@@ -76,18 +58,18 @@ class JsonSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         """Compile `schema`; raise `InvalidInput` with the compiler's text, or when it would take long to check."""
-        self._loads = Loads(schema)
+        self._loads = cost.Loads(schema)
         self._short = self._loads.size_within(_SHORT, _SHALLOW)
         """Bytes up to which any shallow document is soon checked."""
         self._validator = compiled(schema)
         if self._loads.looks > MAX_LOOKS:
             raise InvalidInput("Schema would take too long to check: its parts refer to each other too often")
 
-    def allowed(self, documents: Iterable[bytes], watch: Watch) -> int:
+    def allowed(self, documents: Iterable[bytes], watch: cost.Watch) -> int:
         """Return how many documents from the first on the schema surely allows, as far as that is found in no time.
 
-        Each is so short and shallow that it cannot take long for this schema, and the time of all is watched. So none
-        needs an estimate of its own, which for usual documents is as much work as the check.
+        Each is so short and shallow that it cannot take long, and the time of all is watched. So none needs an
+        estimate.
         """
         most, is_valid = self._short, self._validator.is_valid
         count = size = 0
@@ -105,25 +87,29 @@ class JsonSchema:
             pass
         return count
 
-    def check(self, index: int, data: bytes, budget: Budget) -> None:
+    def check(self, index: int, data: bytes, budget: cost.Budget) -> None:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
         most = _most(data)
-        budget.spend(work_of_reading(data, most.values, divides=self._loads.divides))
-        violations = self._violations(_document(index, data), most, budget)
+        budget.spend(cost.work_of_reading(data, most.values, divides=self._loads.divides))
+        try:
+            document = msgspec.json.decode(data)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"Message {index} data is not valid JSON format,{_detail(data, error)}") from None
+        violations = self._violations(document, most, budget)
         if violations:
             raise InvalidInput(violations_text(f"Message {index} data is not valid", violations))
 
-    def _violations(self, document: Any, most: Extent, budget: Budget) -> Sequence[Violation]:
+    def _violations(self, document: Any, most: cost.Extent, budget: cost.Budget) -> Sequence[Violation]:
         load = self._loads.of(most)
-        if most.depth > MAX_DEPTH or load.work > _LITTLE:
-            values, depth = extent(document)
-            if depth > MAX_DEPTH:
-                return [Violation(ROOT, f"Must not be nested deeper than {MAX_DEPTH} levels")]
+        if most.depth > cost.MAX_DEPTH or load.work > _LITTLE:
+            values, depth = cost.extent(document)
+            if depth > cost.MAX_DEPTH:
+                return [Violation(ROOT, f"Must not be nested deeper than {cost.MAX_DEPTH} levels")]
             load = self._loads.of(most._replace(values=values, depth=depth))
         budget.spend(load.work)
         return [] if self._validator.is_valid(document) else self._found(document, load, budget)
 
-    def _found(self, document: Any, load: Load, budget: Budget) -> Sequence[Violation]:
+    def _found(self, document: Any, load: cost.Load, budget: cost.Budget) -> Sequence[Violation]:
         """Return as much of what is wrong as can be said without holding much memory."""
         is_light = load.copied <= _COPIED
         if load.violations <= _ALL and is_light:
@@ -131,15 +117,11 @@ class JsonSchema:
             errors = itertools.islice(self._validator.iter_errors(document), MOST)
             return [each for error in errors for each in violations_of(error)]
         if load.violations <= _FIRST and (is_light or not self._loads.branches):
-            return [self._first(document)]
+            try:
+                self._validator.validate(document)
+            except jsonschema_rs.ValidationError as error:
+                return violations_of(error)[:1]
         return [Violation(ROOT, "Does not match the schema")]
-
-    def _first(self, document: Any) -> Violation:
-        try:
-            self._validator.validate(document)
-        except jsonschema_rs.ValidationError as error:
-            return violations_of(error)[0]
-        raise AssertionError("a document that is not valid has a violation")
 
 
 def _shallow(levels: int) -> Any:
@@ -154,17 +136,10 @@ def _shallow(levels: int) -> Any:
 _read_shallow = msgspec.json.Decoder(_shallow(_SHALLOW)).decode
 
 
-def _most(data: bytes) -> Extent:
+def _most(data: bytes) -> cost.Extent:
     """Return how large a document is at most, without reading it."""
     objects, lists = data.count(b"{"), data.count(b"[")
-    return Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
-
-
-def _document(index: int, data: bytes) -> Any:
-    try:
-        return msgspec.json.decode(data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"Message {index} data is not valid JSON format,{_detail(data, error)}") from None
+    return cost.Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
 
 
 def _detail(data: bytes, error: Exception) -> str:
@@ -176,23 +151,17 @@ def _detail(data: bytes, error: Exception) -> str:
         return "invalid UTF-8"
     if "truncated" not in str(error):
         return str(error)
-    return "invalid surrogate pair" if _is_whole(data) else "unexpected EOF"
-
-
-def _is_whole(data: bytes) -> bool:
-    """Return whether data that looked cut off has all its brackets and quotes: then half a surrogate pair misled."""
     try:
         json.loads(data)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return "unexpected EOF"
+    return "invalid surrogate pair"  # it has all its brackets and quotes: half a pair misled
 
 
 def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    """Compile a schema by its draft, without the names it gives itself: nothing may refer to them.
+    """Compile a schema without the names it gives itself; raise `InvalidInput` with the compiler's text.
 
-    A schema that names no draft is one of draft 7 that may write limits as draft 4 did (contract 15.1). Raises
-    `InvalidInput` with the compiler's text.
+    Without a named draft it is one of draft 7 that may write limits as draft 4 did (contract 15.1).
     """
     said = schema.get("$schema")
     draft = _DRAFTS.get(said.rstrip("#").replace("https:", "http:")) if isinstance(said, str) else None
@@ -200,7 +169,8 @@ def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return _validator(draft, schema) if draft else _validator(_DRAFT_7, _modern(schema))
     except jsonschema_rs.ValidationError as error:
-        raise InvalidInput(_reason(error)) from None
+        place, message = ".".join(str(step) for step in error.instance_path), quoted(error.message)
+        raise InvalidInput(f"{quoted(place)}: {message}" if place else message) from None
 
 
 def _modern(schema: dict[str, Any]) -> dict[str, Any]:
@@ -215,9 +185,4 @@ def _modern(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _validator(draft: type[jsonschema_rs.Validator], schema: dict[str, Any]) -> jsonschema_rs.Validator:
     formats = {name: _FORMATS[name] for name in _UNCHECKED[draft]}
-    return draft(schema, formats=formats, validate_formats=True, pattern_options=PATTERNS, offline=True)
-
-
-def _reason(error: jsonschema_rs.ValidationError) -> str:
-    place = ".".join(str(step) for step in error.instance_path)
-    return f"{quoted(place)}: {quoted(error.message)}" if place else quoted(error.message)
+    return draft(schema, formats=formats, validate_formats=True, pattern_options=cost.PATTERNS, offline=True)

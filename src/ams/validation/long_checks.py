@@ -1,20 +1,96 @@
-"""Long checks: what may take long is checked by worker processes, in limited time and memory."""
+"""Long checks: messages whose check may take long go to worker processes, in limited time and memory.
+
+`check_pieces` and `Checker` run in the worker (`ams.workers`), `LongChecks` in the service.
+"""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
+from ams.core.cache import LruCache
 from ams.core.errors import InvalidInput, Overloaded
-from ams.validation.checker import Refusal, Task, check_pieces
+from ams.core.messages import parse
+from ams.validation.compiled import Compiled, compile_stored
+from ams.validation.cost import Budget
 from ams.workers import NoWorker, Pool, TaskFailed
 
-SECONDS = 5.0
-"""For one task."""
-MAX_WAITING = 8
-"""Tasks of one project that wait; more are refused."""
-_decode = msgspec.msgpack.Decoder(list[Refusal]).decode
+SECONDS = 5.0  # for one task
+MAX_WAITING = 8  # tasks of one project that wait; more are refused
+_KEPT = 16  # compiled revisions kept by a worker
+MESSAGE, DATA, PAYLOAD = "message", "data", "payload"
+
+
+class Piece(msgspec.Struct, array_like=True):
+    """A message (a fragment of `ams.core.messages`), its base64 data, or its payload; `index` is for texts."""
+
+    index: int
+    form: str
+    body: bytes
+
+
+class Task(msgspec.Struct, array_like=True):
+    """Pieces to be checked against a revision, as it is stored; `all` goes on after the first that is refused."""
+
+    type: str
+    payload: str | None
+    attributes: str | None
+    pieces: Sequence[Piece]
+    all: bool
+    encoding: str = ""
+
+
+class Refusal(NamedTuple):
+    """A piece that is not allowed, and why."""
+
+    number: int
+    text: str
+
+
+class Checker:
+    """Does tasks; keeps the revisions that it compiled last."""
+
+    def __init__(self) -> None:
+        self._compiled: LruCache[tuple[str, str | None, str | None, str], Compiled] = LruCache(_KEPT)
+
+    def check(self, task: Task) -> list[Refusal]:
+        """Return the pieces that are refused."""
+        key = (task.type, task.payload, task.attributes, task.encoding)
+        compiled, refused = self._compiled.get(key), []
+        if compiled is None:
+            compiled = compile_stored(*key)
+            self._compiled.put(key, compiled)
+        for piece in task.pieces:
+            try:
+                _check(compiled, piece)
+            except InvalidInput as error:
+                refused.append(Refusal(piece.index, error.message))
+                if not task.all:
+                    break
+        return refused
+
+
+def _check(compiled: Compiled, piece: Piece) -> None:
+    if piece.form == MESSAGE:
+        compiled.check(piece.index, parse(piece.body), Budget())
+    elif piece.form == DATA:
+        compiled.check_data(piece.index, piece.body.decode(), Budget())
+    else:
+        compiled.check_payload(piece.index, piece.body, Budget())
+
+
+_checker = cache(Checker)
+_task = msgspec.msgpack.Decoder(Task).decode
+_refusals = msgspec.msgpack.Decoder(list[Refusal]).decode
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def check_pieces(parts: Sequence[memoryview]) -> Sequence[bytes]:
+    """Do a task: take it, and return the refusals, as MessagePack."""
+    [task] = parts
+    return [_encode(_checker().check(_task(task)))]
 
 
 class LongChecks:
@@ -26,38 +102,23 @@ class LongChecks:
         self._tasks: Counter[Hashable] = Counter()
 
     async def check(self, project: Hashable, task: Task) -> Sequence[Refusal]:
-        """Return the pieces of a task that are refused; the first only, unless all are asked for.
-
-        Raises `InvalidInput` when that takes too long or too much memory, `Overloaded` when the project has too many
-        tasks, when no process can be begun, and when the pool is closed.
-        """
+        """Return the refused pieces; the first only, unless all are asked for. Raises `InvalidInput`, `Overloaded`."""
         if self._tasks[project] > MAX_WAITING:
             raise Overloaded("Too many messages of this project wait for a long check")
         self._tasks[project] += 1
         try:
-            return await self._check(project, task)
+            parts, seconds = [_encode(task)], self._seconds
+            async with self._pool.done(project, check_pieces, parts, seconds=seconds, long=True) as [refused]:
+                return _refusals(refused)
         except NoWorker:
-            raise Overloaded(self._why_not()) from None
+            stopping = "The service is stopping"
+            text = stopping if self._pool.is_closed else "Messages that need a long check cannot be checked now"
+            raise Overloaded(text) from None
         except TaskFailed:
-            raise InvalidInput(_too_long(task)) from None
+            first, last = task.pieces[0].index, task.pieces[-1].index
+            which = f"Message {first} takes" if first == last else f"Messages {first} to {last} take"
+            raise InvalidInput(f"{which} too long or too much memory to check against the schema") from None
         finally:
             self._tasks[project] -= 1
             if not self._tasks[project]:
                 del self._tasks[project]
-
-    async def _check(self, project: Hashable, task: Task) -> Sequence[Refusal]:
-        parts = [_encode(task)]
-        async with self._pool.done(project, check_pieces, parts, seconds=self._seconds, long=True) as [refused]:
-            return _decode(refused)
-
-    def _why_not(self) -> str:
-        if self._pool.is_closed:
-            return "The service is stopping"
-        return "Messages that need a long check cannot be checked now"
-
-
-def _too_long(task: Task) -> str:
-    first, last = task.pieces[0].index, task.pieces[-1].index
-    if first == last:
-        return f"Message {first} takes too long or too much memory to check against the schema"
-    return f"Messages {first} to {last} take too long or too much memory to check against the schema"

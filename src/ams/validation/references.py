@@ -12,15 +12,12 @@ from urllib.parse import unquote, urlsplit
 from ams.core.errors import InvalidInput
 from ams.validation.violations import quoted
 
-NOWHERE = object()
-"""Where a reference leads that cannot be followed."""
-_DATA = ("enum", "const", "default", "examples")
-"""Keywords whose values are no schemas."""
+NOWHERE = object()  # where a reference leads that cannot be followed
+_DATA = ("enum", "const", "default", "examples")  # keywords whose values are no schemas
 _MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
 """Keywords whose values hold schemas under names of the user's choice."""
 _NAMES = ("$id", "id")
-ROOT_ONLY = (*_NAMES, "$schema")
-"""Keywords that only the whole of a schema may have."""
+ROOT_ONLY = (*_NAMES, "$schema")  # keywords that only the whole of a schema may have
 
 
 class References:
@@ -28,7 +25,6 @@ class References:
 
     def __init__(self, schema: Any) -> None:
         self.root = schema
-        """The whole schema."""
         self._schemas = {id(part) for part in schemas_in(schema)}
 
     def target(self, reference: Any) -> Any:
@@ -40,10 +36,13 @@ class References:
 
     def check(self) -> None:
         """Raise `InvalidInput` for a name or a reference that only the engine could follow."""
-        _check_root(self.root)
+        for key in _NAMES:
+            if key in self.root and not _is_uri(self.root[key]):
+                raise InvalidInput(f"{key} must be a URI: {quoted(self.root[key])}")
         for part in schemas_in(self.root):
-            if part is not self.root:
-                _check_below(part)
+            for key in ROOT_ONLY if part is not self.root else ():
+                if isinstance(part.get(key), str):
+                    raise InvalidInput(f"{key} is allowed at the root of a schema only: {quoted(part[key])}")
             if "$ref" in part:
                 self._check_reference(part["$ref"])
 
@@ -87,18 +86,6 @@ def _follow(schema: Any, reference: str) -> Any:
         else:
             return NOWHERE
     return schema
-
-
-def _check_root(schema: Any) -> None:
-    for key in _NAMES:
-        if key in schema and not _is_uri(schema[key]):
-            raise InvalidInput(f"{key} must be a URI: {quoted(schema[key])}")
-
-
-def _check_below(part: dict[str, Any]) -> None:
-    for key in ROOT_ONLY:
-        if isinstance(part.get(key), str):
-            raise InvalidInput(f"{key} is allowed at the root of a schema only: {quoted(part[key])}")
 
 
 def _is_uri(value: Any) -> bool:

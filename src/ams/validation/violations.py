@@ -9,10 +9,8 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 Kind = ValidationErrorKind
 
 ROOT = "(root)"
-MOST = 20
-"""Violations listed of one message."""
-_LONGEST = 200
-"""Characters of anything quoted from a schema or a message."""
+MOST = 20  # violations listed of one message
+_LONGEST = 200  # characters of anything quoted from a schema or a message
 
 
 class Violation(NamedTuple):
@@ -49,7 +47,8 @@ def quoted(value: object) -> str:
 def _text(error: ValidationError, field: str) -> str:
     kind: Any = error.kind
     if isinstance(kind, Kind.Type):
-        return f"Invalid type. Expected: {_types(kind.types)}, given: {type_name(error.instance)}"
+        types = kind.types[0] if len(kind.types) == 1 else f"[{','.join(kind.types)}]"
+        return f"Invalid type. Expected: {types}, given: {_type_name(error.instance)}"
     if isinstance(kind, Kind.Enum):
         allowed = ", ".join(msgspec.json.encode(option).decode() for option in kind.options)
         return f"{field} must be one of the following: {quoted(allowed)}"
@@ -61,11 +60,7 @@ def _text(error: ValidationError, field: str) -> str:
     return write(kind) if write else quoted(error.message)
 
 
-def _types(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"[{','.join(names)}]"
-
-
-def type_name(value: object) -> str:
+def _type_name(value: object) -> str:
     """Return what JSON Schema calls the type of a value; a number without a fraction is an integer."""
     if isinstance(value, float) and not value.is_integer():
         return "number"

@@ -1,8 +1,7 @@
-"""Worker processes: what would keep the interpreter for long is done beside the event loop, in limited time and memory.
+"""Worker processes: long work is done beside the event loop, in limited time and memory.
 
-pool      turns by project, and who does which task
-worker    one process, as the service sees it
-program   what runs in it
+pool      turns by project, and the processes that do the tasks
+program   runs in a process
 """
 
 from ams.workers.pool import NoWorker, Pool, TaskFailed

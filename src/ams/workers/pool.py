@@ -1,30 +1,37 @@
 """The pool: a few worker processes for all projects, each begun when it is first needed.
 
 Tasks wait in turn: a project has one task at a time in the queue before the workers, so that a project with many waits
-for itself. What may take seconds is called long: it is never done by all workers at once, so that the rest goes on, and
-a project's long tasks do not keep its other ones waiting.
+for itself. A task that may take seconds is called long: such tasks never have all workers at once, so that the rest
+goes on, and a project's long tasks do not keep its other ones waiting.
 """
 
 import asyncio
 import contextlib
+import mmap
 import os
+import sys
 from collections.abc import AsyncIterator, Hashable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
-from ams.workers.program import SHARED, Job, Part, name_of
-from ams.workers.worker import Worker
+from ams.core import errors
+from ams.core.errors import AmsError
+from ams.workers.program import LENGTH, READY, SHARED, Answer, Job, Part, Task, frame, name_of, parts_in
 
 MOST_WORKERS = 4
-_AGAIN_SECONDS = 5.0
-"""After this long it is tried again to begin a worker when one could not be begun."""
+LARGEST = SHARED // 4  # bytes of a task that is better done by a worker: its result may be larger
+_AGAIN_SECONDS = 5.0  # after this long it is tried again to begin a worker when one could not be begun
 _IDLE_SECONDS = 600.0
-"""After this long without a task a worker is ended, all but the last one: who comes next would have to wait for it."""
-LARGEST = SHARED // 4
-"""Bytes of a task that is better done by a worker: what comes of it may be larger."""
-_ATTEMPTS = 2
-"""A process may have been ended from outside, perhaps long ago: another one does the task then."""
+"""After this long without a task a worker is ended, all but the last one: the next task would have to wait for it."""
+_ATTEMPTS = 2  # a process may have been ended from outside, perhaps long ago: another one does the task then
+_START_SECONDS = 30.0
+_KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
+"""No secret of the service is known to a worker."""
+_KEPT_MEMORY = 2**24  # bytes of shared memory that stay with a worker; the rest of a larger task is given back
+_STEP = 2**20  # bytes that are copied before other coroutines have a turn
+_decode = msgspec.msgpack.Decoder(Answer).decode
+_encode = msgspec.msgpack.Encoder().encode
 
 logger = structlog.get_logger("ams.workers")
 
@@ -37,12 +44,87 @@ class TaskFailed(Exception):
     """A task took too long, or more memory than a worker has for it, or its processes were ended."""
 
 
-@dataclass(slots=True)
-class _Turn:
-    """A project's place in the queue."""
+class Worker:
+    """A process, and the memory shared with it. `begun` makes one."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    tasks: int = 0
+    def __init__(self, process: asyncio.subprocess.Process, memory: mmap.mmap) -> None:
+        self._process = process
+        self._memory = memory
+
+    @classmethod
+    async def begun(cls) -> "Worker":
+        """Begin a process and wait until it is ready; raises `OSError`, `EOFError` or `TimeoutError`."""
+        handle = os.memfd_create("ams-worker", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(handle, SHARED)
+            memory = mmap.mmap(handle, SHARED)
+            known = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+            pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "ams.workers.program", str(handle), stdin=pipe, stdout=pipe, stderr=nowhere,
+                env=known, pass_fds=(handle,),
+            )  # fmt: skip
+            worker = cls(process, memory)
+        finally:
+            os.close(handle)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                if await worker._read() != READY:
+                    raise EOFError
+        except BaseException:
+            await worker.end()
+            raise
+        return worker
+
+    async def do(self, job: str, parts: Sequence[Part]) -> Sequence[memoryview]:
+        """Return the result of a job, in memory that the next task writes over.
+
+        Raises the `AmsError` of the job, and `EOFError` or `OSError` when the process is gone.
+        """
+        sizes = [len(part) for part in parts]
+        await self._copy(parts)
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.writelines(frame(_encode(Task(job, sizes))))
+        await stdin.drain()
+        answer = _decode(await self._read())
+        if answer.error:
+            error: AmsError = getattr(errors, answer.error)(answer.message)
+            raise error
+        return parts_in(memoryview(self._memory), answer.sizes)
+
+    def forget(self) -> None:
+        """Give back the memory of a large task that is done."""
+        self._memory.madvise(mmap.MADV_REMOVE, _KEPT_MEMORY, SHARED - _KEPT_MEMORY)
+
+    async def ended(self) -> int:
+        """Wait for the end of the process; return its exit code, a signal's number below zero."""
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        """End the process, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        await asyncio.shield(asyncio.ensure_future(self._process.wait()))
+
+    async def _copy(self, parts: Sequence[Part]) -> None:
+        place = 0
+        for part in parts:
+            view = memoryview(part)
+            for start in range(0, len(view), _STEP):
+                if start:
+                    await asyncio.sleep(0)
+                piece = view[start : start + _STEP]
+                self._memory[place : place + len(piece)] = piece
+                place += len(piece)
+
+    async def _read(self) -> bytes:
+        stdout = self._process.stdout
+        assert stdout is not None
+        length = int.from_bytes(await stdout.readexactly(LENGTH), "big")
+        return await stdout.readexactly(length)
 
 
 class Pool:
@@ -52,13 +134,12 @@ class Pool:
         """Begin nothing yet; `size` is the most workers at once, absent: by the processors there are, 2 to 4."""
         self._size = size or min(max(os.cpu_count() or 1, 2), MOST_WORKERS)
         self._long = asyncio.Semaphore(max(self._size - 1, 1))
-        self._turns: dict[tuple[Hashable, bool], _Turn] = {}
-        self._next = asyncio.Lock()
-        """Of the task that gets the next free worker."""
+        self._turns: dict[tuple[Hashable, bool], tuple[asyncio.Lock, int]] = {}
+        """The place of each project in the queue, and how many tasks are at it."""
+        self._next = asyncio.Lock()  # of the task that gets the next free worker
         self._idle: dict[Worker, asyncio.TimerHandle] = {}
-        """Who has nothing to do, and when it is ended; the last one is used first."""
-        self._workers: dict[Worker, asyncio.Task[None]] = {}
-        """All that are ready, and who watches each."""
+        """Workers without a task, and the timer that ends each; the last one is used first."""
+        self._workers: dict[Worker, asyncio.Task[None]] = {}  # all that are ready, and the task that watches each
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -77,10 +158,9 @@ class Pool:
     async def done(
         self, project: Hashable, job: Job, parts: Sequence[Part], *, seconds: float, long: bool = False
     ) -> AsyncIterator[Sequence[memoryview]]:
-        """Give what a job makes of the parts; it is gone when the block ends, and so is the project's turn.
+        """Give the result of a job, until the block ends; cancelling ends the job.
 
-        `seconds` are allowed for the job. Raises what the job does, `NoWorker`, and `TaskFailed`. Who is cancelled ends
-        the job.
+        Raises the job's errors, `NoWorker`, and `TaskFailed`, also after so many seconds.
         """
         if sum(map(len, parts)) > SHARED:
             raise TaskFailed
@@ -106,15 +186,16 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _turn(self, project: Hashable, long: bool) -> AsyncIterator[None]:
-        turn = self._turns.setdefault((project, long), _Turn())
-        turn.tasks += 1
+        key = (project, long)
+        lock, tasks = self._turns.get(key, (asyncio.Lock(), 0))
+        self._turns[key] = lock, tasks + 1
         try:
-            async with turn.lock:
+            async with lock:
                 yield
         finally:
-            turn.tasks -= 1
-            if not turn.tasks:
-                del self._turns[project, long]
+            lock, tasks = self._turns.pop(key)
+            if tasks > 1:
+                self._turns[key] = lock, tasks - 1
 
     async def _made(self, job: str, parts: Sequence[Part], seconds: float) -> tuple[Worker, Sequence[memoryview]]:
         for _ in range(_ATTEMPTS):
@@ -159,7 +240,6 @@ class Pool:
         self._idle[worker] = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._let_go, worker)
 
     def _let_go(self, worker: Worker) -> None:
-        """End a worker that was idle for long, unless it is the last one."""
         if len(self._workers) > 1 and self._strike(worker):
             ending = asyncio.get_running_loop().create_task(worker.end())
             self._ending.add(ending)

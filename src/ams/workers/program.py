@@ -1,8 +1,8 @@
-"""The program of a worker process, begun by `ams.workers.worker`.
+"""The program of a worker process, begun by `ams.workers.pool`.
 
-It takes tasks on its input and answers on its output, both in frames: a length of four bytes, then MessagePack. What a
-task is about, and what comes of it, is in memory that it shares with the service. What is worked on here is not
-trusted: memory and time of the processor are limited by the system, and no secret of the service is known here.
+It takes tasks on its input and answers on its output, both in frames: a length of four bytes, then MessagePack. The
+data of a task and its result are in memory that it shares with the service. The data is not trusted: memory and time of
+the processor are limited by the system, and no secret of the service is known here.
 """
 
 import contextlib
@@ -20,33 +20,27 @@ import msgspec
 
 from ams.core.errors import AmsError
 
-LENGTH = 4
-"""Bytes that tell how long a frame is."""
+LENGTH = 4  # bytes of a frame's length
 READY = b"ready"
-SHARED = 2**26
-"""Bytes of shared memory: more than this a task, or what comes of it, cannot be."""
+SHARED = 2**26  # bytes of shared memory: neither a task nor its result can be larger
 MEMORY = 3 * 2**28
 """Bytes of address space: a task that takes more ends the process. The service's unit has room for all workers'."""
-CPU_SECONDS = 10
-"""Of one task; the one who asked ends it sooner, unless he is gone himself."""
+CPU_SECONDS = 10  # of one task; the service ends it sooner, unless it is gone itself
 
 Part = bytes | memoryview
 Job = Callable[[Sequence[memoryview]], Sequence[Part]]
-"""What can be asked of a worker: a function of a module, from parts to parts.
-
-What it returns does not refer to what it was given: that is written over.
-"""
+"""A function of a module, from parts to parts. Its result does not refer to its input, which is written over."""
 
 
 class Task(msgspec.Struct, array_like=True):
-    """What is to be done: with which function, and how long the parts are that it is given."""
+    """The name of a function, and the sizes of the parts that it is given."""
 
     job: str
     sizes: Sequence[int]
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """How long the parts are that a function returned, or which error it raised."""
+    """The sizes of the parts that a function returned, or the error it raised."""
 
     sizes: Sequence[int] = ()
     error: str = ""
@@ -68,18 +62,21 @@ def parts_in(memory: memoryview, sizes: Iterable[int]) -> Sequence[memoryview]:
 
 
 def frame(content: bytes) -> Sequence[bytes]:
-    """Return what is written for some content."""
+    """Return the bytes that are written for some content."""
     return len(content).to_bytes(LENGTH, "big"), content
 
 
 def serve(source: BinaryIO, sink: BinaryIO, memory: memoryview) -> None:
-    """Answer tasks until there are no more. What no job raises on purpose ends the process."""
+    """Answer tasks until there are no more. An error that no job raises on purpose ends the process."""
     decoder = msgspec.msgpack.Decoder(Task)
     sink.writelines(frame(READY))
     sink.flush()
     while head := source.read(LENGTH):
         task = decoder.decode(source.read(int.from_bytes(head, "big")))
-        _limit_time()
+        # Ends this process if a task takes far too long: the operating system does it, in any state of the process.
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         sink.writelines(frame(msgspec.msgpack.encode(_answer(task, memory))))
         sink.flush()
 
@@ -103,21 +100,11 @@ def _job(name: str) -> Job:
     return job
 
 
-def _limit_time() -> None:
-    """End this process if a task takes far too long: the operating system does it, in any state of the process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SECONDS, resource.RLIM_INFINITY))
-
-
-def _be_ended_first() -> None:
-    """Where memory runs out, the operating system is to end this process and not the service."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
-
-
 def main() -> None:
     """Limit this process, then serve."""
-    _be_ended_first()
+    # Where memory runs out, the operating system is to end this process and not the service.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key pressed for the service; it ends this process itself
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

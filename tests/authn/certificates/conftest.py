@@ -10,8 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.hosts import HostCheck
+from ams.authn.certificates.checks import CertificateChecks, HostCheck
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.core.clock import ManualClock

@@ -12,12 +12,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.authn.certificates import subjects
-from ams.authn.certificates.chain import verified_chain
-from ams.authn.certificates.names import comparable, subject_of
-from ams.authn.certificates.reading import quietly, read_leaf
-from ams.authn.certificates.subjects import Subjects, subject_sha256, unrepresentable
-from ams.authn.certificates.trust import Trust, TrustFolder
+from ams.authn.certificates import reading
+from ams.authn.certificates.reading import (
+    Subjects,
+    comparable,
+    quietly,
+    read_leaf,
+    subject_of,
+    subject_sha256,
+    unrepresentable,
+)
+from ams.authn.certificates.trust import Trust, TrustFolder, verified_chain
 from ams.core.clock import Milliseconds
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import CertificateRefused
@@ -356,5 +361,5 @@ def test_a_subject_is_read_once_and_a_long_one_takes_no_memory() -> None:
     usual, long = authority.signs("Jane"), authority.signs([("OU", "x" * 60)] * 40)
 
     assert known.of(usual.certificate)[1] is known.of(usual.certificate)[1]
-    assert len(known.of(long.certificate)[1].name) > subjects.LONGEST
+    assert len(known.of(long.certificate)[1].name) > reading.LONGEST
     assert known.of(long.certificate)[1] is not known.of(long.certificate)[1]

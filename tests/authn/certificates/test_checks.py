@@ -14,10 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.hosts import THREADS, HostCheck, SystemNames
-from ams.authn.certificates.names import subject_of
-from ams.authn.certificates.reading import KINDS, quietly, read
+from ams.authn.certificates.checks import THREADS, CertificateChecks, HostCheck, SystemNames
+from ams.authn.certificates.reading import KINDS, quietly, read, subject_of
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.core.clock import SystemClock

@@ -12,9 +12,8 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.http.front import Front
 from ams.authn.http.proxies import Relaying
-from ams.authn.http.tls import AskingContext
+from ams.authn.http.tls import AskingContext, Front
 from ams.authn.values import PEER, Peer, Presented
 from ams.http.asgi import JSON, Application, Receive, Send, answer
 from ams.storage.audit.trail import FailedLogins

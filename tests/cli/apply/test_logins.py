@@ -15,8 +15,7 @@ from ams.core.errors import BadDocument
 from ams.provisioning.carrying_out import CarryingOut, carry_out
 from ams.provisioning.declared import Change, Declared, Existing, Fields, Key, Kind, Step
 from ams.provisioning.document import read_documents
-from ams.provisioning.plan import PlanOptions, plan
-from ams.provisioning.state import existing_issuer
+from ams.provisioning.plan import PlanOptions, existing_issuer, plan
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
 

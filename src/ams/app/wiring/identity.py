@@ -16,8 +16,7 @@ from ams.core.observing import SCOPE
 from ams.core.settings import Pairs, Settings
 from ams.http.asgi import client_address
 from ams.http.console import ConsoleLogin
-from ams.identity.discovery import Discovery, IssuerFailed, issuer_client
-from ams.identity.introspection import Introspection
+from ams.identity.issuers import Discovery, Introspection, IssuerFailed, issuer_client
 from ams.identity.keys import Keys
 from ams.identity.verifier import CachedToken, Verifier
 from ams.outgoing.client import HttpClient

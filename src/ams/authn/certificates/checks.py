@@ -1,24 +1,37 @@
 """Checks: whether a certificate is to be believed now; all of contract 9, with what section 15 wants instead.
 
-The order is: what can be read, dates, proxy certificates, chain, usage, host, revocation. What passed is remembered for
-a minute, so that a client who logs in again costs a look into a table.
+The order is: fields that can be read, dates, proxy certificates, chain, usage, host, revocation. A certificate that
+passed is remembered for a minute, so that a client who logs in again costs a look into a table.
+
+The host check compares names of the client's address with those of the certificate (contract 9.2; 15, A12). A name
+counts only if it leads back to the address: the owner of an address says which names it has.
 """
 
+import asyncio
 import hashlib
+import ipaddress
+import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import structlog
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from cryptography.x509.oid import NameOID
 
-from ams.authn.certificates.chain import check_dates, check_no_proxy, check_strength, check_usage, verified_chain
 from ams.authn.certificates.crls import FetchedLists, RevocationList
-from ams.authn.certificates.hosts import HostCheck
-from ams.authn.certificates.ocsp import Responders
 from ams.authn.certificates.reading import KINDS, Facts, Refusal, read_leaf
-from ams.authn.certificates.revocation import Revocation
-from ams.authn.certificates.trust import Trust, TrustFolder
+from ams.authn.certificates.revocation import Responders, Revocation
+from ams.authn.certificates.trust import (
+    Trust,
+    TrustFolder,
+    check_dates,
+    check_no_proxy,
+    check_strength,
+    check_usage,
+    verified_chain,
+)
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import UNREADABLE, Presented
 from ams.core.cache import LruCache
@@ -26,22 +39,21 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, CertificateRefused, Unavailable
 from ams.core.observing import Figure, figure
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import Guard
+from ams.outgoing.guard import Address, Guard, Lookups, in_thread
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-REMEMBER = 60_000
-"""Most milliseconds for which a certificate is accepted without a new check."""
+REMEMBER = 60_000  # most milliseconds for which a certificate is accepted without a new check
 REMEMBERED = 10_000
-"""Certificates."""
+WAIT_SECONDS = 4.0  # most that a login waits for the names of its address
+THREADS = 16  # look-ups of names at once; more of them wait
+_MOST_NAMES = 8  # of one address that are looked at
 
 
-@dataclass(frozen=True, slots=True)
-class _Passed:
-    since: int
-    """Before that it is not good either: the machine's time may be put back."""
+class _Passed(NamedTuple):
+    since: int  # before that it is not good either: the machine's time may be put back
     until: int
-    state: tuple[int, int]
+    state: tuple[int, int]  # changes whenever a verdict may change
 
 
 class CertificateChecks:
@@ -54,7 +66,7 @@ class CertificateChecks:
         clock: Clock,
         crl_folder: str = "",
         *,
-        hosts: HostCheck | None = None,
+        hosts: "HostCheck | None" = None,
     ) -> None:
         """`crl_folder` is where fetched lists are kept over a restart; empty: nowhere."""
         self._settings = settings
@@ -68,15 +80,10 @@ class CertificateChecks:
         self._hosts = hosts or HostCheck()
         self._passed: LruCache[bytes, _Passed] = LruCache(REMEMBERED)
         self._refused: Counter[str] = Counter()
-        self.remembered = 0
-        """Checks that were answered from memory."""
+        self.remembered = 0  # checks that were answered from memory
 
     async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
-        """Return for a certificate that is to be believed.
-
-        Raises `CertificateRefused` for one that is not, and `Unavailable` when its CA's lists cannot be had (contract
-        9.3); nothing else, whatever a client sends.
-        """
+        """Raise `CertificateRefused`, or `Unavailable` when its CA's lists cannot be had; nothing else."""
         try:
             await self._check(presented, address if verify_host else "")
         except CertificateRefused as error:
@@ -107,17 +114,14 @@ class CertificateChecks:
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
-        now = self._clock.wall()
+        now, lists = self._clock.wall(), self.lists()
         yield figure("ams_authn_authorities", "CAs that clients are checked by.", len(self._folder.trust.authorities))
-        ages = [({"source": each.source}, (now - each.this_update) / 1000) for each in self.lists()]
+        ages = [({"source": each.source}, (now - each.this_update) / 1000) for each in lists]
         if ages:
             yield Figure("ams_authn_list_age_seconds", "Age of each revocation list.", ages)
-        ends = [
-            ({"source": each.source}, (each.next_update - now) / 1000)
-            for each in self.lists()
-            if each.next_update is not None
-        ]
-        if ends:
+        bounded = [(each.source, each.next_update) for each in lists if each.next_update is not None]
+        if bounded:
+            ends = [({"source": source}, (end - now) / 1000) for source, end in bounded]
             text = "Time until each revocation list is out of date; below 0 when it is."
             yield Figure("ams_authn_list_ends_in_seconds", text, ends)
 
@@ -131,28 +135,21 @@ class CertificateChecks:
 
     async def _check(self, presented: Presented, address: str) -> None:
         trust = await self._folder.current()
-        key = _key(presented, address)
-        if self._is_remembered(key):
+        digest = hashlib.sha256(address.encode() + b"\0")
+        for each in (presented.leaf, *presented.chain):
+            digest.update(each.fingerprint(hashes.SHA256()))
+        passed, state = self._passed.get(digest.digest()), (trust.generation, self._fetched.changes)
+        if passed is not None and passed.state == state and passed.since <= self._clock.wall() < passed.until:
             self.remembered += 1
             return
         until = await self._looked_at(presented, trust, address)
         now = self._clock.wall()
         # A folder that changed meanwhile counts as changed since.
         state = (trust.generation, self._fetched.changes)
-        self._passed.put(key, _Passed(now, min(now + REMEMBER, until), state))
-
-    def _is_remembered(self, key: bytes) -> bool:
-        passed = self._passed.get(key)
-        if passed is None or passed.state != self._state():
-            return False
-        return passed.since <= self._clock.wall() < passed.until
-
-    def _state(self) -> tuple[int, int]:
-        """Return what changes whenever a verdict may change."""
-        return self._folder.trust.generation, self._fetched.changes
+        self._passed.put(digest.digest(), _Passed(now, min(now + REMEMBER, until), state))
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
-        """Look at a certificate; return until when it is good, in milliseconds since the epoch."""
+        """Return until when a certificate is good, in milliseconds since the epoch."""
         leaf = read_leaf(presented.leaf)
         now = self._clock.wall()
         settings = self._settings
@@ -160,13 +157,14 @@ class CertificateChecks:
             return now
         check_dates(leaf, now)
         chain = self._chain(leaf, presented, trust, now)
+        end = min(each.not_after for each in chain)
         if not settings.verify_certificate:
-            return _end(chain)
+            return end
         if address:
             await self._hosts.check(leaf, address)
         if len(chain) == 1:  # one that was put into the folder itself, or of any client in development
-            return _end(chain)
-        return min(_end(chain), await self._revocation.check(chain, trust))
+            return end
+        return min(end, await self._revocation.check(chain, trust))
 
     def _chain(self, leaf: Facts, presented: Presented, trust: Trust, now: Milliseconds) -> list[Facts]:
         """Return the chain of a certificate that may be used; in development that alone if it has none."""
@@ -182,12 +180,100 @@ class CertificateChecks:
         return chain
 
 
-def _end(chain: Sequence[Facts]) -> int:
-    return min(each.not_after for each in chain)
+def _system_names(address: str) -> Sequence[str]:
+    name, aliases, _ = socket.gethostbyaddr(address)
+    return list(dict.fromkeys(each.removesuffix(".") for each in (name, *aliases) if each))
 
 
-def _key(presented: Presented, address: str) -> bytes:
-    digest = hashlib.sha256(address.encode() + b"\0")
-    for each in (presented.leaf, *presented.chain):
-        digest.update(each.fingerprint(hashes.SHA256()))
-    return digest.digest()
+class SystemNames:
+    """Names of addresses as the machine finds them, in threads of their own."""
+
+    def __init__(
+        self, find: Callable[[str], Sequence[str]] = _system_names, wait_seconds: float = WAIT_SECONDS
+    ) -> None:
+        self._find = find
+        self._wait_seconds = wait_seconds
+        self._places = asyncio.Semaphore(THREADS)
+
+    async def of(self, address: str) -> Sequence[str]:
+        """Return the names of an address, without final dots; raise `OSError` when there are none, or not in time."""
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._places.acquire()
+                return await in_thread(lambda: self._find(address), "ams-authn-names", self._places.release)
+        except TimeoutError:
+            raise socket.herror(socket.EAI_AGAIN, "the name servers do not answer") from None
+        except RuntimeError as error:
+            raise socket.herror(socket.EAI_AGAIN, f"names cannot be looked up: {error}") from error
+
+
+class HostCheck:
+    """Compares the names of an address with those of a certificate."""
+
+    def __init__(
+        self,
+        names: SystemNames | None = None,
+        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
+    ) -> None:
+        self._names = names or SystemNames()
+        self._addresses = addresses or Lookups()
+
+    async def check(self, leaf: Facts, address: str) -> None:
+        """Raise `Refusal` when no name of the address is one of the certificate's (contract 9.3, always 403)."""
+        try:
+            ip = ipaddress.ip_address(address)
+        except ValueError:
+            raise Refusal("host", f"lookup {address}: unrecognized address") from None
+        names = await self._confirmed(ip)
+        if not any(_matches(name, pattern) for name in names for pattern in _dns_names(leaf)):
+            raise Refusal("host", _mismatch(leaf, names[0]))
+
+    async def _confirmed(self, ip: Address) -> list[str]:
+        """Return the names of an address that lead back to it; raise `Refusal` when there are none."""
+        try:
+            found = list(await self._names.of(str(ip)))[:_MOST_NAMES]
+        except (OSError, UnicodeError) as error:
+            why = "no such host"
+            if isinstance(error, socket.herror | socket.gaierror) and error.errno == socket.EAI_AGAIN:
+                why = str(error.strerror)
+            raise Refusal("host", f"lookup {ip.reverse_pointer}.: {why}") from error
+        if not found:
+            raise Refusal("host", f"lookup {ip.reverse_pointer}.: no such host")
+        confirmed = [name for name in found if await self._leads_to(name, ip)]
+        if not confirmed:
+            raise Refusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
+        return confirmed
+
+    async def _leads_to(self, name: str, ip: Address) -> bool:
+        try:
+            addresses = await self._addresses(name, 0)
+        except (OSError, UnicodeError):
+            return False
+        return any(ipaddress.ip_address(each) == ip for each in addresses)
+
+
+def _dns_names(leaf: Facts) -> list[str]:
+    extension = leaf.extension(x509.SubjectAlternativeName)
+    return extension.get_values_for_type(x509.DNSName) if extension is not None else []
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a host name is that of a certificate: case and a final dot do not count, `*` is one whole first label."""
+    host, wanted = (each.lower().removesuffix(".").split(".") for each in (name, pattern))
+    if len(host) != len(wanted) or not all(host) or not all(wanted):
+        return False
+    if wanted[0] == "*" and len(wanted) > 1:
+        return host[1:] == wanted[1:]
+    return host == wanted
+
+
+def _mismatch(leaf: Facts, name: str) -> str:
+    """Return the text for a certificate without a host's name (contract 9.3); such names end with a dot there."""
+    names = _dns_names(leaf)
+    if names:
+        return f"x509: certificate is valid for {', '.join(names)}, not {name}."
+    commons = [str(each.value) for each in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    has_names = leaf.extension(x509.SubjectAlternativeName) is not None
+    if commons and not has_names and _matches(name, commons[-1]):
+        return "x509: certificate relies on legacy Common Name field, use SANs instead"
+    return f"x509: certificate is not valid for any names, but wanted to match {name}."

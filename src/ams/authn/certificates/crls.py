@@ -1,11 +1,11 @@
 """Lists of withdrawn certificates (CRLs): read, verified, and fetched by URL (contract 9.2; 15, A10).
 
-A list is read once, indexed, and believed only for what it is for. One that is fetched by URL is verified, kept until
+A list is read once, indexed, and believed only for its own scope. One that is fetched by URL is verified, kept until
 it ends, and fetched again before that. Only lists that the certificate's own CA has signed are kept, so that a forged
 answer takes no place of a good one; nor does an older list, which could be sent again on the way. A good list is
 also kept as a file, so that a start needs no fetch.
 
-What follows from not knowing whether a certificate was withdrawn is a matter of policy (`revocation`). The contract's
+When it is not known whether a certificate was withdrawn, a policy decides (`revocation`). The contract's
 `Internal Error: ` is put before the texts of doubts where errors are written (`ams.authn.http.errors`).
 """
 
@@ -22,8 +22,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 
-from ams.authn.certificates.names import ComparableName, comparable, issuer_of_list
-from ams.authn.certificates.reading import Facts, milliseconds, quietly
+from ams.authn.certificates.reading import ComparableName, Facts, comparable, issuer_of_list, milliseconds, quietly
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Unavailable
 from ams.core.urls import without_credentials
@@ -33,26 +32,22 @@ from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-EARLY = 5 * 60_000
-"""Milliseconds that the clock of a CA may be ahead."""
-_UNDERSTOOD = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
+EARLY = 5 * 60_000  # milliseconds that the clock of a CA may be ahead
 HOUR = 3_600_000
-FAILED_AGAIN = 30_000
-"""Milliseconds before what could not be fetched is tried again by a login."""
-REFRESH_AFTER = 6 * HOUR
-"""Milliseconds after which a list is fetched again in any case; fetch-crl does it as often."""
+FAILED_AGAIN = 30_000  # milliseconds before a login tries a failed fetch again
+REFRESH_AFTER = 6 * HOUR  # milliseconds after which a list is fetched again in any case; fetch-crl does it as often
 REFRESH_FAILED = 5 * 60_000
-WITHOUT_END = HOUR
-"""Milliseconds that a list is good for which does not say how long it is."""
-UNUSED = 24 * HOUR
-"""Milliseconds after which a list that was not asked for is forgotten."""
+WITHOUT_END = HOUR  # milliseconds that a list is good for which does not say how long it is
+UNUSED = 24 * HOUR  # milliseconds after which a list that was not asked for is forgotten
 MOST_BYTES = 64 * 1024 * 1024
 """Of all lists that are kept, as published; those that were not asked for longest go first. One is kept always."""
 MOST_LISTS = 1000
+MOST_REDIRECTS = 3
+"""Redirects that one fetch follows. CAs move their lists, mostly to `https`; the signature makes a list valid."""
 UPKEEP_SECONDS = 30.0
+_UNDERSTOOD = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
-Key = tuple[str, bytes]
-"""URL, and the fingerprint of the CA whose list is wanted there."""
+Key = tuple[str, bytes]  # URL, and the fingerprint of the CA whose list is wanted there
 
 
 class Doubt(Exception):
@@ -61,12 +56,11 @@ class Doubt(Exception):
     def __init__(self, source: str, error: AmsError) -> None:
         super().__init__(error.message)
         self.source = source
-        """Path or URL; the certificate's subject if it names none."""
         self.error = error
 
 
 def unreachable(url: str) -> Doubt:
-    """A list that cannot be fetched (contract 9.3); `Internal Error: ` is put before it on the wire, as before all."""
+    """A list that cannot be fetched (contract 9.3)."""
     url = without_credentials(url)
     return Doubt(url, Unavailable(f"Could not access CRL {url}"))
 
@@ -86,33 +80,24 @@ def useless(source: str, why: str) -> Doubt:
     return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
 
 
-MOST_REDIRECTS = 3
-"""Redirects that one fetch follows. CAs move their lists, mostly to `https`; the signature makes a list valid."""
-
-
 class UnreadableList(Exception):
     """This is no list of withdrawn certificates."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RevocationList:
-    """A list as it was published; its signature is not verified before `is_signed_by`."""
+    """A list as published, not verified before `is_signed_by`; `odd` says why it is never believed."""
 
     source: str
-    """Path or URL."""
     issuer: ComparableName
-    """The name it is published in."""
     this_update: Milliseconds
     next_update: Milliseconds | None
     size: int
-    """Bytes."""
     odd: str
-    """Why it is never believed; empty: it may be."""
     _crl: x509.CertificateRevocationList
     _serials: frozenset[int]
     _scope: x509.IssuingDistributionPoint | None
-    _signers: dict[bytes, bool] = field(default_factory=dict)
-    """Whether the CA of a fingerprint has signed it."""
+    _signers: dict[bytes, bool] = field(default_factory=dict)  # whether the CA of a fingerprint has signed it
 
     @classmethod
     def read(cls, data: bytes, source: str) -> "RevocationList":
@@ -121,25 +106,15 @@ class RevocationList:
             is_pem = data.lstrip().startswith(b"-----")
             crl = x509.load_pem_x509_crl(data) if is_pem else x509.load_der_x509_crl(data)
             with quietly():  # not the whole: a long list takes a while, and other requests wait
-                scope = next(
-                    (e.value for e in crl.extensions if isinstance(e.value, x509.IssuingDistributionPoint)), None
-                )
+                scopes = (each.value for each in crl.extensions)
+                scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
                 issuer, odd = comparable(issuer_of_list(crl)), _odd(crl.extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
         except Exception as error:  # a parser's, of many kinds
             raise UnreadableList(str(error)) from error
-        return cls(
-            source,
-            issuer,
-            milliseconds(since),
-            None if until is None else milliseconds(until),
-            len(data),
-            odd,
-            crl,
-            serials,
-            scope,
-        )
+        end = None if until is None else milliseconds(until)
+        return cls(source, issuer, milliseconds(since), end, len(data), odd, crl, serials, scope)
 
     def __len__(self) -> int:
         return len(self._serials)
@@ -148,7 +123,9 @@ class RevocationList:
         """Whether a CA has signed it, and may; costs much the first time for a long list."""
         fingerprint = issuer.certificate.fingerprint(hashes.SHA256())
         if fingerprint not in self._signers:
-            self._signers[fingerprint] = self._verified(issuer)
+            usage = issuer.extension(x509.KeyUsage)
+            may_sign = self.issuer == comparable(issuer.subject) and (usage is None or usage.crl_sign)
+            self._signers[fingerprint] = may_sign and self._verified(issuer.certificate)
         return self._signers[fingerprint]
 
     def is_about(self, certificate: Facts, urls: Collection[str]) -> bool:
@@ -177,22 +154,26 @@ class RevocationList:
         if serial not in self._serials:
             return False
         entry = self._crl.get_revoked_certificate_by_serial_number(serial)
-        return entry is None or not _is_taken_back(entry)
-
-    def _verified(self, issuer: Facts) -> bool:
-        if self.issuer != comparable(issuer.subject):
-            return False
-        usage = issuer.extension(x509.KeyUsage)
-        if usage is not None and not usage.crl_sign:
-            return False
+        if entry is None:
+            return True
         try:
-            return self._crl.is_signature_valid(issuer.certificate.public_key())  # type: ignore[arg-type]
+            reason = entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
+        except Exception:  # no reason, or one that cannot be read
+            return True
+        return reason is not x509.ReasonFlags.remove_from_crl
+
+    def ends_at(self, now: Milliseconds) -> Milliseconds:
+        """Return until when it may be believed if it is current."""
+        return self.next_update if self.next_update is not None else Milliseconds(now + WITHOUT_END)
+
+    def _verified(self, ca: x509.Certificate) -> bool:
+        try:
+            return self._crl.is_signature_valid(ca.public_key())  # type: ignore[arg-type]
         except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
             return False
 
 
 def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:
-    """Return why a list is not believed for any certificate (RFC 5280, 5.2)."""
     if any(isinstance(each.value, x509.DeltaCRLIndicator) for each in extensions):
         return "it says what changed only"
     if any(each.critical and not isinstance(each.value, _UNDERSTOOD) for each in extensions):
@@ -210,28 +191,18 @@ def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | Non
     return ""
 
 
-def _is_taken_back(entry: x509.RevokedCertificate) -> bool:
-    try:
-        reason = entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
-    except Exception:  # no reason, or one that cannot be read
-        return False
-    return reason is x509.ReasonFlags.remove_from_crl
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a URL."""
+    """The newest list of a URL that its CA has signed, and why the last fetch failed. Moments are by the wall clock.
+
+    The list is fetched again at `again_at`, and before `noted_at`: the machine's time may be put back.
+    """
 
     issuer: Facts
     list: RevocationList | None
-    """The newest list that its CA has signed."""
     doubt: Doubt | None
-    """Why there was none the last time."""
     noted_at: int
-    """Since when this is known; milliseconds since the epoch, as all moments here. The machine's time may be put back
-    before it: then it says nothing, or a fetch that failed once would not be tried again for as long."""
     again_at: int
-    """When a login has it fetched again."""
     refresh_at: int
     used_at: int
 
@@ -247,8 +218,7 @@ class FetchedLists:
         self._known: OrderedDict[Key, Found] = OrderedDict()
         self._going_on: Shared[Key, Found] = Shared()
         self._upkeep: asyncio.Task[None] | None = None
-        self.changes = 0
-        """How often a list was replaced by another."""
+        self.changes = 0  # how often a list was replaced by another
 
     async def get(self, url: str, issuer: Facts) -> Found:
         """Return what is known of a URL, fetched if need be."""
@@ -266,7 +236,10 @@ class FetchedLists:
         now = self._clock.wall()
         for key, found in list(self._known.items()):
             if now - found.used_at > UNUSED:
-                await self._forget(key)
+                self._known.pop(key, None)
+                if self._folder:
+                    with contextlib.suppress(OSError):
+                        await asyncio.to_thread(os.unlink, self._path(key))
             elif not found.noted_at <= now < found.refresh_at:
                 await self._fetch(key, found.issuer)
 
@@ -282,7 +255,6 @@ class FetchedLists:
         await self._going_on.close()
 
     async def _fetch(self, key: Key, issuer: Facts) -> Found:
-        """Fetch once for all logins that wait for it."""
         if self._upkeep is None:
             self._upkeep = asyncio.create_task(self._keep_up())
         return await self._going_on.result(key, lambda: self._fetched(key, issuer))
@@ -317,26 +289,18 @@ class FetchedLists:
             self.changes += 1
         again_at, refresh_at = now + FAILED_AGAIN, now + REFRESH_FAILED
         if kept is not None and kept.is_current(now):
-            again_at = kept.next_update or now + WITHOUT_END
+            again_at = kept.ends_at(now)
             if doubt is None:
-                refresh_at = _refresh_at(now, again_at)
+                # Some time before the end, so that one failure is no harm.
+                left = again_at - now
+                refresh_at = min(now + REFRESH_AFTER, again_at - max(left // 10, min(REFRESH_FAILED, left // 2)))
         used_at = before.used_at if before and now < before.again_at else now
         found = self._known[key] = Found(issuer, kept, doubt, now, again_at, refresh_at, used_at)
-        self._make_room(key)
+        while len(self._known) > 1 and (
+            len(self._known) > MOST_LISTS or sum(each.size for each in self.lists()) > MOST_BYTES
+        ):
+            del self._known[next(other for other in self._known if other != key)]
         return found
-
-    def _make_room(self, newest: Key) -> None:
-        while len(self._known) > 1 and (len(self._known) > MOST_LISTS or self._bytes() > MOST_BYTES):
-            oldest = next(key for key in self._known if key != newest)
-            del self._known[oldest]
-
-    def _bytes(self) -> int:
-        return sum(each.size for each in self.lists())
-
-    async def _forget(self, key: Key) -> None:
-        self._known.pop(key, None)
-        if self._folder:
-            await asyncio.to_thread(self._remove_file, key)
 
     async def _keep_up(self) -> None:
         while True:
@@ -367,18 +331,8 @@ class FetchedLists:
         except OSError as error:
             logger.warning("crl.not_kept", url=without_credentials(key[0]), reason=error.strerror)
 
-    def _remove_file(self, key: Key) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self._path(key))
-
-
-def _refresh_at(now: int, end: int) -> int:
-    """Return when to fetch again: some time before the end, so that one failure is no harm."""
-    return min(now + REFRESH_AFTER, end - max((end - now) // 10, min(REFRESH_FAILED, (end - now) // 2)))
-
 
 def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:
-    """Read a list, and see that its CA has signed it; raise `Doubt`."""
     try:
         found = RevocationList.read(data, url)
     except UnreadableList as error:
@@ -386,8 +340,3 @@ def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:
     if not found.is_signed_by(issuer):
         raise Doubt(url, Unavailable(f"The CRL {url} is not signed by the CA of the certificate"))
     return found
-
-
-def ends_at(found: RevocationList, now: Milliseconds) -> int:
-    """Return until when a current list may be believed."""
-    return found.next_update if found.next_update is not None else now + WITHOUT_END

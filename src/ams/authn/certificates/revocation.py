@@ -1,42 +1,59 @@
-"""Revocation: whether a certificate was revoked before its end, and what is done when that is not known.
+"""Revocation: whether a certificate was revoked before its end, and the policy for when that is not known.
 
 For each certificate but the last: lists on disk first, then lists by URL in the certificate's order, and OCSP where
-there is neither (contract 15, A10 and A11).
+there is neither: the CA is asked about one certificate (contract 15, A10 and A11; RFC 6960).
 """
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import structlog
 from cryptography import x509
-from cryptography.x509.ocsp import OCSPCertStatus
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import ocsp
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
-from ams.authn.certificates.crls import Doubt, FetchedLists, RevocationList, ends_at, unreachable, useless
-from ams.authn.certificates.names import comparable
-from ams.authn.certificates.ocsp import Responders, no_answer, responder_urls
-from ams.authn.certificates.reading import Facts, Refusal
+from ams.authn.certificates.crls import EARLY, Doubt, FetchedLists, RevocationList, unreachable, useless
+from ams.authn.certificates.reading import Facts, Refusal, comparable, milliseconds, read
 from ams.authn.certificates.trust import Trust
 from ams.core.cache import LruCache
 from ams.core.clock import Clock
 from ams.core.errors import Unavailable
+from ams.core.urls import without_credentials
+from ams.outgoing.client import HttpClient, RequestFailed
+from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-REFUSE, WARN = "refuse", "warn"
-"""Policies for a certificate whose revocation status is not known."""
-
-SECONDS = 10.0
-"""For all fetches of one check; a login has to be answered before its connection is closed (A18)."""
-_WARN_EVERY = 3_600_000
-"""Milliseconds between two warnings of one list."""
+SECONDS = 10.0  # for all fetches of one check; a login has to be answered before its connection is closed (A18)
+REMEMBERED = 10_000  # OCSP answers that are cached
+WITHOUT_END = 5 * 60_000  # milliseconds that an OCSP answer is good for which does not say how long it is
+MEDIA_TYPE = "application/ocsp-request"
+_MOST_AGE = 24 * 3_600_000  # age of such an answer at most, in milliseconds
+_WARN_EVERY = 3_600_000  # milliseconds between two warnings of one list
 _MOST_WARNINGS = 1000
+
+
+class _Link(NamedTuple):
+    """A certificate of a chain; `depth` 0 is the client's own. `deadline` is by the event loop."""
+
+    certificate: Facts
+    issuer: Facts
+    depth: int
+    deadline: float
 
 
 class Revocation:
     """Says whether the certificates of a chain were withdrawn."""
 
-    def __init__(self, fetched: FetchedLists, asked: Responders | None, policy: str, clock: Clock) -> None:
+    def __init__(self, fetched: FetchedLists, asked: "Responders | None", policy: str, clock: Clock) -> None:
+        """`policy` is `refuse` or `warn`, for a certificate whose revocation status is not known."""
         self._fetched = fetched
         self._asked = asked
         self._policy = policy
@@ -44,109 +61,86 @@ class Revocation:
         self._warned: LruCache[str, int] = LruCache(_MOST_WARNINGS)
 
     async def check(self, chain: Sequence[Facts], trust: Trust) -> int:
-        """Return until when the chain is good, in milliseconds since the epoch.
-
-        Raises `Refusal` for one of which a certificate was withdrawn, and `Unavailable` or `Refusal` when that is not
-        known and policy is to refuse.
-        """
+        """Return until when the chain is good, by the wall clock; raise `Refusal`, or `Unavailable` in doubt."""
         deadline = asyncio.get_running_loop().time() + SECONDS
         until: int = chain[0].not_after
         for depth, (certificate, issuer) in enumerate(pairwise(chain)):
             try:
-                good_until = await self._one(certificate, issuer, trust, depth, deadline)
+                until = min(until, await self._one(_Link(certificate, issuer, depth, deadline), trust))
             except Doubt as doubt:
                 self._apply_policy(doubt)
-            else:
-                until = min(until, good_until)
         return until
 
-    async def _one(self, certificate: Facts, issuer: Facts, trust: Trust, depth: int, deadline: float) -> int:
-        urls, has_points = list_urls(certificate)
-        best = await self._local(certificate, issuer, trust, urls)
+    async def _one(self, link: _Link, trust: Trust) -> int:
+        urls, has_points = _list_urls(link.certificate)
         found_doubts: list[Doubt] = []
-        if best is not None:
-            try:
-                return self._judged(best, certificate, depth)
-            except Doubt as doubt:
-                found_doubts.append(doubt)
+        known = trust.lists.get(comparable(link.issuer.subject), ())
+        for each in sorted(known, key=lambda each: each.this_update, reverse=True):
+            if each.is_about(link.certificate, urls) and await asyncio.to_thread(each.is_signed_by, link.issuer):
+                try:
+                    return self._judged(each, link)
+                except Doubt as doubt:
+                    found_doubts.append(doubt)
+                break
         for url in urls:
             try:
-                return await self._by_url(url, certificate, issuer, urls, depth, deadline)
+                return await self._by_url(url, link, urls)
             except Doubt as doubt:
                 found_doubts.append(doubt)
         if found_doubts:
             raise found_doubts[0]
-        if self._asked is not None and responder_urls(certificate):
-            return await self._by_responder(self._asked, certificate, issuer, depth, deadline)
-        raise _no_list(certificate, depth, has_points=has_points)
+        if self._asked is not None and _responder_urls(link.certificate):
+            return await self._by_responder(self._asked, link)
+        raise _no_list(link, has_points=has_points)
 
-    async def _local(
-        self, certificate: Facts, issuer: Facts, trust: Trust, urls: Collection[str]
-    ) -> RevocationList | None:
-        """Return the newest of the folder's lists that is about a certificate."""
-        known = trust.lists.get(comparable(issuer.subject), ())
-        for each in sorted(known, key=lambda each: each.this_update, reverse=True):
-            if each.is_about(certificate, urls) and await asyncio.to_thread(each.is_signed_by, issuer):
-                return each
-        return None
-
-    async def _by_url(
-        self, url: str, certificate: Facts, issuer: Facts, urls: Collection[str], depth: int, deadline: float
-    ) -> int:
+    async def _by_url(self, url: str, link: _Link, urls: Collection[str]) -> int:
         try:
-            async with asyncio.timeout_at(deadline):
-                found = await self._fetched.get(url, issuer)
+            async with asyncio.timeout_at(link.deadline):
+                found = await self._fetched.get(url, link.issuer)
         except TimeoutError:
             raise unreachable(url) from None
         if found.list is None:
             raise found.doubt or unreachable(url)
-        if not found.list.is_about(certificate, urls):
+        if not found.list.is_about(link.certificate, urls):
             raise useless(url, found.list.odd or "it is about other certificates")
         try:
-            return self._judged(found.list, certificate, depth)
+            return self._judged(found.list, link)
         except Doubt as doubt:
             raise found.doubt or doubt from None
 
-    def _judged(self, known: RevocationList, certificate: Facts, depth: int) -> int:
-        """Raise `Refusal` for what is in a list, be it old, and `Doubt` when an old one does not have it."""
-        if known.revokes(certificate.serial):
-            raise _revoked(certificate, depth)
+    def _judged(self, known: RevocationList, link: _Link) -> int:
+        """Raise `Refusal` for a certificate in a list, be it old, and `Doubt` when an old one does not have it."""
+        if known.revokes(link.certificate.serial):
+            raise _revoked(link)
         now = self._clock.wall()
         if not known.is_current(now):
             raise Doubt(known.source, Unavailable(f"The CRL {known.source} is out of date"))
-        return ends_at(known, now)
+        return known.ends_at(now)
 
-    async def _by_responder(
-        self, asked: Responders, certificate: Facts, issuer: Facts, depth: int, deadline: float
-    ) -> int:
+    async def _by_responder(self, asked: "Responders", link: _Link) -> int:
         try:
-            async with asyncio.timeout_at(deadline):
-                answer = await asked.ask(certificate, issuer)
+            async with asyncio.timeout_at(link.deadline):
+                answer = await asked.ask(link.certificate, link.issuer)
         except TimeoutError:
-            raise no_answer(responder_urls(certificate)[0]) from None
-        if answer.status is OCSPCertStatus.REVOKED:
-            raise _revoked(certificate, depth)
-        if answer.status is OCSPCertStatus.UNKNOWN:
+            raise _no_answer(_responder_urls(link.certificate)[0]) from None
+        if answer.status is ocsp.OCSPCertStatus.REVOKED:
+            raise _revoked(link)
+        if answer.status is ocsp.OCSPCertStatus.UNKNOWN:
             raise Refusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
 
     def _apply_policy(self, doubt: Doubt) -> None:
         """Raise when policy is to refuse; else accept and log a warning, once an hour for each list."""
-        if self._policy != WARN:
+        if self._policy != "warn":
             raise doubt.error
         now = self._clock.monotonic()
         warned_at = self._warned.get(doubt.source)
-        if warned_at is not None and now - warned_at < _WARN_EVERY:
-            return
-        self._warned.put(doubt.source, now)
-        logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
+        if warned_at is None or now - warned_at >= _WARN_EVERY:
+            self._warned.put(doubt.source, now)
+            logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
 
 
-def list_urls(certificate: Facts) -> tuple[list[str], bool]:
-    """Return the http and https URLs of a certificate's lists, and whether it has points of any kind.
-
-    Points of lists that another signs, or that know some reasons only, are left out.
-    """
+def _list_urls(certificate: Facts) -> tuple[list[str], bool]:
     points = certificate.extension(x509.CRLDistributionPoints)
     if points is None:
         return [], False
@@ -161,19 +155,162 @@ def list_urls(certificate: Facts) -> tuple[list[str], bool]:
     return list(dict.fromkeys(usable)), True
 
 
-def _no_list(certificate: Facts, depth: int, *, has_points: bool) -> Doubt:
-    """A certificate whose CA names no list and no responder that could be asked (contract 9.3)."""
-    subject = certificate.subject.rfc4514_string()
+def _no_list(link: _Link, *, has_points: bool) -> Doubt:
+    subject = link.certificate.subject.rfc4514_string()
     why = "No CRLDistributionPoints found on the certificate"
-    if depth:
+    if link.depth:
         why = f"No CRL is known for its CA {subject}"
     elif has_points:
         why = "None of its CRLDistributionPoints can be fetched by http or https"
     return Doubt(subject, Refusal("no_list", f"Your certificate is invalid. {why}"))
 
 
-def _revoked(certificate: Facts, depth: int) -> Refusal:
+def _revoked(link: _Link) -> Refusal:
     text = "Your certificate has been revoked"
-    if depth:
-        text = f"Your certificate is of a CA whose own has been revoked: {certificate.subject.rfc4514_string()}"
+    if link.depth:
+        text = f"Your certificate is of a CA whose own has been revoked: {link.certificate.subject.rfc4514_string()}"
     return Refusal("revoked", text)
+
+
+@dataclass(frozen=True, slots=True)
+class _OcspAnswer:
+    status: ocsp.OCSPCertStatus
+    since: int
+    until: int
+
+
+class _NotBelieved(Exception):
+    """An answer that cannot be used; the text says why, for a log."""
+
+
+def _responder_urls(certificate: Facts) -> list[str]:
+    access = certificate.extension(x509.AuthorityInformationAccess)
+    return [
+        str(each.access_location.value)
+        for each in access or ()
+        if each.access_method == AuthorityInformationAccessOID.OCSP
+        and isinstance(each.access_location, x509.UniformResourceIdentifier)
+        and each.access_location.value.lower().startswith(("http://", "https://"))
+    ]
+
+
+def _no_answer(url: str) -> Doubt:
+    url = without_credentials(url)
+    return Doubt(url, Unavailable(f"Could not access OCSP responder {url}"))
+
+
+class Responders:
+    """Asks OCSP responders, and caches their answers for as long as they are good."""
+
+    def __init__(self, client: HttpClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._answers: LruCache[tuple[bytes, int], _OcspAnswer] = LruCache(REMEMBERED)
+        self._going_on: Shared[tuple[bytes, int], _OcspAnswer] = Shared()
+
+    async def ask(self, certificate: Facts, issuer: Facts) -> _OcspAnswer:
+        """Return the answer of one of the certificate's responders; raise `Doubt` when none gives a valid one."""
+        key = (issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial)
+        answer = self._answers.get(key)
+        if answer is not None and answer.since <= self._clock.wall() < answer.until:
+            return answer
+        answer = await self._going_on.result(key, lambda: self._asked(certificate, issuer))
+        self._answers.put(key, answer)
+        return answer
+
+    async def close(self) -> None:
+        """Stop asking."""
+        await self._going_on.close()
+
+    async def _asked(self, certificate: Facts, issuer: Facts) -> _OcspAnswer:
+        urls = _responder_urls(certificate)
+        # SHA-1 names the CA, and proves nothing; many responders know no other.
+        question = ocsp.OCSPRequestBuilder().add_certificate(
+            certificate.certificate,
+            issuer.certificate,
+            hashes.SHA1(),  # noqa: S303
+        )
+        asked = question.build()
+        body = asked.public_bytes(Encoding.DER)
+        for url in urls:
+            try:
+                return _read(await self._client.post(url, body, MEDIA_TYPE), asked, issuer, self._clock.wall())
+            except (RequestFailed, _NotBelieved) as error:
+                logger.warning("ocsp.no_answer", url=without_credentials(url), reason=str(error))
+        raise _no_answer(urls[0])
+
+
+def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> _OcspAnswer:
+    try:
+        response = ocsp.load_der_ocsp_response(data)
+        if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
+            raise _NotBelieved(f"it says {response.response_status.name}")
+        _check_signed(response, issuer, now)
+        for each in response.responses:
+            if _is_about(each, asked):
+                return _OcspAnswer(each.certificate_status, now, _until(each, now))
+        raise _NotBelieved("it is about another certificate")
+    except _NotBelieved:
+        raise
+    except Exception as error:  # a parser's, of many kinds
+        raise _NotBelieved(f"it cannot be read: {error}") from error
+
+
+def _is_about(single: ocsp.OCSPSingleResponse, asked: ocsp.OCSPRequest) -> bool:
+    return (
+        single.serial_number == asked.serial_number
+        and single.hash_algorithm.name == asked.hash_algorithm.name
+        and single.issuer_key_hash == asked.issuer_key_hash
+        and single.issuer_name_hash == asked.issuer_name_hash
+    )
+
+
+def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:
+    since = milliseconds(single.this_update_utc)
+    if since > now + EARLY:
+        raise _NotBelieved("it is of the future")
+    if single.next_update_utc is None:
+        if since < now - _MOST_AGE:
+            raise _NotBelieved("it is out of date")
+        return now + WITHOUT_END
+    until = milliseconds(single.next_update_utc)
+    if until <= now:
+        raise _NotBelieved("it is out of date")
+    return until
+
+
+def _check_signed(response: ocsp.OCSPResponse, issuer: Facts, now: int) -> None:
+    if _has_signed(issuer.certificate, response):
+        return
+    for each in response.certificates:
+        if _is_charged(each, issuer, now) and _has_signed(each, response):
+            return
+    raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")
+
+
+def _is_charged(certificate: x509.Certificate, issuer: Facts, now: int) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer.certificate)
+    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    facts = read(certificate)
+    usage = facts.extension(x509.ExtendedKeyUsage)
+    is_for_ocsp = usage is not None and ExtendedKeyUsageOID.OCSP_SIGNING in usage
+    return is_for_ocsp and facts.not_before <= now <= facts.not_after
+
+
+def _has_signed(signer: x509.Certificate, response: ocsp.OCSPResponse) -> bool:
+    key, signature, body = signer.public_key(), response.signature, response.tbs_response_bytes
+    algorithm = response.signature_hash_algorithm
+    try:
+        if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
+            key.verify(signature, body)
+        elif isinstance(key, rsa.RSAPublicKey) and algorithm is not None:
+            key.verify(signature, body, padding.PKCS1v15(), algorithm)
+        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm is not None:
+            key.verify(signature, body, ec.ECDSA(algorithm))
+        else:
+            return False
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
+        return False
+    return True

@@ -1,55 +1,89 @@
-"""Trust: the folder of authorities, as IGTF's packages and fetch-crl keep it, read again on change.
+"""Trust: the folder of authorities, chains that end there, and what a certificate must be to log in by it.
 
-`*.pem`, `*.crt` and hashed names (`*.0` to `*.9`) hold certificates, several in a file if need be; `*.r0` to `*.r9`
-hold lists of withdrawn certificates, PEM or DER, and a `*.pem` may hold some too. A broken file is logged and left out;
-the others count all the same.
+The folder is kept as IGTF's packages and fetch-crl do, and read again on change. `*.pem`, `*.crt` and hashed names
+(`*.0` to `*.9`) hold certificates, several in a file if need be; `*.r0` to `*.r9` hold lists of withdrawn certificates,
+PEM or DER, and a `*.pem` may hold some too. A broken file is logged and left out; the others count all the same.
+
+Chains are found and verified by OpenSSL. It does not look at how certificates are signed, nor how long their keys are:
+it leaves that to the handshake, which takes any certificate. Certificates below an authority are looked at here. An
+authority is believed for being in the folder, however it is signed.
+
+A certificate that says what it may be used for must be for clients, and none may be a CA's. Proxy certificates, which
+users of grids sign for themselves for jobs, log in nowhere: a thief has one without a password, and none of the lists
+of withdrawn certificates knows them.
 """
 
 import asyncio
+import datetime
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
 from ams.authn.certificates.crls import RevocationList, UnreadableList
-from ams.authn.certificates.names import ComparableName, subject_of
-from ams.authn.certificates.reading import quietly
-from ams.core.clock import Clock
+from ams.authn.certificates.reading import ComparableName, Facts, Refusal, quietly, read, subject_of
+from ams.authn.values import UNREADABLE
+from ams.core.clock import Clock, Milliseconds
 from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-LOOK_EVERY = 1000
-"""Milliseconds between two looks for changes, at least."""
+LOOK_EVERY = 1000  # milliseconds between two looks for changes, at least
+MOST_PRESENTED = 16  # most certificates beside its own that are used of those a client sends
 
 _CERTIFICATES = re.compile(r".*\.(pem|crt|\d)")
 _LISTS = re.compile(r".*\.r\d")
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+_NO_ISSUER = {2, 19, 20, 21}
+"""OpenSSL's codes of an incomplete chain, or of one that ends in an unknown self-signed certificate."""
+_TEXTS = {
+    **dict.fromkeys(_NO_ISSUER, "Your certificate is not of a CA that is trusted here"),
+    7: "Your certificate is not signed by the CA it names",
+    9: "Your certificate is not active yet",
+    10: "Your certificate has expired",
+    18: "Your certificate is self-signed, and not trusted here",
+    24: "Your certificate is signed by one that is no CA",
+    25: "Your certificate is of a CA below one that allows no such CA",
+    34: "Your certificate has a critical extension that is not understood here",
+    47: "Your certificate has a name that its CA may not sign",
+    48: "Your certificate has a name that its CA may not sign",
+    79: "Your certificate is signed by one that is no CA",
+}
+_NOT_YET, _EXPIRED = 9, 10
+_FORGEABLE = {"md5", "sha1"}
+_LEAST_BITS, _LEAST_BITS_OF_CURVES = 2048, 224
+_FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+_PROXY_INFO = {
+    "1.3.6.1.5.5.7.1.14",  # RFC 3820
+    "1.3.6.1.4.1.3536.1.222",  # Globus, older than the RFC
+}
+_OLD_NAMES = {"proxy", "limited proxy"}  # common names of the oldest kind, which has no extension
 
-Stamp = tuple[int, int, int]
+_Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What the folder held at one time."""
+    """The content of the folder at one time: authorities (`anchors`: for OpenSSL), and lists by their issuer."""
 
     authorities: tuple[x509.Certificate, ...] = ()
     lists: Mapping[ComparableName, tuple[RevocationList, ...]] = field(default_factory=dict)
-    """By the name of their issuer, encoded."""
     generation: int = 0
     anchors: tuple[crypto.X509, ...] = ()
-    """The authorities as OpenSSL takes them. A verification makes a store of its own: a store keeps its first time."""
 
 
 class _Content(NamedTuple):
-    stamp: Stamp
+    stamp: _Stamp
     certificates: tuple[x509.Certificate, ...] = ()
     lists: tuple[RevocationList, ...] = ()
     is_broken: bool = False
@@ -62,54 +96,32 @@ class TrustFolder:
         self._folder = folder
         self._clock = clock
         self._contents: dict[str, _Content] = {}
-        self._trust = Trust()
-        self._looked_at: int | None = None
+        self.trust = Trust()  # the content that was read last
         self._looking: Shared[str, None] = Shared()
         self._reading = threading.Lock()
         self.reload()
 
     async def current(self) -> Trust:
-        """Return what the folder holds, at most a second ago."""
-        if self._is_due():
-            await self._looking.result("", self._look)
-        return self._trust
+        """Return the content of the folder, at most a second ago."""
+        if self._clock.monotonic() - self._looked_at >= LOOK_EVERY:
+            await self._looking.result("", lambda: asyncio.to_thread(self.reload))
+        return self.trust
 
     def reload(self) -> None:
         """Read what changed, now; blocks. Raises nothing: what cannot be read is logged."""
         with self._reading:
-            self._reload()
-
-    def _reload(self) -> None:
-        self._looked_at = self._clock.monotonic()
-        found = self._read()
-        if found != self._contents or not self._trust.generation:
+            self._looked_at = self._clock.monotonic()
+            found = {path: self._content(path, stamp) for path, stamp in self._stamps().items()}
+            if found == self._contents and self.trust.generation:
+                return
             self._contents = found
-            self._trust = _trust(found, self._trust.generation + 1)
-            logger.info(
-                "authorities.read",
-                folder=self._folder,
-                authorities=len(self._trust.authorities),
-                lists=sum(len(each) for each in self._trust.lists.values()),
-            )
-            if self._folder and not self._trust.authorities:
+            self.trust = trust = _trust(found, self.trust.generation + 1)
+            lists = sum(len(each) for each in trust.lists.values())
+            logger.info("authorities.read", folder=self._folder, authorities=len(trust.authorities), lists=lists)
+            if self._folder and not trust.authorities:
                 logger.warning("authorities.none", folder=self._folder, remedy="logins fail until it holds a CA")
 
-    @property
-    def trust(self) -> Trust:
-        """What was read last."""
-        return self._trust
-
-    def _is_due(self) -> bool:
-        return self._looked_at is None or self._clock.monotonic() - self._looked_at >= LOOK_EVERY
-
-    async def _look(self) -> None:
-        await asyncio.to_thread(self.reload)
-
-    def _read(self) -> dict[str, _Content]:
-        """Read the files that are new or have another stamp, and take over the others."""
-        return {path: self._content(path, stamp) for path, stamp in self._stamps().items()}
-
-    def _content(self, path: str, stamp: Stamp) -> _Content:
+    def _content(self, path: str, stamp: _Stamp) -> _Content:
         known = self._contents.get(path)
         if known is not None and known.stamp == stamp:
             return known
@@ -118,7 +130,7 @@ class TrustFolder:
             return known._replace(stamp=stamp)  # perhaps it is being written; its old list says when it ends
         return fresh
 
-    def _stamps(self) -> dict[str, Stamp]:
+    def _stamps(self) -> dict[str, _Stamp]:
         if not self._folder:
             return {}
         try:
@@ -131,8 +143,7 @@ class TrustFolder:
         return {path: stamp for path, stamp in stamps.items() if stamp}
 
 
-def _stamp(path: str) -> Stamp | None:
-    """Return what changes with a file; None for what is no file, such as a link that leads nowhere."""
+def _stamp(path: str) -> _Stamp | None:
     try:
         state = os.stat(path)
     except OSError:
@@ -140,7 +151,7 @@ def _stamp(path: str) -> Stamp | None:
     return (state.st_mtime_ns, state.st_size, state.st_ino) if os.path.isfile(path) else None
 
 
-def _content(path: str, stamp: Stamp) -> _Content:
+def _content(path: str, stamp: _Stamp) -> _Content:
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -157,13 +168,13 @@ def _certificates(path: str, data: bytes) -> tuple[x509.Certificate, ...]:
     blocks = [found[0] for found in _BLOCK.finditer(data) if found[1].endswith(b"CERTIFICATE")]
     if not blocks and not _BLOCK.search(data):
         return (_certificate(data),)
-    read = []
+    found = []
     for block in blocks:
         try:
-            read.append(_certificate(block))
+            found.append(_certificate(block))
         except ValueError as error:
             logger.error("authority.unreadable", file=path, reason=str(error))
-    return tuple(read)
+    return tuple(found)
 
 
 def _certificate(data: bytes) -> x509.Certificate:
@@ -185,16 +196,135 @@ def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
 
 
 def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
-    authorities = {
-        each.public_bytes(Encoding.DER): each for content in contents.values() for each in content.certificates
-    }
-    lists: dict[ComparableName, list[RevocationList]] = {}
+    found = [each for content in contents.values() for each in content.certificates]
+    authorities = tuple({each.public_bytes(Encoding.DER): each for each in found}.values())
+    lists: dict[ComparableName, tuple[RevocationList, ...]] = {}
     for content in contents.values():
         for each in content.lists:
-            lists.setdefault(each.issuer, []).append(each)
-    return Trust(
-        tuple(authorities.values()),
-        {issuer: tuple(found) for issuer, found in lists.items()},
-        generation,
-        tuple(crypto.X509.from_cryptography(each) for each in authorities.values()),
-    )
+            lists[each.issuer] = (*lists.get(each.issuer, ()), each)
+    return Trust(authorities, lists, generation, tuple(crypto.X509.from_cryptography(each) for each in authorities))
+
+
+def check_dates(leaf: Facts, now: Milliseconds) -> None:
+    """Raise `Refusal` outside of a certificate's time, in the contract's order (9.2)."""
+    if now > leaf.not_after + 999:  # its last second is whole
+        raise Refusal("expired", "Your certificate has expired")
+    if now < leaf.not_before:
+        raise Refusal("not_yet_valid", "Your certificate is not active yet")
+
+
+def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust, now: Milliseconds) -> list[Facts]:
+    """Return the chain to a self-signed one if it can, else to one of the folder (contract 9.1); raise `Refusal`."""
+    try:
+        certificate = crypto.X509.from_cryptography(leaf.certificate)
+    except crypto.Error as error:
+        raise Refusal("unreadable", UNREADABLE) from error
+    presented = []
+    for each in others[:MOST_PRESENTED]:
+        try:
+            presented.append(crypto.X509.from_cryptography(each))
+        except crypto.Error:  # of no use for a chain
+            continue
+    try:
+        found = crypto.X509StoreContext(_store(trust, now), certificate, presented).get_verified_chain()
+    except crypto.X509StoreContextError as error:
+        if error.errors[0] not in _NO_ISSUER:
+            raise _refusal(error) from error
+        store = _store(trust, now, crypto.X509StoreFlags.PARTIAL_CHAIN)
+        try:
+            found = crypto.X509StoreContext(store, certificate, presented).get_verified_chain()
+        except crypto.X509StoreContextError as other:
+            raise _refusal(other) from other
+    return [leaf, *(read(link.to_cryptography()) for link in found[1:])]
+
+
+def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
+    """Return a store for one verification at one time, about half a microsecond for each authority.
+
+    A store keeps the first time it is given, whatever is set later (`X509_STORE_set1_param` overwrites nothing), and
+    pyOpenSSL cannot set the time of a store's context.
+    """
+    store = crypto.X509Store()
+    for each in trust.anchors:
+        store.add_cert(each)
+    if flags:
+        store.set_flags(flags)
+    store.set_time(datetime.datetime.fromtimestamp(now // 1000, datetime.UTC))
+    return store
+
+
+def _refusal(error: crypto.X509StoreContextError) -> Refusal:
+    code, depth, said = error.errors
+    if depth == 0 or code not in (_EXPIRED, _NOT_YET):
+        return Refusal("chain", _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
+    state = "has expired" if code == _EXPIRED else "is not active yet"
+    try:
+        with quietly():
+            name = subject_of(error.certificate.to_cryptography()).rfc4514_string()
+    except ValueError:
+        name = "a name that cannot be read"
+    return Refusal("chain", f"Your certificate is of a CA whose own {state}: {name}")
+
+
+def check_strength(chain: Sequence[Facts]) -> None:
+    """Raise `Refusal` when a certificate of a chain, its authority apart, could have been forged."""
+    for depth, each in enumerate(chain[:-1]):
+        weakness = _weakness(each.certificate)
+        if weakness and depth:
+            text = f"Your certificate is of a CA whose own has {weakness.partition(':')[0]}: "
+            raise Refusal("chain", text + each.subject.rfc4514_string())
+        if weakness:
+            raise Refusal("chain", f"Your certificate has {weakness}")
+
+
+def _weakness(certificate: x509.Certificate) -> str:
+    try:
+        algorithm, key = certificate.signature_hash_algorithm, certificate.public_key()
+    except (UnsupportedAlgorithm, ValueError):
+        return "a key or a signature that cannot be read"
+    if algorithm is not None and algorithm.name in _FORGEABLE:
+        return f"a signature that is too weak: {algorithm.name}"
+    if isinstance(key, rsa.RSAPublicKey | dsa.DSAPublicKey) and key.key_size < _LEAST_BITS:
+        return "a key that is too short"
+    if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.key_size < _LEAST_BITS_OF_CURVES:
+        return "a key that is too short"
+    return ""
+
+
+def check_usage(chain: Sequence[Facts]) -> None:
+    """Raise `Refusal` for a certificate that is not for clients, or is of a CA that is not (contract 9.1)."""
+    leaf = chain[0]
+    if leaf.is_ca:
+        raise Refusal("usage", "Your certificate is one of a CA, which cannot log in")
+    if not _is_for_clients(leaf):
+        raise Refusal("usage", "Your certificate is not for clients: its extended key usage does not say so")
+    usage = leaf.extension(x509.KeyUsage)
+    if usage is not None and not (usage.digital_signature or usage.key_agreement):
+        raise Refusal("usage", "Your certificate is not for clients: its key usage allows no signature")
+    for each in chain[1:]:
+        if not _is_for_clients(each):
+            text = f"Your certificate is of a CA that is not for clients: {each.subject.rfc4514_string()}"
+            raise Refusal("usage", text)
+
+
+def _is_for_clients(certificate: Facts) -> bool:
+    extended = certificate.extension(x509.ExtendedKeyUsage)
+    return extended is None or not _FOR_CLIENTS.isdisjoint(extended)
+
+
+def check_no_proxy(leaf: Facts) -> None:
+    """Raise `Refusal` for a proxy certificate."""
+    if any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions) or _is_old_proxy(leaf):
+        raise Refusal(
+            "proxy",
+            "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself",
+        )
+
+
+def _is_old_proxy(leaf: Facts) -> bool:
+    """Whether the subject is the issuer's with `CN=proxy` behind it, so that the issuer is the user."""
+    if not leaf.subject.rdns:
+        return False
+    *before, last = leaf.subject.rdns
+    common_names = {each.value for each in last if each.oid == NameOID.COMMON_NAME}
+    return before == leaf.issuer.rdns and not _OLD_NAMES.isdisjoint(common_names)

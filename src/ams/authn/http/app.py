@@ -12,24 +12,12 @@ from typing import Any
 import structlog
 
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
-from ams.authn.http.gate import Caller, Gate, key_of
+from ams.authn.http.gate import Caller, key_of
 from ams.authn.http.json_bodies import encoded
-from ams.authn.http.routes import (
-    AuditRecords,
-    AuthMethodRoutes,
-    BindingRoutes,
-    KeyRoutes,
-    Login,
-    OpenRoutes,
-    ServiceTypeRoutes,
-    audit_rows,
-)
-from ams.authn.http.routing import Asked, Made, Routes, Row
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
-from ams.authn.store import Store
+from ams.authn.http.routes import Asked, Handlers, Made, Routes, Row
 from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
-from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
+from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceTimeout
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.core.versions import written
@@ -38,21 +26,15 @@ from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, ClientLeft
 from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import Trail
 
-DEADLINE_SECONDS = 14.0
-"""For a whole request: below the 15 s in which an answer must be written (15, A18)."""
-HEALTH_SECONDS = 2.0
+DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s in which an answer must be written (15, A18)
 BUFFERED = 64 * 2**20
-"""Bytes of all request bodies at once."""
 REQUEST_ID = b"x-request-id"
 ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
 ALLOWED: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"OPTIONS, POST, GET, PUT, DELETE, HEAD"),
     (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, X-Api-Key, If-Match"),
 )
-"""What a preflight is answered: pages of any origin may use the management routes with a key (contract 2; 15, A20).
-
-The reference names a header that no client sends.
-"""
+"""Answer to a preflight: pages of any origin may use the management routes with a key (contract 2; 15, A20)."""
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 
 logger = structlog.get_logger("ams.authn")
@@ -60,8 +42,6 @@ logger = structlog.get_logger("ams.authn")
 
 @dataclass(slots=True)
 class _Request:
-    """A request that has a route, and its caller, once that is known."""
-
     row: Row
     names: dict[str, str]
     scope: dict[str, Any]
@@ -71,44 +51,28 @@ class _Request:
 
     @property
     def headers(self) -> Sequence[Header]:
-        """Return the headers."""
         headers: Sequence[Header] = self.scope["headers"]
         return headers
 
 
 class AuthnApp:
-    """API v1 of the certificate service; `audit` answers the route of the audit log, if there is one."""
+    """API v1 of the certificate service."""
 
     def __init__(
         self,
-        gate: Gate,
-        service_types: ServiceTypes,
-        auth_methods: AuthMethods,
-        bindings: Bindings,
-        keys: Keys,
-        login: Login,
+        handlers: Handlers,
         trail: Trail,
-        *,
-        store: Store,
         clock: Clock,
-        audit: AuditRecords | None = None,
+        *,
         deadline_seconds: float = DEADLINE_SECONDS,
         body_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        self._gate = gate
+        self._gate = handlers.gate
         self._trail = trail
-        self._store = store
         self._clock = clock
         self._deadline = deadline_seconds
         self._bodies = Bodies(SMALL_BODY, BUFFERED, body_seconds)
-        rows = [
-            *ServiceTypeRoutes(service_types).rows(),
-            *AuthMethodRoutes(service_types, auth_methods).rows(),
-            *BindingRoutes(service_types, bindings).rows(),
-            *KeyRoutes(keys).rows(),
-            *OpenRoutes(gate, login, self._health).rows(),
-        ]
-        self._routes = Routes([*rows, *audit_rows(audit, rows)])
+        self._routes = Routes(handlers.rows())
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -130,29 +94,29 @@ class AuthnApp:
             await send({"type": "http.response.body", "body": b""})
         else:
             await answer(send, code, body, [JSON, *leaving])
-        spent = round((time.perf_counter() - began) * 1000, 1)
-        logger.debug(
-            "request", method=scope["method"], path=without_secrets(scope["path"]), status=code, milliseconds=spent
-        )
+        path, spent = without_secrets(scope["path"]), round((time.perf_counter() - began) * 1000, 1)
+        logger.debug("request", method=scope["method"], path=path, status=code, milliseconds=spent)
 
     async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, bytes, Sequence[Header]]:
         if scope["method"] == "OPTIONS":
-            return 200, b"", _preflight(scope["headers"])
+            return 200, b"", ALLOWED if _cross_origin(scope["headers"]) else ((b"allow", ALLOWED[0][1]),)
         try:
             row, names = self._routes.find(scope["method"], scope)
         except (MethodNotAllowed, NotFound) as error:
-            return _refused(refusal(error))
-        request = _Request(row, names, scope, receive, _peer(scope))
-        made, refused = await self._outcome(request)
+            refused = refusal(error)
+            return refused.code, refused.body, refused.headers
+        peer: Peer = scope.get(PEER) or Peer((scope.get("client") or ("",))[0])
+        request = _Request(row, names, scope, receive, peer)
+        made, failure = await self._outcome(request)
         if _is_audited(request, made.code):
-            await self._record(request, made, refused.message if refused else "")
-        if refused is not None:
-            return _refused(refused)
+            await self._record(request, made, failure.message if failure else "")
+        if failure is not None:
+            return failure.code, failure.body, failure.headers
         more = [(b"etag", written(made.version).encode())] if made.version else []
         return made.code, b"" if made.code == 204 else encoded(made.body), more
 
-    async def _outcome(self, request: "_Request") -> tuple[Made, Refusal | None]:
-        """Carry a request out; return what it made, or the status and text it is refused with."""
+    async def _outcome(self, request: _Request) -> tuple[Made, Refusal | None]:
+        """Carry a request out; return its answer, or the status and text it is refused with."""
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._carry_out(request), None
@@ -165,10 +129,19 @@ class AuthnApp:
             raised = Overloaded("The service is stopping")
         except Exception as error:
             raised = error
-        refused = await _logged_refusal(raised, request)
+        refused = refusal(raised)
+        if refused.code >= 500:  # this service or another one is at fault
+            await logger.aerror(
+                "request.failed",
+                action=request.row.action,
+                path=without_secrets(request.scope["path"]),
+                error=type(raised).__name__,
+                reason=refused.message,
+                exc_info=None if isinstance(raised, AmsError) and raised.retriable else raised,
+            )
         return Made(refused.code), refused
 
-    async def _carry_out(self, request: "_Request") -> Made:
+    async def _carry_out(self, request: _Request) -> Made:
         row, headers, query, peer = request.row, request.headers, request.scope["query_string"], request.peer
 
         async def admit() -> None:
@@ -187,7 +160,7 @@ class AuthnApp:
             await admit()
         return await row.handler(Asked(request.names, query, headers, peer, body))
 
-    async def _record(self, request: "_Request", made: Made, reason: str) -> None:
+    async def _record(self, request: _Request, made: Made, reason: str) -> None:
         await self._trail.record(
             AuditEvent(
                 id=new_uuid(),
@@ -204,46 +177,11 @@ class AuthnApp:
             )
         )
 
-    async def _health(self) -> str:
-        """Return what is wrong with the database, in a few words; it has `HEALTH_SECONDS` to answer."""
-        if self._store.away is not None:
-            return self._store.away
-        try:
-            async with asyncio.timeout(HEALTH_SECONDS):
-                await self._store.check()
-        except (RegistryUnavailable, TimeoutError):
-            return "the database does not answer"
-        return ""
-
     def _request_id(self, headers: Sequence[Header]) -> bytes:
         for name, value in headers:
             if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
                 return value
         return f"{self._prefix}-{next(self._count):x}".encode()
-
-
-def _refused(refused: Refusal) -> tuple[int, bytes, Sequence[Header]]:
-    return refused.code, refused.body, refused.headers
-
-
-def _peer(scope: dict[str, Any]) -> Peer:
-    peer: Peer | None = scope.get(PEER)
-    return peer or Peer((scope.get("client") or ("",))[0])
-
-
-async def _logged_refusal(error: Exception, request: _Request) -> Refusal:
-    """Return the answer to an error; log it when this service or another one is at fault."""
-    refused = refusal(error)
-    if refused.code >= 500:
-        await logger.aerror(
-            "request.failed",
-            action=request.row.action,
-            path=without_secrets(request.scope["path"]),
-            error=type(error).__name__,
-            reason=refused.message,
-            exc_info=None if isinstance(error, AmsError) and error.retriable else error,
-        )
-    return refused
 
 
 def _is_audited(request: _Request, code: int) -> bool:
@@ -258,10 +196,5 @@ def _is_audited(request: _Request, code: int) -> bool:
 
 
 def _cross_origin(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return what lets a page of another origin read the answer to a request with these headers."""
+    """Return the header that lets a page of another origin read the answer to a request with these headers."""
     return (ANY_ORIGIN,) if any(name == b"origin" for name, _ in headers) else ()
-
-
-def _preflight(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return the headers of the answer to an OPTIONS request, those of `_cross_origin` aside."""
-    return ALLOWED if _cross_origin(headers) else ((b"allow", ALLOWED[0][1]),)

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-import msgspec
-
+from ams.authn.http import json_bodies
 from ams.core import errors
 from ams.http.errors import Status
 
@@ -31,11 +30,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
 }
 """The nearest class in an error's ancestry decides. Contract 4; 412 to 415, 429, 502 to 504 are ours (15, A17, A20)."""
 
-METHOD_NOT_ALLOWED = Status(405, "METHOD NOT ALLOWED")
-INTERNAL = Status(500, "INTERNAL SERVER ERROR")
-RETRY_AFTER_SECONDS = 2
-RATE_SECONDS = 2
-"""Retry-After of a 429: thirty failures a minute allow one every two seconds."""
+RETRY_AFTER_SECONDS = 2  # also of a 429: thirty failures a minute allow one every two seconds
 
 
 class MethodNotAllowed(Exception):
@@ -59,31 +54,18 @@ def refusal(error: Exception) -> Refusal:
     """Turn any exception into its envelope. An `AmsError` shows its text; any other is a plain 500."""
     if isinstance(error, MethodNotAllowed):
         allow = (b"allow", ", ".join(error.allowed).encode())
-        return _refusal(METHOD_NOT_ALLOWED, "Method not allowed", allow)
+        return _refusal(Status(405, "METHOD NOT ALLOWED"), "Method not allowed", allow)
     if not isinstance(error, errors.AmsError):
-        return _refusal(INTERNAL, "Internal Error: the service failed")
+        return _refusal(Status(500, "INTERNAL SERVER ERROR"), "Internal Error: the service failed")
     status = next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
-    return _refusal(status, _message(status, error), *_retry_after(error))
-
-
-def _message(status: Status, error: errors.AmsError) -> str:
-    if status.code != 500:
-        return error.message
-    kind = "Database" if isinstance(error, errors.RegistryUnavailable) else "Internal"
-    return f"{kind} Error: {error.message}"
-
-
-def _retry_after(error: errors.AmsError) -> tuple[tuple[bytes, bytes], ...]:
-    if isinstance(error, errors.RateLimited):
-        return ((b"retry-after", b"%d" % RATE_SECONDS),)
-    return ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),) if isinstance(error, errors.Overloaded) else ()
+    message = error.message
+    if status.code == 500:
+        message = f"{'Database' if isinstance(error, errors.RegistryUnavailable) else 'Internal'} Error: {message}"
+    if isinstance(error, errors.Overloaded):
+        return _refusal(status, message, (b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+    return _refusal(status, message)
 
 
 def _refusal(status: Status, message: str, *headers: tuple[bytes, bytes]) -> Refusal:
-    return Refusal(status.code, message, envelope(status, message), headers)
-
-
-def envelope(status: Status, message: str) -> bytes:
-    """Write the error envelope: `message`, `code` and `status`, in this order."""
-    body = {"error": {"message": message, "code": status.code, "status": status.word}}
-    return msgspec.json.format(msgspec.json.encode(body), indent=1)
+    envelope = {"error": {"message": message, "code": status.code, "status": status.word}}
+    return Refusal(status.code, message, json_bodies.encoded(envelope), headers)

@@ -16,29 +16,22 @@ from ams.core.errors import NotAuthenticated, RateLimited, ServiceFailed, Servic
 from ams.http.asgi import Header, query_value
 
 WRONG = "Wrong Credentials"
-KEPT_SECONDS = 10.0
-"""How long an answer of AMS about a token is cached."""
-KEPT = 1_000
-"""Tokens with a cached answer."""
+KEPT_SECONDS = 10.0  # how long an answer of AMS about a token is cached
+KEPT = 1_000  # tokens with a cached answer
 ASKING_SECONDS = 5.0
-LONGEST_KEY = 1_024
-"""Characters; a longer key is refused without asking AMS."""
+LONGEST_KEY = 1_024  # characters; a longer key is refused without asking AMS
 SERVICE_ADMIN = "service_admin"
-MANAGEMENT_KEY = "management key"
-"""The actor of the management key in the audit log."""
+MANAGEMENT_KEY = "management key"  # the actor of the management key in the audit log
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller with its permissions."""
+    """A caller, and whether it may read, write, and make and revoke keys (which includes reading the audit log)."""
 
     name: str
     looks: bool = True
-    """Whether it may read."""
     changes: bool = False
-    """Whether it may write."""
     keys: bool = False
-    """Whether it may make and revoke keys, and read the audit log."""
 
 
 class AmsUsers:
@@ -52,10 +45,7 @@ class AmsUsers:
         )
 
     async def named(self, token: str) -> tuple[str, bool] | None:
-        """Return the user's name and whether it is a service administrator; None for an unknown token.
-
-        Raises `ServiceFailed` or `ServiceTimeout` when AMS does not say.
-        """
+        """Return the user's name and whether it is a service administrator; None for an unknown token."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is not None:
@@ -83,10 +73,7 @@ class AmsUsers:
 
 
 class Gate:
-    """Admits management requests; addresses that fail too often are refused for a while.
-
-    The management key alone is always accepted: comparing it is cheap, and it cannot be guessed.
-    """
+    """Admits management requests; addresses that fail too often are refused for a while, save the management key."""
 
     def __init__(self, store: Store, management_key: str, attempts: Attempts, users: AmsUsers | None = None) -> None:
         self._store = store
@@ -95,11 +82,7 @@ class Gate:
         self._users = users
 
     async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
-        """Return the caller.
-
-        A user of AMS who is no service administrator is a caller who may do nothing. Raises `RateLimited`,
-        `NotAuthenticated` without a key that is known, `ServiceFailed` while AMS cannot be asked for the user of a key.
-        """
+        """Return the caller, perhaps without any right; raise `RateLimited`, `NotAuthenticated`, `ServiceFailed`."""
         given = key_of(headers, query)
         if hmac.compare_digest(_digest(given), self._management_key):
             return Caller(MANAGEMENT_KEY, changes=True, keys=True)  # whatever else fails at this address
@@ -127,9 +110,6 @@ class Gate:
         key = await self._store.keys.find(given)
         if key is not None:
             return Caller(f"key {key.name}", changes=key.scope != READ)
-        return await self._user(given)
-
-    async def _user(self, given: str) -> Caller | None:
         user = await self._users.named(given) if self._users is not None else None
         if user is None:
             return None

@@ -21,8 +21,7 @@ from typing import Any
 from cryptography import x509
 
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.names import subject_of
-from ams.authn.certificates.subjects import unrepresentable
+from ams.authn.certificates.reading import subject_of, unrepresentable
 from ams.authn.http.errors import refusal
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented, without_secrets
 from ams.core.distinguished_names import normalised, of_certificate
@@ -30,19 +29,14 @@ from ams.core.errors import AmsError, CertificateRefused
 from ams.http.asgi import JSON, Application, Receive, Send, answer, usual_address
 from ams.storage.audit.trail import FailedLogins
 
-SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
-"""What version 2 begins with."""
-_LINE_BYTES = 107
-"""Most that a line of version 1 may have, with its end."""
-_BINARY_BYTES = 16 + 4096
-"""Most of version 2: addresses, and what proxies add to them."""
-_ADDRESSES = {0x11: (4, 4), 0x21: (16, 16)}
-"""Of TCP over IPv4 and IPv6: bytes of each address."""
+SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"  # the beginning of version 2
+_LINE_BYTES = 107  # most that a line of version 1 may have, with its end
+_BINARY_BYTES = 16 + 4096  # most of version 2: addresses, and what proxies add to them
+_ADDRESSES = {0x11: 4, 0x21: 16}  # of TCP over IPv4 and IPv6: bytes of each address
 
 NOT_A_PROXY = "A certificate in a header is taken from listed proxies only"
 FORWARDED = b"x-forwarded-for"
-CHAIN = b"-chain"
-"""What the name of the header with the rest of the chain ends with."""
+CHAIN = b"-chain"  # ends the name of the header with the rest of the chain
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -59,19 +53,16 @@ class Preface:
         """The client; None before the preface is read, and for a connection of the proxy itself."""
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take what came; return what follows the preface, or None while it is not whole.
-
-        Raises `Malformed`, at the latest when more came than a preface may have.
-        """
+        """Take what came; return the bytes behind a whole preface, else None. Raises `Malformed`."""
         self._held += data
         held = self._held
         if held[: len(SIGNATURE)] == SIGNATURE[: len(held)]:
-            return self._binary(held)
+            return self._read_binary(held)
         if held[:6] == b"PROXY "[: len(held)]:
-            return self._line(held)
+            return self._read_line(held)
         raise Malformed("no PROXY protocol")
 
-    def _line(self, held: bytes) -> bytes | None:
+    def _read_line(self, held: bytes) -> bytes | None:
         line, end, rest = held.partition(b"\r\n")
         if len(line) + 2 > _LINE_BYTES:
             raise Malformed("a line of the PROXY protocol is too long")
@@ -82,7 +73,7 @@ class Preface:
             self.client = _client_of(words)
         return rest
 
-    def _binary(self, held: bytes) -> bytes | None:
+    def _read_binary(self, held: bytes) -> bytes | None:
         if len(held) < 16:
             return None
         command, family, length = struct.unpack_from("!BBH", held, len(SIGNATURE))
@@ -91,12 +82,16 @@ class Preface:
         if len(held) < 16 + length:
             return None
         if command == 0x21 and family in _ADDRESSES:
-            self.client = _packed(held[16 : 16 + length], *_ADDRESSES[family])
+            size, block = _ADDRESSES[family], held[16 : 16 + length]
+            if length < 2 * size + 4:
+                raise Malformed("a preface of the PROXY protocol without addresses")
+            port: int = struct.unpack_from("!H", block, 2 * size)[0]
+            self.client = str(ipaddress.ip_address(block[:size])), port
         return held[16 + length :]
 
 
 def _client_of(words: list[str]) -> tuple[str, int]:
-    """Read `PROXY TCP4 source destination port port`."""
+    # PROXY TCP4 source destination port port
     if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
         raise Malformed("a line of the PROXY protocol that is not understood")
     try:
@@ -109,23 +104,11 @@ def _client_of(words: list[str]) -> tuple[str, int]:
     return str(source), port
 
 
-def _packed(block: bytes, source: int, destination: int) -> tuple[str, int]:
-    if len(block) < source + destination + 4:
-        raise Malformed("a preface of the PROXY protocol without addresses")
-    port: int = struct.unpack_from("!H", block, source + destination)[0]
-    return str(ipaddress.ip_address(block[:source])), port
-
-
 class Relaying:
     """An application that gets the client's certificate and address from listed proxies."""
 
     def __init__(
-        self,
-        app: Application,
-        header: str,
-        names: Sequence[str],
-        checks: CertificateChecks,
-        failures: FailedLogins,
+        self, app: Application, header: str, names: Sequence[str], checks: CertificateChecks, failures: FailedLogins
     ) -> None:
         self._app = app
         self._header = header.lower().encode()
@@ -157,12 +140,16 @@ class Relaying:
         await self._checks.check(peer.presented, peer.address, verify_host=False)
         if len(shown) > 1:
             raise CertificateRefused("More than one certificate in the header of a proxy")
-        address = _forwarded(headers, peer.address)
+        # The proxy itself has added the last address.
+        forwarded = [value for name, value in headers if name == FORWARDED]
+        said = forwarded[-1].decode("latin-1").rpartition(",")[2].strip() if forwarded else ""
+        address = usual_address(said) or peer.address
         if not shown or not shown[0].strip():
             return Peer(address)
         chain = b"".join(value for name, value in headers if name == self._header + CHAIN)
         try:
-            return Peer(address, _presented(shown[0], chain))
+            [leaf, *rest] = _certificates(shown[0])
+            return Peer(address, Presented(leaf, (*rest, *(_certificates(chain) if chain.strip() else ()))))
         except ValueError as error:
             return Peer(address, unreadable=str(error))
 
@@ -177,23 +164,8 @@ class Relaying:
             return False
 
 
-def _forwarded(headers: list[tuple[bytes, bytes]], otherwise: str) -> str:
-    """Return the address that the proxy itself has added, which is the last one, if there is one and it is one."""
-    entries = [value for name, value in headers if name == FORWARDED]
-    said = entries[-1].decode("latin-1").rpartition(",")[2].strip() if entries else ""
-    return usual_address(said) or otherwise
-
-
-def _presented(value: bytes, chain: bytes) -> Presented:
-    [leaf, *rest] = certificates(value)
-    return Presented(leaf, (*rest, *(certificates(chain) if chain.strip() else ())))
-
-
-def certificates(value: bytes) -> list[x509.Certificate]:
-    """Read a header: base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), several in a row.
-
-    Raises `ValueError` for anything else.
-    """
+def _certificates(value: bytes) -> list[x509.Certificate]:
+    """Read base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), or several; `ValueError`."""
     text = urllib.parse.unquote(value.decode("latin-1")).strip()
     blocks = _PEM.findall(text) or [text]
     try:

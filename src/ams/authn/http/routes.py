@@ -1,241 +1,281 @@
-"""The routes of the certificate service (contract 3); keys and the audit log are ours."""
+"""The routes of the certificate service (contract 3), and which one a request is for; keys and the audit log are ours.
 
+Values of a path are single segments, decoded after the path was cut.
+"""
+
+import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import ams
 from ams.authn import values
+from ams.authn.http import json_bodies
+from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.http.gate import Gate
-from ams.authn.http.routing import Asked, Made, Row
+from ams.authn.login import Login
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, masked, require_kind, without_logins
-from ams.authn.store.paging import Page
+from ams.authn.store import Store
+from ams.authn.store.records import Page, PageRequest
 from ams.authn.values import Peer
 from ams.core.clock import optional_date, resource_date
-from ams.core.versions import version_of
+from ams.core.errors import BadRequest, NotFound, RegistryUnavailable
+from ams.core.versions import Precondition, read_if_match, version_of
+from ams.http.asgi import Header, query_value
 from ams.storage.audit.event import LOGIN
 from ams.wire import authn as wire
 from ams.wire.authn import AuthMethodFields, BindingFields, KeyFields, ServiceTypeFields
+from ams.wire.base import Object, Request
 from ams.wire.service import Version
+
+T = TypeVar("T", bound=Request)
+Shown = TypeVar("Shown", bound=Object)
 
 TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
 HOST = TYPE + "/hosts/{host}"
-
-AuditRecords = Callable[[Asked, Collection[str]], Awaitable[object]]
-"""Answers what is asked of the audit log, of which these are the actions, with what is written as JSON."""
-Health = Callable[[], Awaitable[str]]
-"""Returns what is wrong with the database; empty when it answers."""
+NOWHERE = "Page not found"
+HEALTH_SECONDS = 2.0
+_MAX_DIGITS = 9
 
 
-class Login(Protocol):
-    """Logs in by certificate (`ams.authn.login`)."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that was admitted; `names` are values of the path by variable."""
 
-    async def token(self, service_type: str, host: str, peer: Peer) -> str:
-        """Return the service's token of the user that a certificate is bound to."""
-        ...
+    names: Mapping[str, str]
+    query: bytes
+    headers: Sequence[Header]
+    peer: Peer
+    body: Callable[[], Awaitable[bytes]]
+
+    @property
+    def expected(self) -> Precondition:
+        """The versions that a change is meant for; raises `InvalidInput`."""
+        return read_if_match(",".join(value.decode("latin-1") for name, value in self.headers if name == b"if-match"))
+
+    def parameter(self, name: str) -> str:
+        """Return the first value of a query parameter, empty without one."""
+        return query_value(self.query, name) or ""
+
+    async def read(self, fields: type[T]) -> T:
+        """Return the body as what its fields say; raise `BadRequest`."""
+        return json_bodies.read(await self.body(), fields)
+
+    def page(self) -> PageRequest:
+        """Return which page is asked for; everything unless `pageSize` says otherwise. Raises `BadRequest`."""
+        size = self.parameter("pageSize") or "0"
+        if not size.isascii() or not size.isdigit() or len(size) > _MAX_DIGITS:
+            raise BadRequest("Invalid page size")
+        return PageRequest(int(size), self.parameter("pageToken"))
 
 
-class ServiceTypeRoutes:
-    """Answers about service types."""
+class Made(NamedTuple):
+    """An answer: its status, and the object that is written as JSON; nothing for a 204."""
 
-    def __init__(self, service_types: ServiceTypes) -> None:
-        self._service_types = service_types
+    code: int
+    body: object = None
+    name: str = ""  # follows the path in the audit log, where the path does not name what was made
+    version: str = ""  # of the object, for `If-Match`; empty for one that has none
+
+
+Handler = Callable[[Asked], Awaitable[Made]]
+
+
+class Row(NamedTuple):
+    """A method and path below `/v1`, its action, and its handler."""
+
+    method: str
+    path: str
+    action: str
+    handler: Handler
+    open: bool = False  # whether no key is needed
+    changes: bool = False  # whether a read-only key is not enough, and the request goes into the audit log
+    of_keys: bool = False  # whether it is about keys or the audit log, which named keys may not use
+
+
+class Routes:
+    """The table of routes."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = [(row, tuple(f"/v1{row.path}".split("/"))) for row in rows]
+
+    def find(self, method: str, scope: Mapping[str, Any]) -> tuple[Row, dict[str, str]]:
+        """Return the route of a request and the values of its path; raise `NotFound` or `MethodNotAllowed`."""
+        raw = scope.get("raw_path")
+        segments = [unquote(part) for part in raw.decode("latin-1").split("/")] if raw else scope["path"].split("/")
+        found = [(row, names) for row, pattern in self._rows if (names := _match(pattern, segments)) is not None]
+        if not found:
+            raise NotFound(NOWHERE)
+        for row, names in found:
+            if row.method == method:
+                return row, names
+        raise MethodNotAllowed(tuple(row.method for row, _ in found))
+
+
+def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
+    """Return the values of the variables in a path; None when the path does not match the pattern."""
+    if len(pattern) != len(segments):
+        return None
+    names: dict[str, str] = {}
+    for wanted, given in zip(pattern, segments, strict=True):
+        if not wanted.startswith("{"):
+            if wanted != given:
+                return None
+            continue
+        name, _, suffix = wanted[1:].partition("}")
+        value = given.removesuffix(suffix)
+        if not value or (suffix and value == given):
+            return None
+        names[name] = value
+    return names
+
+
+AuditAnswer = Callable[[Asked, Collection[str]], Awaitable[object]]
+"""Answers a request for the audit log, whose actions are these, with the object that is written as JSON."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Handlers:
+    """Answers each route by a use case."""
+
+    gate: Gate
+    store: Store
+    service_types: ServiceTypes
+    auth_methods: AuthMethods
+    bindings: Bindings
+    keys: Keys
+    login: Login
+    audit: AuditAnswer | None = None
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
-        return [
-            Row("POST", TYPES, "service-types:create", self.create, changes=True),
-            Row("GET", TYPES, "service-types:list", self.list),
-            Row("GET", TYPE, "service-types:show", self.show),
-            Row("PUT", TYPE, "service-types:update", self.update, changes=True),
-            Row("DELETE", TYPE, "service-types:delete", self.delete, changes=True),
+        binding, key = "/bindings/{name}", "/keys/{name}"
+        rows = [
+            Row("POST", TYPES, "service-types:create", self._create_type, changes=True),
+            Row("GET", TYPES, "service-types:list", self._list_types),
+            Row("GET", TYPE, "service-types:show", self._show_type),
+            Row("PUT", TYPE, "service-types:update", self._update_type, changes=True),
+            Row(
+                "DELETE",
+                TYPE,
+                "service-types:delete",
+                _deleting(self.service_types.delete, "service-type"),
+                changes=True,
+            ),
+            Row("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
+            Row("GET", HOST + "/authm", "auth-methods:show", self._show_method),
+            Row("PUT", HOST + "/authm", "auth-methods:update", self._update_method, changes=True),
+            Row("DELETE", HOST + "/authm", "auth-methods:delete", self._delete_method, changes=True),
+            Row("GET", "/authm", "auth-methods:list", self._list_methods),
+            Row("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
+            Row("POST", binding, "bindings:create", self._create_binding, changes=True),
+            Row("GET", "/bindings", "bindings:list", self._list_bindings),
+            Row("GET", binding, "bindings:show", self._show_binding),
+            Row("PUT", binding, "bindings:update", self._update_binding, changes=True),
+            Row("DELETE", binding, "bindings:delete", _deleting(self.bindings.delete), changes=True),
+            Row("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
+            Row("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
+            Row("DELETE", key, "keys:delete", _deleting(self.keys.delete), changes=True, of_keys=True),
+            Row("GET", HOST + ":authx509", LOGIN, self._log_in, open=True),
+            Row("GET", "/version", "version:show", self._show_version, open=True),
+            Row("GET", "/health", "health:show", self._show_health, open=True),
         ]
+        if self.audit is not None:
+            audit, actions = self.audit, frozenset(row.action for row in rows if row.changes)
 
-    async def create(self, asked: Asked) -> Made:
-        """Make a service type."""
-        made = await self._service_types.create(await asked.read(ServiceTypeFields))
-        return Made(201, _service_type(made), f"/{made.name}")
+            async def show_audit(asked: Asked) -> Made:
+                return Made(200, await audit(asked, actions))
 
-    async def list(self, asked: Asked) -> Made:
-        """List service types."""
-        page = await self._service_types.page(asked.page())
-        return Made(200, wire.ServiceTypes([_service_type(each) for each in page.items], page.next_token))
+            rows.append(Row("GET", "/audit", "audit:list", show_audit, of_keys=True))
+        return rows
 
-    async def show(self, asked: Asked) -> Made:
-        """Show a service type."""
-        found = await self._service_types.get(asked.names["service-type"])
-        return Made(200, _service_type(found), version=version_of(found))
+    async def _create_type(self, asked: Asked) -> Made:
+        made = await self.service_types.create(await asked.read(ServiceTypeFields))
+        return Made(201, _shown(wire.ServiceType, made), f"/{made.name}")
 
-    async def update(self, asked: Asked) -> Made:
-        """Change a service type."""
-        found = await self._service_types.get(asked.names["service-type"])
-        fields = await asked.read(ServiceTypeFields)
-        return Made(200, _service_type(await self._service_types.update(found, fields, asked.expected)))
-
-    async def delete(self, asked: Asked) -> Made:
-        """Remove a service type, and all it has."""
-        await self._service_types.delete(asked.names["service-type"])
-        return Made(204)
-
-
-class AuthMethodRoutes:
-    """Answers about auth methods."""
-
-    def __init__(self, service_types: ServiceTypes, auth_methods: AuthMethods) -> None:
-        self._service_types = service_types
-        self._auth_methods = auth_methods
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        return [
-            Row("POST", TYPE + "/authm", "auth-methods:create", self.create, changes=True),
-            Row("GET", HOST + "/authm", "auth-methods:show", self.show),
-            Row("PUT", HOST + "/authm", "auth-methods:update", self.update, changes=True),
-            Row("DELETE", HOST + "/authm", "auth-methods:delete", self.delete, changes=True),
-            Row("GET", "/authm", "auth-methods:list", self.list),
-        ]
-
-    async def create(self, asked: Asked) -> Made:
-        """Make the auth method of a host."""
-        service_type = await self._type(asked)
-        require_kind(service_type)
-        made = await self._auth_methods.create(service_type, await asked.read(AuthMethodFields))
-        return Made(201, _auth_method(made), f"/{made.host}")
-
-    async def show(self, asked: Asked) -> Made:
-        """Show the auth method of a host."""
-        found = await self._auth_methods.get(await self._type(asked), asked.names["host"])
-        return Made(200, _auth_method(found), version=version_of(masked(found)))
-
-    async def update(self, asked: Asked) -> Made:
-        """Change the auth method of a host."""
-        found = await self._auth_methods.get(await self._type(asked), asked.names["host"])
-        changed = await self._auth_methods.update(found, await asked.read(AuthMethodFields), asked.expected)
-        return Made(200, _auth_method(changed))
-
-    async def delete(self, asked: Asked) -> Made:
-        """Remove the auth method of a host."""
-        await self._auth_methods.delete(await self._auth_methods.get(await self._type(asked), asked.names["host"]))
-        return Made(204)
-
-    async def list(self, asked: Asked) -> Made:
-        """List auth methods."""
-        page = await self._auth_methods.page(asked.page())
-        return Made(200, wire.AuthMethods([_auth_method(each) for each in page.items], page.next_token))
+    async def _list_types(self, asked: Asked) -> Made:
+        page = await self.store.service_types.page(asked.page())
+        return Made(200, wire.ServiceTypes([_shown(wire.ServiceType, each) for each in page.items], page.next_token))
 
     async def _type(self, asked: Asked) -> values.ServiceType:
-        return await self._service_types.get(asked.names["service-type"])
+        return await self.service_types.get(asked.names["service-type"])
 
+    async def _show_type(self, asked: Asked) -> Made:
+        found = await self._type(asked)
+        return Made(200, _shown(wire.ServiceType, found), version=version_of(found))
 
-class BindingRoutes:
-    """Answers about bindings."""
+    async def _update_type(self, asked: Asked) -> Made:
+        found = await self._type(asked)
+        changed = await self.service_types.update(found, await asked.read(ServiceTypeFields), asked.expected)
+        return Made(200, _shown(wire.ServiceType, changed))
 
-    def __init__(self, service_types: ServiceTypes, bindings: Bindings) -> None:
-        self._service_types = service_types
-        self._bindings = bindings
+    async def _create_method(self, asked: Asked) -> Made:
+        service_type = await self._type(asked)
+        require_kind(service_type)
+        made = await self.auth_methods.create(service_type, await asked.read(AuthMethodFields))
+        return Made(201, _method(made), f"/{made.host}")
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        one = "/bindings/{name}"
-        return [
-            Row("GET", HOST + "/bindings", "bindings:list", self.of_host),
-            Row("POST", one, "bindings:create", self.create, changes=True),
-            Row("GET", "/bindings", "bindings:list", self.list),
-            Row("GET", one, "bindings:show", self.show),
-            Row("PUT", one, "bindings:update", self.update, changes=True),
-            Row("DELETE", one, "bindings:delete", self.delete, changes=True),
-        ]
+    async def _stored_method(self, asked: Asked) -> values.AuthMethod:
+        return await self.auth_methods.get(await self._type(asked), asked.names["host"])
 
-    async def of_host(self, asked: Asked) -> Made:
-        """List the bindings of a host, or find the one of a subject."""
-        service_type = await self._service_types.get(asked.names["service-type"])
+    async def _show_method(self, asked: Asked) -> Made:
+        found = await self._stored_method(asked)
+        return Made(200, _method(found), version=version_of(masked(found)))
+
+    async def _update_method(self, asked: Asked) -> Made:
+        found = await self._stored_method(asked)
+        changed = await self.auth_methods.update(found, await asked.read(AuthMethodFields), asked.expected)
+        return Made(200, _method(changed))
+
+    async def _delete_method(self, asked: Asked) -> Made:
+        await self.auth_methods.delete(await self._stored_method(asked))
+        return Made(204)
+
+    async def _list_methods(self, asked: Asked) -> Made:
+        page = await self.store.auth_methods.page(asked.page())
+        return Made(200, wire.AuthMethods([_method(each) for each in page.items], page.next_token))
+
+    async def _list_host_bindings(self, asked: Asked) -> Made:
+        service_type = await self._type(asked)
         host, identifier = asked.names["host"], asked.parameter("authID")
         if identifier:
-            found = await self._bindings.of_identifier(service_type, host, identifier)
-            return Made(200, wire.Bindings([_binding(found)]))
-        return Made(200, _listed(await self._bindings.of_host(service_type, host, asked.page())))
+            found = await self.bindings.of_identifier(service_type, host, identifier)
+            return _binding_page(Page([found]))
+        return _binding_page(await self.bindings.of_host(service_type, host, asked.page()))
 
-    async def create(self, asked: Asked) -> Made:
-        """Bind a subject to a user."""
-        made = await self._bindings.create(asked.names["name"], await asked.read(BindingFields))
-        return Made(201, _binding(made))
+    async def _create_binding(self, asked: Asked) -> Made:
+        made = await self.bindings.create(asked.names["name"], await asked.read(BindingFields))
+        return Made(201, _shown(wire.Binding, made))
 
-    async def list(self, asked: Asked) -> Made:
-        """List bindings."""
-        return Made(200, _listed(await self._bindings.page(asked.page())))
+    async def _list_bindings(self, asked: Asked) -> Made:
+        return _binding_page(await self.store.bindings.page(asked.page()))
 
-    async def show(self, asked: Asked) -> Made:
-        """Show a binding."""
-        found = await self._bindings.get(asked.names["name"])
-        return Made(200, _binding(found), version=version_of(without_logins(found)))
+    async def _show_binding(self, asked: Asked) -> Made:
+        found = await self.bindings.get(asked.names["name"])
+        return Made(200, _shown(wire.Binding, found), version=version_of(without_logins(found)))
 
-    async def update(self, asked: Asked) -> Made:
-        """Change a binding."""
-        found = await self._bindings.get(asked.names["name"])
-        fields = await asked.read(BindingFields)
-        return Made(200, _binding(await self._bindings.update(found, fields, asked.expected)))
+    async def _update_binding(self, asked: Asked) -> Made:
+        found = await self.bindings.get(asked.names["name"])
+        changed = await self.bindings.update(found, await asked.read(BindingFields), asked.expected)
+        return Made(200, _shown(wire.Binding, changed))
 
-    async def delete(self, asked: Asked) -> Made:
-        """Remove a binding."""
-        await self._bindings.delete(asked.names["name"])
-        return Made(204)
+    async def _list_keys(self, asked: Asked) -> Made:
+        return Made(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
 
-
-class KeyRoutes:
-    """Answers about named keys (15, A15)."""
-
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        one = "/keys/{name}"
-        return [
-            Row("GET", "/keys", "keys:list", self.list, of_keys=True),
-            Row("POST", one, "keys:create", self.create, changes=True, of_keys=True),
-            Row("DELETE", one, "keys:delete", self.delete, changes=True, of_keys=True),
-        ]
-
-    async def list(self, asked: Asked) -> Made:
-        """List keys, without their secrets."""
-        return Made(200, wire.Keys([_key(each) for each in await self._keys.all()]))
-
-    async def create(self, asked: Asked) -> Made:
-        """Make a key, and show its secret this once."""
+    async def _create_key(self, asked: Asked) -> Made:
         fields = await asked.read(KeyFields)
-        return Made(201, _key(*await self._keys.create(asked.names["name"], fields.scope)))
+        return Made(201, _key(*await self.keys.create(asked.names["name"], fields.scope)))
 
-    async def delete(self, asked: Asked) -> Made:
-        """Revoke a key."""
-        await self._keys.delete(asked.names["name"])
-        return Made(204)
-
-
-class OpenRoutes:
-    """What is answered without a key."""
-
-    def __init__(self, gate: Gate, login: Login, health: Health) -> None:
-        self._gate = gate
-        self._login = login
-        self._health = health
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        return [
-            Row("GET", HOST + ":authx509", LOGIN, self.login, open=True),
-            Row("GET", "/version", "version:show", self.version, open=True),
-            Row("GET", "/health", "health:show", self.health, open=True),
-        ]
-
-    async def login(self, asked: Asked) -> Made:
-        """Return the token of the user that a certificate is bound to (contract 8)."""
-        token = await self._login.token(asked.names["service-type"], asked.names["host"], asked.peer)
+    async def _log_in(self, asked: Asked) -> Made:
+        token = await self.login.token(asked.names["service-type"], asked.names["host"], asked.peer)
         return Made(200, wire.Token(token))
 
-    async def version(self, asked: Asked) -> Made:
-        """Return the version; the release only to callers with a valid key (contract 3)."""
-        known = await self._gate.knows(asked.headers, asked.query, asked.peer.address)
+    async def _show_version(self, asked: Asked) -> Made:
+        """Show the version; the release only to callers with a valid key (contract 3)."""
+        known = await self.gate.knows(asked.headers, asked.query, asked.peer.address)
         version = Version(
             build_time=ams.__released__,
             golang=f"Python {platform.python_version()}",
@@ -247,80 +287,43 @@ class OpenRoutes:
         )
         return Made(200, version)
 
-    async def health(self, asked: Asked) -> Made:
-        """Return the state of the service and its database; 200 in any case (15, A19)."""
-        wrong = await self._health()
+    async def _show_health(self, asked: Asked) -> Made:
+        """Show the state of the service and its database; 200 in any case (15, A19)."""
+        wrong = self.store.away
+        if wrong is None:
+            try:
+                async with asyncio.timeout(HEALTH_SECONDS):
+                    await self.store.check()
+            except (RegistryUnavailable, TimeoutError):
+                wrong = "the database does not answer"
         return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
 
 
-def _service_type(value: values.ServiceType) -> wire.ServiceType:
-    """Return a service type as it is shown."""
-    return wire.ServiceType(
-        name=value.name,
-        hosts=value.hosts,
-        auth_types=value.auth_types,
-        auth_method=value.auth_method,
-        uuid=value.uuid,
-        created_on=resource_date(value.created_on),
-        updated_on=optional_date(value.updated_on),
-        type=value.type,
-        verify_client_host=value.verify_client_host,
-    )
+def _deleting(delete: Callable[[str], Awaitable[None]], variable: str = "name") -> Handler:
+    async def handler(asked: Asked) -> Made:
+        await delete(asked.names[variable])
+        return Made(204)
+
+    return handler
 
 
-def _auth_method(value: values.AuthMethod) -> wire.AuthMethod:
-    """Return an auth method as it is shown: without its secrets."""
-    shown = masked(value)
-    return wire.AuthMethod(
-        service_uuid=shown.service_uuid,
-        port=shown.port,
-        host=shown.host,
-        type=shown.type,
-        uuid=shown.uuid,
-        created_on=resource_date(shown.created_on),
-        updated_on=optional_date(shown.updated_on),
-        access_key=shown.access_key,
-        headers=dict(shown.headers),
-    )
+def _shown(kind: type[Shown], value: object) -> Shown:
+    """Return a record as it is shown: its fields of the same names, and its times as dates."""
+    said = {name: getattr(value, name) for name in kind.__struct_fields__}
+    times = {name: optional_date(said[name]) for name in ("created_on", "updated_on", "last_auth") if name in said}
+    return kind(**said | times)
 
 
-def _binding(value: values.Binding) -> wire.Binding:
-    """Return a binding as it is shown."""
-    return wire.Binding(
-        name=value.name,
-        service_uuid=value.service_uuid,
-        host=value.host,
-        auth_identifier=value.auth_identifier,
-        uuid=value.uuid,
-        auth_type=value.auth_type,
-        unique_key=value.unique_key,
-        created_on=resource_date(value.created_on),
-        updated_on=optional_date(value.updated_on),
-        last_auth=optional_date(value.last_auth),
-        issuer=value.issuer,
-        subject_sha256=value.subject_sha256,
-    )
+def _method(value: values.AuthMethod) -> wire.AuthMethod:
+    return _shown(wire.AuthMethod, masked(value))
 
 
-def _listed(page: Page[values.Binding]) -> wire.Bindings:
-    return wire.Bindings([_binding(each) for each in page.items], page.next_token)
+def _binding_page(page: Page[values.Binding]) -> Made:
+    return Made(200, wire.Bindings([_shown(wire.Binding, each) for each in page.items], page.next_token))
 
 
 def _key(value: values.Key, secret: str = "") -> wire.Key:
-    """Return a key as it is shown."""
     return wire.Key(value.name, value.scope, resource_date(value.created_on), secret)
-
-
-def audit_rows(audit: AuditRecords | None, rows: Iterable[Row]) -> list[Row]:
-    """Return the route of the audit log, if there is one; of the changes that `rows` make there may be events."""
-    if audit is None:
-        return []
-    records, actions = audit, frozenset(row.action for row in rows if row.changes)
-
-    async def show(asked: Asked) -> Made:
-        return Made(200, await records(asked, actions))
-
-    return [Row("GET", "/audit", "audit:list", show, of_keys=True)]
 
 
 def _distribution() -> str:

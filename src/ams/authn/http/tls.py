@@ -1,9 +1,9 @@
-"""TLS that asks every client for a certificate, and leaves its verification to the login.
+"""The port of the certificate service: TLS that asks every client for a certificate, and the peer of a connection.
 
 Python's own `ssl` can only ask for a certificate by refusing each that it does not trust, and a refused handshake tells
 a client nothing. The contract wants an answer in words (9.3), so any certificate passes the handshake here, and none
-is believed for that: `ams.authn.certificates` judges it, request by request. What the handshake does prove is that the
-client holds the key of the certificate it shows.
+is believed for that: `ams.authn.certificates` judges it, request by request. The handshake proves only that the client
+holds the key of the certificate it shows.
 
 A client's certificate and its chain have 100 KiB together: OpenSSL's own limit, which no call of pyOpenSSL reaches.
 Beyond it the handshake fails, and the client sees a connection that ended.
@@ -11,25 +11,33 @@ Beyond it the handshake fails, and the client sees a connection that ended.
 The loop's machinery takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours gives it a connection of pyOpenSSL.
 """
 
+import asyncio
 import contextlib
 import functools
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
-from ams.authn.certificates.names import issuer_of, subject_of
+from ams.authn.certificates.reading import issuer_of, subject_of
+from ams.authn.http.errors import refusal
 from ams.authn.http.proxies import Malformed, Preface
-from ams.authn.values import UNREADABLE, Presented
+from ams.authn.values import PEER, UNREADABLE, Peer, Presented
+from ams.http.asgi import Application, usual_address
+from ams.web.asgi_exchange import AsgiExchange
+from ams.web.connection import HttpConnection, Port
+from ams.web.listener import ListenerLimits
+from ams.web.request_reader import RequestHead
+from ams.web.server import HttpServer
 
 logger = structlog.get_logger("ams.authn.tls")
 
-REMEMBERED = 2_000
-"""Certificates of clients that were read lately."""
+REMEMBERED = 2_000  # certificates of clients that were read lately
 REMEMBERED_BYTES = 8 * 1024
 """Of a certificate that is remembered: any client may show some of 100 kB, and they are not needed again."""
 _CHUNK = 65536
@@ -38,8 +46,7 @@ _CHUNK = 65536
 class AskingContext(ssl.SSLContext):
     """A context of servers whose connections ask for a certificate, and take any, or none.
 
-    TLS 1.2 and newer; no sessions are kept and no handshakes are repeated within a connection, so that what a client
-    has proved, it has proved on this connection.
+    No sessions are kept and no handshakes are repeated, so that a client has proved its key on this connection.
     """
 
     proxied: bool
@@ -53,10 +60,7 @@ class AskingContext(ssl.SSLContext):
         return context
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        """Load the server's own certificate chain and key; open connections keep theirs.
-
-        Raises `ssl.SSLError` or `OSError`; the context serves with what it had then.
-        """
+        """Load the server's chain and key for new connections; on `ssl.SSLError` or `OSError` the old ones stay."""
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password or _refuse_pass_phrase)
         try:
             self._inner = _inner(certfile, keyfile or certfile)
@@ -65,27 +69,21 @@ class AskingContext(ssl.SSLContext):
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> Any:
         """Return the server's side of a connection, as the event loop asks for it."""
-        return AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None)
+        return _AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None)
 
 
-class AskingConnection:
+class _AskingConnection:
     """One connection, with as much of `ssl.SSLObject` as event loops use, and what the client showed."""
 
     def __init__(
-        self,
-        context: SSL.Context,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        preface: Preface | None,
+        self, context: SSL.Context, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, preface: Preface | None
     ) -> None:
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
         self._incoming = incoming
         self._outgoing = outgoing
-        self._awaited = preface
-        """What has to come before the handshake, until it has."""
-        self._fed = False
-        """Whether OpenSSL may have something to decrypt."""
+        self._awaited = preface  # until it has come
+        self._fed = False  # whether OpenSSL may have something to decrypt
         self.preface = preface
         self.context = None
 
@@ -95,20 +93,17 @@ class AskingConnection:
         if shown is None:
             return None
         leaf = _read(shown)
-        return Presented(leaf, tuple(each for each in self._chain() if each != leaf))
+        return Presented(leaf, tuple(each for each in self._readable_chain() if each != leaf))
 
-    def _chain(self) -> Iterator[x509.Certificate]:
-        """Yield what came with the leaf, as far as it can be read; none of it is trusted."""
+    def _readable_chain(self) -> Iterator[x509.Certificate]:
         for each in self._connection.get_peer_cert_chain() or []:
             with contextlib.suppress(ValueError):
                 yield _read(each)
 
     def do_handshake(self) -> None:
-        """Go on with the handshake."""
         self._do(self._connection.do_handshake)
 
     def read(self, size: int = 1024, buffer: Any = None) -> Any:
-        """Read what came; into a buffer if there is one."""
         data = self._do(self._connection.recv, size)
         if buffer is None:
             return data
@@ -116,7 +111,6 @@ class AskingConnection:
         return len(data)
 
     def write(self, data: Any) -> int:
-        """Write, and return how much was taken."""
         taken: int = self._do(self._connection.send, bytes(data))
         return taken
 
@@ -126,23 +120,21 @@ class AskingConnection:
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the client has not said goodbye")
 
     def getpeercert(self, binary_form: bool = False) -> dict[str, Any]:
-        """Return nothing: to ask is `presented`."""
         return {}
 
     def cipher(self) -> tuple[str, str, int] | None:
-        """Return the cipher, its protocol and its bits."""
         found = self._connection
         name, version = found.get_cipher_name(), found.get_cipher_version()
         return None if name is None else (name, version or "", found.get_cipher_bits() or 0)
 
     def compression(self) -> None:
-        """Return None: there is none."""
+        return None
 
     def pending(self) -> int:
-        """Return how much can be read at once, or 1 for what is still to be decrypted.
+        """Return how much can be read at once, or 1 for bytes that are still to be decrypted.
 
-        The loop reads on only while this, or what it has not given us yet, is more than nothing; a request may come in
-        one packet with the end of the handshake.
+        The loop reads on only while this is more than 0; a request may come in one packet with the end of the
+        handshake.
         """
         return self._connection.pending() or int(self._fed)
 
@@ -160,10 +152,11 @@ class AskingConnection:
         except (SSL.Error, crypto.Error, Malformed) as error:
             raise ssl.SSLError(ssl.SSL_ERROR_SSL, _reason(error)) from None
         finally:
-            self._drain()
+            with contextlib.suppress(SSL.Error):  # until there is nothing more
+                while True:
+                    self._outgoing.write(self._connection.bio_read(_CHUNK))
 
     def _feed(self) -> None:
-        """Give OpenSSL what came, when a preface that has to be there is over."""
         data = self._incoming.read() if self._incoming.pending else b""
         if self._awaited is not None:
             rest = self._awaited.feed(data)
@@ -174,17 +167,9 @@ class AskingConnection:
             self._connection.bio_write(data)
             self._fed = True
 
-    def _drain(self) -> None:
-        """Give the loop what OpenSSL has to say."""
-        try:
-            while True:
-                self._outgoing.write(self._connection.bio_read(_CHUNK))
-        except SSL.Error:  # there is nothing more
-            return
-
 
 def _refuse_pass_phrase() -> bytes:
-    """Refuse a key with a pass phrase: OpenSSL would ask for it at the terminal, now and whenever the file changes."""
+    # OpenSSL would ask for it at the terminal, now and whenever the file changes.
     raise OSError("the key has a pass phrase; give one without")
 
 
@@ -193,20 +178,16 @@ def _inner(chain: str, key: str) -> SSL.Context:
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.use_certificate_chain_file(chain)
     context.use_privatekey_file(key)
-    context.set_verify(SSL.VERIFY_PEER, _anything)
+    # Every certificate passes; the login verifies it, and says in words why it refuses one.
+    context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(b"ams authn")
     context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_CIPHER_SERVER_PREFERENCE)
     return context
 
 
-def _anything(*_: object) -> bool:
-    """Accept every certificate in the handshake; the login verifies it, and says in words why it refuses one."""
-    return True
-
-
 def _read(shown: crypto.X509) -> x509.Certificate:
-    """Read the parts of a certificate that every check uses; raises `ValueError` for one that cannot be read."""
+    """Read the fields of a certificate that every check uses; raises `ValueError` for one that cannot be read."""
     try:
         certificate = shown.to_cryptography()
         is_small = len(certificate.public_bytes(Encoding.DER)) <= REMEMBERED_BYTES
@@ -218,19 +199,67 @@ def _read(shown: crypto.X509) -> x509.Certificate:
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _known(certificate: x509.Certificate) -> x509.Certificate:
-    """Return a certificate, the same one each time it is shown: reading is most of the work."""
+    """Return the same object each time a certificate is shown: reading is most of the work."""
     return _whole(certificate)
 
 
 def _whole(certificate: x509.Certificate) -> x509.Certificate:
-    """Return a certificate whose parts are read."""
     _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # read only when asked for
     return certificate
 
 
 def _reason(error: Exception) -> str:
-    """Return what OpenSSL says, in a few words."""
     found = error.args[0] if error.args else ""
     if isinstance(found, list):
         return "; ".join(str(each[-1]) for each in found) or "the handshake failed"
     return str(found)
+
+
+@dataclass(slots=True, kw_only=True)
+class Front:
+    """Limits and TLS of the port. Read seconds are for a whole request, and again for its body (contract 11)."""
+
+    context: AskingContext
+    limits: ListenerLimits
+    read_seconds: float = 5.0
+    head_seconds: float = 5.0
+    idle_seconds: float = 60.0
+    max_header_bytes: int = 64 * 2**10
+
+    def server(self, app: Application) -> HttpServer:
+        """Return a server for an application, which finds a `Peer` in the scope of each request."""
+
+        def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
+            peer = cast("_PeerConnection", connection).peer
+            return AsgiExchange(connection, app, request, extensions={PEER: peer})
+
+        port = Port(
+            open_exchange,
+            refusal,
+            max_header_bytes=self.max_header_bytes,
+            head_seconds=min(self.head_seconds, self.read_seconds),
+            body_seconds=self.read_seconds,
+            idle_seconds=self.idle_seconds,
+        )
+        return HttpServer("api", port, self.limits, context=self.context, connection=_PeerConnection)
+
+
+class _PeerConnection(HttpConnection):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
+        """Take the connection."""
+        super().connection_made(transport)
+        preface = self._tls.preface
+        if preface is not None and preface.client is not None:
+            self.client = preface.client
+
+    @functools.cached_property
+    def peer(self) -> Peer:
+        address = (usual_address(self.client[0]) or self.client[0]) if self.client else ""
+        try:
+            return Peer(address, self._tls.presented())
+        except ValueError as error:
+            return Peer(address, unreadable=str(error))
+
+    @property
+    def _tls(self) -> _AskingConnection:
+        return cast("_AskingConnection", self.transport.get_extra_info("ssl_object"))

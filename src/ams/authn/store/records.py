@@ -1,49 +1,92 @@
 """Service types, auth methods and bindings in the store, and how nodes invalidate each other's caches of them.
 
-What auth methods log in with is encrypted, and bound to the one it belongs to (15, A16). A login finds its binding by
+Secrets of auth methods are encrypted, and bound to the one they belong to (15, A16). A login finds its binding by
 one short hash, so that 100,000 of them are no slower than 100, and a name of any length can be in a unique index.
+Lists are complete, oldest first, or in pages when that is asked for (15, A20).
 """
 
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, update
+import sqlalchemy as sa
 
-from ams.authn.store.paging import Page, PageRequest, read_page
+from ams.authn import values
 from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
-from ams.authn.values import (
-    AUTH_METHOD_GONE,
-    BINDING_GONE,
-    SERVICE_TYPE_GONE,
-    AuthMethod,
-    Binding,
-    BindingId,
-    ServiceType,
-    ServiceTypeId,
-)
 from ams.core.clock import Milliseconds
-from ams.core.errors import AlreadyExists, Conflict, NotFound
+from ams.core.errors import AlreadyExists, BadRequest, Conflict, NotFound
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import Cache, Invalidation
 from ams.storage.secrets import Secrets
 
-TYPES = "authn_types"
-"""Everything: service types are few and seldom change, and all else hangs on them."""
-METHODS = "authn_methods"
-"""All auth methods."""
-BINDING = "authn_binding"
-"""A binding; key: its `login`."""
+T = TypeVar("T")
+
+TYPES = "authn_types"  # everything: service types are few and seldom change, and all else hangs on them
+METHODS = "authn_methods"  # all auth methods
+BINDING = "authn_binding"  # a binding; key: its `login`
 
 FORGET_TYPES = Invalidation(TYPES, ())
 FORGET_METHODS = Invalidation(METHODS, ())
 
+MOST = 10_000  # items of a page, when pages are asked for
+_MAX_DIGITS = 18
+_ORIGIN = ("uuid", "created_on", "updated_on")
+"""Columns that a change of a record leaves as they are, or sets by itself."""
 
-TypeChange = Callable[[ServiceType], ServiceType]
-"""Makes the new state of the present one; what it raises leaves everything as it was."""
+Types = Callable[[str], values.ServiceType | None]  # finds a service type by its uuid, in the transaction of a change
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page is asked for: a size of 0 is everything, an empty token the first page."""
+
+    size: int = 0
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list; `next_token` asks for the next page, and is empty on the last one."""
+
+    items: Sequence[T]
+    next_token: str = ""
+
+
+def _read_page(
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    number: sa.Column[int],
+    page: PageRequest,
+    record: Callable[[sa.Row[Any]], T],
+) -> Page[T]:
+    """Read a page of `query`, ordered by `number`; raise `BadRequest` "Invalid page token"."""
+    cut = query.order_by(number)
+    if page.token:
+        if not page.token.isascii() or not page.token.isdigit() or len(page.token) > _MAX_DIGITS:
+            raise BadRequest("Invalid page token")
+        cut = cut.where(number > sa.literal(int(page.token), sa.BigInteger))
+    size = min(page.size, MOST)
+    rows = connection.execute(cut.limit(size + 1) if size > 0 else cut).all()
+    shown = rows[:size] if size > 0 else rows
+    return Page([record(row) for row in shown], str(shown[-1].number) if len(shown) < len(rows) else "")
+
+
+def _exists(connection: sa.Connection, number: sa.Column[int], *conditions: sa.ColumnElement[bool]) -> bool:
+    return connection.scalar(sa.select(number).where(*conditions).limit(1)) is not None
+
+
+def _rows(statement: Any) -> Callable[[sa.Connection], int]:
+    """Return the work of a statement, which returns how many rows it changed."""
+    return lambda connection: int(connection.execute(statement).rowcount)
+
+
+def _same(kind: type, of: object, *, but: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields of a record that are columns of the same name, of a record or of its row."""
+    return {each.name: getattr(of, each.name) for each in fields(kind) if each.name not in but}
 
 
 class ServiceTypeRecords:
@@ -51,149 +94,128 @@ class ServiceTypeRecords:
 
     def __init__(self, database: Database, cache_size: int) -> None:
         self._database = database
-        self._by_name: Cache[str, ServiceType] = database.invalidations.new_cache(cache_size)
+        self._by_name: Cache[str, values.ServiceType] = database.invalidations.new_cache(cache_size)
         database.invalidations.on(TYPES, database.invalidations.forget_all)
 
-    async def find(self, name: str) -> ServiceType | None:
+    async def find(self, name: str) -> values.ServiceType | None:
         """Return a service type, None when there is none; cached."""
-        own = service_types.c.name == name
         return await self._by_name.find(
-            name, lambda: self._database.read(lambda connection: _type_where(connection, own))
+            name, lambda: self._database.read(lambda connection: _type(connection, service_types.c.name == name))
         )
 
-    async def find_by_uuid(self, uuid: str) -> ServiceType | None:
+    async def find_by_uuid(self, uuid: str) -> values.ServiceType | None:
         """Return a service type, None when there is none."""
-        return await self._database.read(lambda connection: type_by_uuid(connection, uuid))
+        return await self._database.read(lambda connection: _type_by_uuid(connection, uuid))
 
-    async def page(self, page: PageRequest) -> Page[ServiceType]:
+    async def page(self, page: PageRequest) -> Page[values.ServiceType]:
         """Return service types, oldest first. Raises `BadRequest` for a bad token."""
 
-        def work(connection: Connection) -> Page[ServiceType]:
-            found = read_page(connection, select(service_types), service_types.c.number, page)
+        def work(connection: sa.Connection) -> Page[values.ServiceType]:
+            found = _read_page(connection, sa.select(service_types), service_types.c.number, page, lambda row: row)
             return Page(_with_hosts(connection, found.items), found.next_token)
 
         return await self._database.read(work)
 
-    async def create(self, made: ServiceType) -> None:
+    async def create(self, made: values.ServiceType) -> None:
         """Add a service type; raise `AlreadyExists` when the name is taken."""
 
-        def work(connection: Connection) -> None:
+        def work(connection: sa.Connection) -> None:
             _require_free_type(connection, made)
-            connection.execute(
-                insert(service_types).values(uuid=made.uuid, created_on=made.created_on, **_type_row(made))
-            )
+            row = sa.insert(service_types).values(uuid=made.uuid, created_on=made.created_on, **_type_row(made))
+            connection.execute(row)
             _put_hosts(connection, made)
 
         await self._database.write(work)
 
-    async def change(self, uuid: ServiceTypeId, now: Milliseconds, change: TypeChange) -> ServiceType:
-        """Change a service type in one step. Raises `NotFound`, `AlreadyExists`, what `change` raises.
+    async def change(
+        self, uuid: values.ServiceTypeId, now: Milliseconds, change: Callable[[values.ServiceType], values.ServiceType]
+    ) -> values.ServiceType:
+        """Change a service type in one step; raise `NotFound`, `AlreadyExists`, `Conflict` if in use (15, A6)."""
 
-        Raises `Conflict` rather than leave bindings or auth methods behind that nothing can reach (15, A6).
-        """
-
-        def work(connection: Connection) -> ServiceType:
-            present = type_by_uuid(connection, uuid)
+        def work(connection: sa.Connection) -> values.ServiceType:
+            present = _type_by_uuid(connection, uuid)
             if present is None:
-                raise NotFound(SERVICE_TYPE_GONE)
+                raise NotFound(values.SERVICE_TYPE_GONE)
             changed = replace(change(present), updated_on=now)
             if changed.name != present.name:
                 _require_free_type(connection, changed)
             _require_reachable(connection, present, changed)
-            row = update(service_types).where(service_types.c.uuid == uuid)
+            row = sa.update(service_types).where(service_types.c.uuid == uuid)
             connection.execute(row.values(updated_on=now, **_type_row(changed)))
             _put_hosts(connection, changed)
             return changed
 
         return await self._database.write(work, FORGET_TYPES)
 
-    async def delete(self, uuid: ServiceTypeId) -> bool:
+    async def delete(self, uuid: values.ServiceTypeId) -> bool:
         """Remove a service type with all its auth methods and bindings (15, A3); False when there is none."""
-        gone = delete(service_types).where(service_types.c.uuid == uuid)
+        gone = sa.delete(service_types).where(service_types.c.uuid == uuid)
         return await self._database.write(_rows(gone), FORGET_TYPES, large=True) > 0
 
 
-def type_by_uuid(connection: Connection, uuid: str) -> ServiceType | None:
-    """Return a service type, in the connection's transaction."""
-    return _type_where(connection, service_types.c.uuid == uuid)
+def _type_by_uuid(connection: sa.Connection, uuid: str) -> values.ServiceType | None:
+    return _type(connection, service_types.c.uuid == uuid)
 
 
-def _type_where(connection: Connection, condition: ColumnElement[bool]) -> ServiceType | None:
-    rows = connection.execute(select(service_types).where(condition)).all()
+def _type(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> values.ServiceType | None:
+    rows = connection.execute(sa.select(service_types).where(condition)).all()
     return next(iter(_with_hosts(connection, rows)), None)
 
 
-def _with_hosts(connection: Connection, rows: Sequence[Row[Any]]) -> list[ServiceType]:
-    query = select(hosts).order_by(hosts.c.service_uuid, hosts.c.position)
+def _with_hosts(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> list[values.ServiceType]:
+    query = sa.select(hosts).order_by(hosts.c.service_uuid, hosts.c.position)
     if len(rows) == 1:
         query = query.where(hosts.c.service_uuid == rows[0].uuid)
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in connection.execute(query) if rows else ():
         found[row.service_uuid].append(row.host)
-    return [_service_type(row, found[row.uuid]) for row in rows]
+    return [
+        values.ServiceType(
+            **_same(values.ServiceType, row, but=("hosts", "auth_types")),
+            hosts=tuple(found[row.uuid]),
+            auth_types=tuple(msgspec.json.decode(row.auth_types, type=list[str])),
+        )
+        for row in rows
+    ]
 
 
-def _service_type(row: Row[Any], its_hosts: Sequence[str]) -> ServiceType:
-    auth_types = tuple(msgspec.json.decode(row.auth_types, type=list[str]))
-    return ServiceType(
-        **_same(ServiceType, row, but=("hosts", "auth_types")), hosts=tuple(its_hosts), auth_types=auth_types
-    )
-
-
-def _type_row(of: ServiceType) -> dict[str, object]:
-    same = _same(ServiceType, of, but=("hosts", "auth_types", *_ORIGIN))
+def _type_row(of: values.ServiceType) -> dict[str, object]:
+    same = _same(values.ServiceType, of, but=("hosts", "auth_types", *_ORIGIN))
     return {**same, "auth_types": msgspec.json.encode(of.auth_types).decode()}
 
 
-def _require_free_type(connection: Connection, wanted: ServiceType) -> None:
-    if connection.scalar(select(service_types.c.number).where(service_types.c.name == wanted.name)) is not None:
+def _require_free_type(connection: sa.Connection, wanted: values.ServiceType) -> None:
+    if _exists(connection, service_types.c.number, service_types.c.name == wanted.name):
         raise AlreadyExists(f"service-type object with name: {wanted.name} already exists")
 
 
-def _require_reachable(connection: Connection, present: ServiceType, changed: ServiceType) -> None:
-    if changed.auth_method != present.auth_method:
-        row = select(auth_methods.c.number).where(auth_methods.c.service_uuid == present.uuid).limit(1)
-        if connection.scalar(row) is not None:
-            raise Conflict(f"auth_method of service-type {present.name} is in use: delete its auth methods first")
+def _require_reachable(connection: sa.Connection, present: values.ServiceType, changed: values.ServiceType) -> None:
+    methods, name = auth_methods.c.service_uuid == present.uuid, present.name
+    if changed.auth_method != present.auth_method and _exists(connection, auth_methods.c.number, methods):
+        raise Conflict(f"auth_method of service-type {name} is in use: delete its auth methods first")
     for host in present.hosts:
-        if host not in changed.hosts and _is_used(connection, present.uuid, host):
-            raise Conflict(
-                f"host {host} of service-type {present.name} is in use: delete its auth method and bindings first"
-            )
-
-
-def _is_used(connection: Connection, service_uuid: str, host: str) -> bool:
-    return any(
-        connection.scalar(
-            select(table.c.number).where(table.c.service_uuid == service_uuid, table.c.host == host).limit(1)
+        is_used = (
+            _exists(connection, table.c.number, table.c.service_uuid == present.uuid, table.c.host == host)
+            for table in (auth_methods, bindings)
         )
-        is not None
-        for table in (auth_methods, bindings)
-    )
+        if host not in changed.hosts and any(is_used):
+            raise Conflict(f"host {host} of service-type {name} is in use: delete its auth method and bindings first")
 
 
-def _put_hosts(connection: Connection, of: ServiceType) -> None:
+def _put_hosts(connection: sa.Connection, of: values.ServiceType) -> None:
     """Store the list of hosts; those that stay are not taken away for a moment, as others refer to them."""
     own = hosts.c.service_uuid == of.uuid
-    known = set(connection.scalars(select(hosts.c.host).where(own)))
+    known = set(connection.scalars(sa.select(hosts.c.host).where(own)))
     for host in known - set(of.hosts):
-        connection.execute(delete(hosts).where(own, hosts.c.host == host))
+        connection.execute(sa.delete(hosts).where(own, hosts.c.host == host))
     for position, host in enumerate(of.hosts):
         if host in known:
-            connection.execute(update(hosts).where(own, hosts.c.host == host).values(position=position))
+            connection.execute(sa.update(hosts).where(own, hosts.c.host == host).values(position=position))
         else:
-            connection.execute(insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
-
-
-Types = Callable[[str], ServiceType | None]
-"""Finds a service type by its uuid, in the transaction that something is changed in."""
-MethodChange = Callable[[AuthMethod, Types], AuthMethod]
-"""Makes the new state of the present one; what it raises leaves everything as it was."""
+            connection.execute(sa.insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):
-    """What is encrypted."""
-
     access_key: str = ""
     headers: dict[str, str] = {}
 
@@ -204,98 +226,92 @@ class AuthMethodRecords:
     def __init__(self, database: Database, secrets: Secrets, cache_size: int) -> None:
         self._database = database
         self._secrets = secrets
-        self._by_host: Cache[tuple[str, str], AuthMethod] = database.invalidations.new_cache(cache_size)
+        self._by_host: Cache[tuple[str, str], values.AuthMethod] = database.invalidations.new_cache(cache_size)
         database.invalidations.on(METHODS, lambda: self._by_host.forget_where(lambda _key, _value: True))
 
-    async def find(self, service_uuid: str, host: str) -> AuthMethod | None:
+    async def find(self, service_uuid: str, host: str) -> values.AuthMethod | None:
         """Return the auth method of a host, None when there is none; cached. Raises `Damaged`."""
 
-        def work(connection: Connection) -> AuthMethod | None:
-            own = select(auth_methods).where(auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host)
+        def work(connection: sa.Connection) -> values.AuthMethod | None:
+            own = sa.select(auth_methods).where(
+                auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host
+            )
             row = connection.execute(own).first()
             return self._auth_method(row) if row else None
 
         return await self._by_host.find((service_uuid, host), lambda: self._database.read(work))
 
-    async def page(self, page: PageRequest) -> Page[AuthMethod]:
+    async def page(self, page: PageRequest) -> Page[values.AuthMethod]:
         """Return auth methods, oldest first. Raises `BadRequest` for a bad token, `Damaged`."""
+        query, number = sa.select(auth_methods), auth_methods.c.number
         return await self._database.read(
-            lambda connection: read_page(connection, select(auth_methods), auth_methods.c.number, page).map(
-                self._auth_method
-            )
+            lambda connection: _read_page(connection, query, number, page, self._auth_method)
         )
 
-    async def create(self, made: AuthMethod) -> None:
-        """Add an auth method.
+    async def create(self, made: values.AuthMethod) -> None:
+        """Add an auth method; raise `AlreadyExists`, `NotFound` without its host, `Conflict` for another kind."""
+        row = sa.insert(auth_methods).values(uuid=made.uuid, created_on=made.created_on, **self._row(made))
 
-        Raises `AlreadyExists` when its host has one, `NotFound` when the host is gone, `Conflict` when the service
-        type wants another kind by now.
-        """
-        row = insert(auth_methods).values(uuid=made.uuid, created_on=made.created_on, **self._row(made))
-
-        def work(connection: Connection) -> None:
+        def work(connection: sa.Connection) -> None:
             _require_kind(connection, made)
             _require_free_host(connection, made)
             connection.execute(row)
 
         await self._database.write(work, FORGET_METHODS)
 
-    async def change(self, uuid: str, now: Milliseconds, change: MethodChange) -> AuthMethod:
+    async def change(
+        self, uuid: str, now: Milliseconds, change: Callable[[values.AuthMethod, Types], values.AuthMethod]
+    ) -> values.AuthMethod:
         """Change an auth method in one step. Raises as `create`, and what `change` raises."""
         own = auth_methods.c.uuid == uuid
 
-        def work(connection: Connection) -> AuthMethod:
-            row = connection.execute(select(auth_methods).where(own)).first()
+        def work(connection: sa.Connection) -> values.AuthMethod:
+            row = connection.execute(sa.select(auth_methods).where(own)).first()
             if row is None:
-                raise NotFound(AUTH_METHOD_GONE)
+                raise NotFound(values.AUTH_METHOD_GONE)
             present = self._auth_method(row)
-            changed = change(present, lambda service: type_by_uuid(connection, service))
-            changed = replace(changed, updated_on=now)
+            changed = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
             _require_kind(connection, changed)
             if (changed.service_uuid, changed.host) != (present.service_uuid, present.host):
                 _require_free_host(connection, changed)
-            connection.execute(update(auth_methods).where(own).values(updated_on=now, **self._row(changed)))
+            connection.execute(sa.update(auth_methods).where(own).values(updated_on=now, **self._row(changed)))
             return changed
 
         return await self._database.write(work, FORGET_METHODS)
 
     async def delete(self, uuid: str) -> bool:
         """Remove an auth method; False when there is none."""
-        gone = delete(auth_methods).where(auth_methods.c.uuid == uuid)
+        gone = sa.delete(auth_methods).where(auth_methods.c.uuid == uuid)
         return await self._database.write(_rows(gone), FORGET_METHODS) > 0
 
-    def _row(self, of: AuthMethod) -> dict[str, object]:
+    def _row(self, of: values.AuthMethod) -> dict[str, object]:
         kept = msgspec.json.encode(_Kept(of.access_key, dict(of.headers))).decode()
-        same = _same(AuthMethod, of, but=("access_key", "headers", *_ORIGIN))
+        same = _same(values.AuthMethod, of, but=("access_key", "headers", *_ORIGIN))
         return {**same, "sealed": self._secrets.seal(kept, _owner(of.uuid))}
 
-    def _auth_method(self, row: Row[Any]) -> AuthMethod:
+    def _auth_method(self, row: sa.Row[Any]) -> values.AuthMethod:
         kept = msgspec.json.decode(self._secrets.open(row.sealed, _owner(row.uuid)), type=_Kept)
-        same = _same(AuthMethod, row, but=("access_key", "headers"))
-        return AuthMethod(**same, access_key=kept.access_key, headers=kept.headers)
+        same = _same(values.AuthMethod, row, but=("access_key", "headers"))
+        return values.AuthMethod(**same, access_key=kept.access_key, headers=kept.headers)
 
 
 def _owner(uuid: str) -> str:
     return f"auth method {uuid}"
 
 
-def _require_kind(connection: Connection, wanted: AuthMethod) -> None:
+def _require_kind(connection: sa.Connection, wanted: values.AuthMethod) -> None:
     """An auth method of another kind than its service type's would never be found right."""
-    service_type = type_by_uuid(connection, wanted.service_uuid)
+    service_type = _type_by_uuid(connection, wanted.service_uuid)
     if service_type is None:
-        raise NotFound(SERVICE_TYPE_GONE)
+        raise NotFound(values.SERVICE_TYPE_GONE)
     if service_type.auth_method != wanted.type:
         raise Conflict(f"service-type {service_type.name} has auth_method: {service_type.auth_method}")
 
 
-def _require_free_host(connection: Connection, wanted: AuthMethod) -> None:
+def _require_free_host(connection: sa.Connection, wanted: values.AuthMethod) -> None:
     same = (auth_methods.c.service_uuid == wanted.service_uuid, auth_methods.c.host == wanted.host)
-    if connection.scalar(select(auth_methods.c.number).where(*same)) is not None:
+    if _exists(connection, auth_methods.c.number, *same):
         raise AlreadyExists(f"Auth method object with host: {wanted.host} already exists")
-
-
-BindingChange = Callable[[Binding, Types], Binding]
-"""Makes the new state of the present one; what it raises leaves everything as it was."""
 
 
 class BindingRecords:
@@ -303,50 +319,48 @@ class BindingRecords:
 
     def __init__(self, database: Database, cache_size: int) -> None:
         self._database = database
-        self._by_login: Cache[str, Binding] = database.invalidations.new_cache(cache_size)
+        self._by_login: Cache[str, values.Binding] = database.invalidations.new_cache(cache_size)
         database.invalidations.on(BINDING, self._by_login.forget)
 
-    async def find(self, name: str) -> Binding | None:
+    async def find(self, name: str) -> values.Binding | None:
         """Return a binding, None when there is none."""
-        return await self._database.read(lambda connection: _binding_where(connection, bindings.c.name == name))
+        return await self._database.read(lambda connection: _find_binding(connection, bindings.c.name == name))
 
-    async def for_login(self, identifier: str, service_uuid: str, host: str, auth_type: str) -> Binding | None:
-        """Return the binding of a subject, None when there is none; cached, else one look into an index.
-
-        `last_auth` may be that of an earlier login.
-        """
+    async def for_login(self, identifier: str, service_uuid: str, host: str, auth_type: str) -> values.Binding | None:
+        """Return the binding of a subject, or None; cached, so that `last_auth` may be that of an earlier login."""
         login = _login(service_uuid, host, auth_type, identifier)
         return await self._by_login.find(
-            login, lambda: self._database.read(lambda connection: _binding_where(connection, bindings.c.login == login))
+            login, lambda: self._database.read(lambda connection: _find_binding(connection, bindings.c.login == login))
         )
 
-    async def page(self, page: PageRequest, service_uuid: str = "", host: str = "") -> Page[Binding]:
+    async def page(self, page: PageRequest, service_uuid: str = "", host: str = "") -> Page[values.Binding]:
         """Return bindings, oldest first; with `service_uuid`, those of one host. Raises `BadRequest`."""
-        query = select(bindings)
+        query = sa.select(bindings)
         if service_uuid:
             query = query.where(bindings.c.service_uuid == service_uuid, bindings.c.host == host)
         return await self._database.read(
-            lambda connection: read_page(connection, query, bindings.c.number, page).map(_binding)
+            lambda connection: _read_page(connection, query, bindings.c.number, page, _binding_of)
         )
 
-    async def create(self, made: Binding) -> None:
+    async def create(self, made: values.Binding) -> None:
         """Add a binding; raise `AlreadyExists` for its identifier, then for its name; `NotFound` without its host."""
-        row = insert(bindings).values(uuid=made.uuid, created_on=made.created_on, **_binding_row(made))
+        row = sa.insert(bindings).values(uuid=made.uuid, created_on=made.created_on, **_binding_row(made))
 
-        def work(connection: Connection) -> None:
-            _require_free_identifier(connection, made)
-            _require_free_name(connection, made)
+        def work(connection: sa.Connection) -> None:
+            _require_free_binding(connection, made)
             connection.execute(row)
 
         await self._database.write(work)
 
-    async def change(self, name: str, now: Milliseconds, change: BindingChange) -> Binding:
+    async def change(
+        self, name: str, now: Milliseconds, change: Callable[[values.Binding, Types], values.Binding]
+    ) -> values.Binding:
         """Change a binding in one step. Raises `NotFound`, as `create`, and what `change` raises."""
         while True:
             known = await self.find(name)
             if known is None:
-                raise NotFound(BINDING_GONE)
-            changed = await self._database.write(_changing(known, now, change), _forget(known))
+                raise NotFound(values.BINDING_GONE)
+            changed = await self._database.write(partial(_change_binding, known, now, change), _forget(known))
             if changed is not None:
                 return changed
 
@@ -356,76 +370,54 @@ class BindingRecords:
             known = await self.find(name)
             if known is None:
                 return False
-            gone = delete(bindings).where(bindings.c.uuid == known.uuid, bindings.c.login == _login_of(known))
+            gone = sa.delete(bindings).where(bindings.c.uuid == known.uuid, bindings.c.login == _login_of(known))
             if await self._database.write(_rows(gone), _forget(known)):
                 return True
 
-    async def note_login(self, binding: BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
-        """Note a login, and with `subject_sha256` the whole subject, if none was noted before.
-
-        Returns False, and notes nothing, when another subject was noted before, or the binding is gone.
-        """
+    async def note_login(self, binding: values.BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
+        """Note a login, and the whole subject if none is noted. Returns False for another subject, or no binding."""
         own = bindings.c.uuid == binding
         if subject_sha256 is None:
-            return await self._database.put(_rows(update(bindings).where(own).values(last_auth=at))) > 0
-        known = await self._database.read(lambda connection: _binding_where(connection, own))
+            return await self._database.put(_rows(sa.update(bindings).where(own).values(last_auth=at))) > 0
+        known = await self._database.read(lambda connection: _find_binding(connection, own))
         if known is None:
             return False
-        noted = update(bindings).where(own, or_(*(bindings.c.subject_sha256 == each for each in ("", subject_sha256))))
+        noted = sa.update(bindings).where(own, bindings.c.subject_sha256.in_(("", subject_sha256)))
         noted = noted.values(last_auth=at, subject_sha256=subject_sha256)
         return await self._database.write(_rows(noted), _forget(known)) > 0
 
 
-def _rows(statement: Any) -> Callable[[Connection], int]:
-    """Return the work of a statement, which returns how many rows it changed."""
-    return lambda connection: int(connection.execute(statement).rowcount)
+def _change_binding(
+    known: values.Binding,
+    now: Milliseconds,
+    change: Callable[[values.Binding, Types], values.Binding],
+    connection: sa.Connection,
+) -> values.Binding | None:
+    """Change a binding; return None if caches know it by another login by now."""
+    present = _find_binding(connection, bindings.c.uuid == known.uuid)
+    if present is None or _login_of(present) != _login_of(known) or present.name != known.name:
+        return None
+    changed = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
+    _require_free_binding(connection, changed, present)
+    row = sa.update(bindings).where(bindings.c.uuid == known.uuid)
+    connection.execute(row.values(updated_on=now, **_binding_row(changed)))
+    return changed
 
 
-_ORIGIN = ("uuid", "created_on", "updated_on")
-"""What a change of a record leaves as it is, or sets by itself."""
+def _find_binding(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> values.Binding | None:
+    row = connection.execute(sa.select(bindings).where(condition)).first()
+    return _binding_of(row) if row else None
 
 
-def _same(kind: type, of: object, *, but: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record that are columns of the same name, of a record or of its row."""
-    return {each.name: getattr(of, each.name) for each in fields(kind) if each.name not in but}
+def _binding_of(row: sa.Row[Any]) -> values.Binding:
+    return values.Binding(**_same(values.Binding, row))
 
 
-def _changing(known: Binding, now: Milliseconds, change: BindingChange) -> Callable[[Connection], Binding | None]:
-    """Return the work that changes a binding; it returns None if what caches call it is another by now."""
-
-    def work(connection: Connection) -> Binding | None:
-        present = _binding_where(connection, bindings.c.uuid == known.uuid)
-        if present is None or _login_of(present) != _login_of(known) or present.name != known.name:
-            return None
-        changed = change(present, lambda service: type_by_uuid(connection, service))
-        changed = replace(changed, updated_on=now)
-        # Whatever of the four has changed: a binding that moves may meet another there (15, A4).
-        if _login_of(changed) != _login_of(present):
-            _require_free_identifier(connection, changed)
-        if changed.name != present.name:
-            _require_free_name(connection, changed)
-        connection.execute(
-            update(bindings).where(bindings.c.uuid == known.uuid).values(updated_on=now, **_binding_row(changed))
-        )
-        return changed
-
-    return work
+def _binding_row(of: values.Binding) -> dict[str, object]:
+    return {**_same(values.Binding, of, but=("last_auth", *_ORIGIN)), "login": _login_of(of)}
 
 
-def _binding_where(connection: Connection, condition: ColumnElement[bool]) -> Binding | None:
-    row = connection.execute(select(bindings).where(condition)).first()
-    return _binding(row) if row else None
-
-
-def _binding(row: Row[Any]) -> Binding:
-    return Binding(**_same(Binding, row))
-
-
-def _binding_row(of: Binding) -> dict[str, object]:
-    return {**_same(Binding, of, but=("last_auth", *_ORIGIN)), "login": _login_of(of)}
-
-
-def _login_of(binding: Binding) -> str:
+def _login_of(binding: values.Binding) -> str:
     return _login(binding.service_uuid, binding.host, binding.auth_type, binding.auth_identifier)
 
 
@@ -433,15 +425,19 @@ def _login(*shown: str) -> str:
     return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
 
 
-def _forget(known: Binding) -> Invalidation:
+def _forget(known: values.Binding) -> Invalidation:
     return Invalidation(BINDING, (_login_of(known),))
 
 
-def _require_free_identifier(connection: Connection, wanted: Binding) -> None:
-    if connection.scalar(select(bindings.c.number).where(bindings.c.login == _login_of(wanted))) is not None:
+def _require_free_binding(
+    connection: sa.Connection, wanted: values.Binding, present: values.Binding | None = None
+) -> None:
+    login = _login_of(wanted)
+    # Whatever of the four has changed: a binding that moves may meet another there (15, A4).
+    if not (present and _login_of(present) == login) and _exists(
+        connection, bindings.c.number, bindings.c.login == login
+    ):
         raise AlreadyExists(f"binding object with auth_identifier: {wanted.auth_identifier} already exists")
-
-
-def _require_free_name(connection: Connection, wanted: Binding) -> None:
-    if connection.scalar(select(bindings.c.number).where(bindings.c.name == wanted.name)) is not None:
+    is_taken = bindings.c.name == wanted.name
+    if not (present and present.name == wanted.name) and _exists(connection, bindings.c.number, is_taken):
         raise AlreadyExists(f"binding object with name: {wanted.name} already exists")

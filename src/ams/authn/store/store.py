@@ -55,8 +55,7 @@ def _key(row: Row[Any]) -> Key:
     return Key(name=row.name, scope=row.scope, created_on=row.created_on)
 
 
-CACHE_SIZE = 50_000
-"""Entries of each kind kept in memory for logins."""
+CACHE_SIZE = 50_000  # entries of each kind kept in memory for logins
 _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
 
 
@@ -73,19 +72,11 @@ class Store:
 
     @classmethod
     async def open(
-        cls,
-        url: str,
-        key: bytes,
-        *,
-        password: str = "",
-        clock: Clock | None = None,
-        cache_size: int = CACHE_SIZE,
+        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE
     ) -> Self:
-        """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
+        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts secrets.
 
-        `key` (32 bytes) encrypts the secrets of auth methods. Raises `Unusable` for a database that is not ours, or a
-        key that is not this database's; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer
-        now.
+        Raises `Unusable` for a wrong database or key; `RegistryUnavailable` for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
         database = await opened(url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password)
@@ -93,7 +84,7 @@ class Store:
 
     @property
     def away(self) -> str | None:
-        """Why the store cannot be asked now, as far as is known; None while it can."""
+        """The reason why the store cannot be asked now, as far as is known; None while it can."""
         return self.database.away
 
     async def check(self) -> None:

@@ -5,30 +5,15 @@
 compares the two.
 """
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
 
 from ams.authn.values import HOST_GONE
 from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
-METADATA = MetaData(naming_convention=NAMING)
+METADATA = sa.MetaData(naming_convention=NAMING)
 
-VERSION = "authn_version"
-"""Table that holds the newest migration."""
+VERSION = "authn_version"  # table that holds the newest migration
 
 TAKEN = {
     "authn_service_types_name_unique": "service-type object with this name already exists",
@@ -37,109 +22,98 @@ TAKEN = {
     "authn_bindings_login_unique": "binding object with this auth_identifier already exists",
     "authn_keys_name_unique": "key object with this name already exists",
 }
-"""Unique constraints a client could meet. Usually the error has the value in its text: each write looks for it first,
-in the same transaction. These texts are for a race that only the database notices."""
+"""Texts for a race that only the database notices: usually each write looks for the value first, and names it."""
 
 
-def _number() -> Column[int]:
-    return Column("number", Integer, primary_key=True, autoincrement=True)
+def _identity() -> tuple[sa.Column[int], sa.Column[str]]:
+    number = sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
+    return number, sa.Column("uuid", sa.String(36), nullable=False, unique=True)
 
 
-def _uuid() -> Column[str]:
-    return Column("uuid", String(36), nullable=False, unique=True)
+def _times() -> tuple[sa.Column[int], sa.Column[int | None]]:
+    created_on = sa.Column("created_on", sa.BigInteger, nullable=False, comment="milliseconds since the epoch")
+    return created_on, sa.Column("updated_on", sa.BigInteger, comment="milliseconds since the epoch; null: never")
 
 
-def _created_on() -> Column[int]:
-    return Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch")
-
-
-def _updated_on() -> Column[int | None]:
-    return Column("updated_on", BigInteger, comment="milliseconds since the epoch; null: never")
-
-
-def _of_a_host() -> ForeignKeyConstraint:
-    return ForeignKeyConstraint(
+def _of_a_host() -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint(
         ["service_uuid", "host"], ["authn_hosts.service_uuid", "authn_hosts.host"], ondelete="CASCADE"
     )
 
 
-service_types = Table(
+service_types = sa.Table(
     "authn_service_types",
     METADATA,
-    _number(),
-    _uuid(),
-    Column("name", Text, nullable=False, unique=True),
-    Column("auth_types", Text, nullable=False, comment="JSON list"),
-    Column("auth_method", Text, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("verify_client_host", Boolean, nullable=False),
-    _created_on(),
-    _updated_on(),
+    *_identity(),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("auth_types", sa.Text, nullable=False, comment="JSON list"),
+    sa.Column("auth_method", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("verify_client_host", sa.Boolean, nullable=False),
+    *_times(),
     sqlite_autoincrement=True,
 )
 
-hosts = Table(
+hosts = sa.Table(
     "authn_hosts",
     METADATA,
-    Column("service_uuid", String(36), ForeignKey("authn_service_types.uuid", ondelete="CASCADE"), primary_key=True),
-    Column("host", Text, primary_key=True),
-    Column("position", Integer, nullable=False, comment="in the list of its service type"),
+    sa.Column(
+        "service_uuid", sa.String(36), sa.ForeignKey("authn_service_types.uuid", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("host", sa.Text, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False, comment="in the list of its service type"),
 )
 
-auth_methods = Table(
+auth_methods = sa.Table(
     "authn_auth_methods",
     METADATA,
-    _number(),
-    _uuid(),
-    Column("service_uuid", String(36), nullable=False),
-    Column("host", Text, nullable=False),
-    Column("port", Integer, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("sealed", LargeBinary, nullable=False, comment="access key and headers, encrypted"),
-    _created_on(),
-    _updated_on(),
-    UniqueConstraint("service_uuid", "host"),
+    *_identity(),
+    sa.Column("service_uuid", sa.String(36), nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="access key and headers, encrypted"),
+    *_times(),
+    sa.UniqueConstraint("service_uuid", "host"),
     _of_a_host(),
     sqlite_autoincrement=True,
 )
 
-bindings = Table(
+bindings = sa.Table(
     "authn_bindings",
     METADATA,
-    _number(),
-    _uuid(),
-    Column("name", Text, nullable=False, unique=True),
-    Column("service_uuid", String(36), nullable=False),
-    Column("host", Text, nullable=False),
-    Column("auth_identifier", Text, nullable=False),
-    Column("unique_key", Text, nullable=False),
-    Column("auth_type", Text, nullable=False),
-    Column("login", String(64), nullable=False, unique=True, comment="hash of what a login is found by"),
-    Column("issuer", Text, nullable=False),
-    Column("subject_sha256", String(64), nullable=False),
-    _created_on(),
-    _updated_on(),
-    Column("last_auth", BigInteger, comment="milliseconds since the epoch; null: never"),
+    *_identity(),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("service_uuid", sa.String(36), nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("auth_identifier", sa.Text, nullable=False),
+    sa.Column("unique_key", sa.Text, nullable=False),
+    sa.Column("auth_type", sa.Text, nullable=False),
+    sa.Column("login", sa.String(64), nullable=False, unique=True, comment="hash of what a login is found by"),
+    sa.Column("issuer", sa.Text, nullable=False),
+    sa.Column("subject_sha256", sa.String(64), nullable=False),
+    *_times(),
+    sa.Column("last_auth", sa.BigInteger, comment="milliseconds since the epoch; null: never"),
     _of_a_host(),
-    Index("authn_bindings_by_host", "service_uuid", "host", "number"),
+    sa.Index("authn_bindings_by_host", "service_uuid", "host", "number"),
     sqlite_autoincrement=True,
 )
 
-keys = Table(
+keys = sa.Table(
     "authn_keys",
     METADATA,
-    _number(),
-    Column("name", Text, nullable=False, unique=True),
-    Column("scope", String(16), nullable=False),
-    Column("digest", String(64), nullable=False, unique=True, comment="keyed hash"),
-    _created_on(),
+    _identity()[0],
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("scope", sa.String(16), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True, comment="keyed hash"),
+    _times()[0],
     sqlite_autoincrement=True,
 )
 
-sealing = Table(
+sealing = sa.Table(
     "authn_sealing",
     METADATA,
-    Column("fingerprint", String(64), primary_key=True, comment="of the key that secrets are encrypted with"),
+    sa.Column("fingerprint", sa.String(64), primary_key=True, comment="of the key that secrets are encrypted with"),
 )
 
 audit = audit_table(METADATA, "authn_audit")

@@ -30,9 +30,8 @@ from ams.pipeline.running import Run
 from ams.pipeline.service import Service, asked
 from ams.pipeline.session import persisted
 from ams.validation import compile_stored
-from ams.validation.checker import MESSAGE, Piece, Task
 from ams.validation.cost import INLINE, Budget, TooMuch
-from ams.validation.long_checks import LongChecks
+from ams.validation.long_checks import MESSAGE, LongChecks, Piece, Task
 from ams.workers import Pool
 
 CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))

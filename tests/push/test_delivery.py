@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from ams.core.google_push import GoogleForm
 from ams.core.messages import Fragment
-from ams.core.push_config import MATTERMOST
+from ams.core.push_config import MATTERMOST, GoogleForm
 from ams.push.delivery import PREFIX, Bodies, Body, Delivery, DeliveryHeaders, key, new_secret, signatures
 from ams.push.details import MAX_BYTES, Details, repeats
 from ams.push.google import NO_TOKEN, GoogleDeliveries, seconds

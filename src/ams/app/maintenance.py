@@ -52,7 +52,6 @@ def check_folder(path: str) -> FolderReport:
 
 
 def _database(path: str, more: Callable[[sqlite3.Connection], Sequence[str]] = lambda _: ()) -> DatabaseReport:
-    """Ask a database, and what reads `more` of it, for what is wrong."""
     if not os.path.exists(path):
         return DatabaseReport(path, ("is missing",))
     try:
@@ -67,10 +66,8 @@ def _database(path: str, more: Callable[[sqlite3.Connection], Sequence[str]] = l
 class Rotated(NamedTuple):
     """What a change of the key did."""
 
-    tokens: int
-    """How many were encrypted anew."""
-    file: str
-    """Where the new key is; empty when it is the operator's to keep."""
+    tokens: int  # how many were encrypted anew
+    file: str  # where the new key is; empty when it is the operator's to keep
 
 
 async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "", files: Disk | None = None) -> Rotated:
@@ -114,7 +111,6 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
 
 
 async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> Rotated:
-    """Change a key that is kept in a file (see `ams.storage.registry.rotation`)."""
     url, path = sqlite_url(folder.registry), folder.token_key
     await settle(url, path, files)
     if not files.exists(path):

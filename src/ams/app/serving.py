@@ -37,8 +37,7 @@ SWITCH_INTERVAL_SECONDS = 0.0001
 microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
 
 
-STOP_SECONDS = 9.5
-"""How long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs."""
+STOP_SECONDS = 9.5  # how long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs
 FAILED_SECONDS = 1.0
 """How long a service of which a vital part failed goes on saying so, if `drain_seconds` is not longer."""
 OWN_FILES = 768
@@ -61,8 +60,7 @@ class State:
     service: Service | None = None
     data: DataCheck | None = None
     listeners: list[Listener] = field(default_factory=list)
-    waiting_for: str = ""
-    """What a start waits for."""
+    waiting_for: str = ""  # what a start waits for
     draining: bool = False
 
     def tell(self, waiting_for: str) -> None:
@@ -147,8 +145,7 @@ class Running:
     service: Service
     base_url: str
     operations_url: str
-    pubsub: str = ""
-    """HOST:PORT of Google's Pub/Sub; empty: it is off."""
+    pubsub: str = ""  # HOST:PORT of Google's Pub/Sub; empty: it is off
 
 
 @contextlib.asynccontextmanager
@@ -242,7 +239,6 @@ async def _pubsub(
     connections: int,
     supervisor: Supervisor,
 ) -> AsyncIterator[str]:
-    """Serve Google's Pub/Sub until the block ends, if it is on; gives HOST:PORT."""
     if settings.pubsub_port is None:
         yield ""
         return

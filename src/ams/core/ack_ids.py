@@ -16,22 +16,25 @@ from typing import NamedTuple
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset, SubscriptionId
 
-MAX_HAND_OUT = 400
-"""Characters of a hand-out that are looked at: ours are much shorter."""
-MAX_DIGITS = 18
-"""Of an offset."""
+DEFAULT_ACK_DEADLINE = 10
+MIN_ACK_DEADLINE = 10
+"""Least seconds of parallel subscriptions and of Google's streams. Other subscriptions may have 0."""
+MAX_ACK_DEADLINE = 600
+"""Most seconds (HTTP contract 9.3). Also the longest lease, and the longest delay that a nack asks for."""
+BAD_ACK_DEADLINE = f"Invalid ackDeadlineSeconds(needs value between 0 and {MAX_ACK_DEADLINE}) Arguments"
+
+MAX_HAND_OUT = 400  # characters of a hand-out that are looked at: ours are much shorter
+MAX_DIGITS = 18  # of an offset
 _NUMBER = r"(0|[1-9][0-9]{0,17})"
 _HAND_OUT = re.compile(rf"(0|[1-9][0-9]{{0,8}})\.{_NUMBER}\.{_NUMBER}\.{_NUMBER}\.([0-9a-f]{{6}})")
 """Each number has one spelling."""
-_IDENTITY = 6
-"""Characters of a subscription's identity."""
+_IDENTITY = 6  # characters of a subscription's identity
 
 
 class HandOutId(NamedTuple):
-    """What the text of a hand-out says."""
+    """Which hand-out of a message an ack id is from."""
 
-    attempt: int
-    """1 for messages that were never given before."""
+    attempt: int  # 1 for messages that were never given before
     epoch: int
     run: int
     number: int
@@ -39,7 +42,7 @@ class HandOutId(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What stands behind the dash."""
+        """The part of an ack id behind the dash."""
         return f"{self.attempt}.{self.epoch}.{self.run}.{self.number}.{self.identity}"
 
 
@@ -47,12 +50,10 @@ class AckId(NamedTuple):
     """A message as a consumer names it."""
 
     offset: Offset
-    hand_out: str
-    """The text behind the dash."""
+    hand_out: str  # the text behind the dash
 
 
-AckIds = Mapping[str, Sequence[Offset]]
-"""Messages as consumers name them, by the text of their hand-out."""
+AckIds = Mapping[str, Sequence[Offset]]  # messages as consumers name them, by the text of their hand-out
 
 
 class NeverGiven(InvalidInput):
@@ -88,8 +89,11 @@ def ack_ids_of(prefix: str, ids: Sequence[str]) -> AckIds:
         return {hand_out: same}
     found: dict[str, list[Offset]] = {}
     for each in ids:
-        offset, hand_out = _ack_id(prefix, each)
-        found.setdefault(hand_out, []).append(offset)
+        digits, dash, hand_out = each[len(prefix) :].partition("-")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
+        if not dash or not is_number or len(hand_out) > MAX_HAND_OUT or not each.startswith(prefix):
+            raise InvalidInput("Invalid ack id")
+        found.setdefault(hand_out, []).append(Offset(int(digits)))
     return found
 
 
@@ -102,14 +106,6 @@ def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset]
     if not is_usual or not (together.isascii() and together.isdigit()):
         return None
     return list(map(Offset, map(int, digits)))
-
-
-def _ack_id(prefix: str, text: str) -> AckId:
-    digits, dash, hand_out = text[len(prefix) :].partition("-")
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
-    if not dash or not is_number or len(hand_out) > MAX_HAND_OUT or not text.startswith(prefix):
-        raise InvalidInput("Invalid ack id")
-    return AckId(Offset(int(digits)), hand_out)
 
 
 def slices_of(ids: AckIds, most: int) -> Iterator[AckIds]:

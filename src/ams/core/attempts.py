@@ -7,8 +7,7 @@ from ams.core.cache import LruCache
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 
-MINUTE = 60_000
-"""Milliseconds."""
+MINUTE = 60_000  # milliseconds
 REMEMBERED = 100_000
 """Most addresses of which anything is remembered; those that failed longest ago are forgotten first."""
 _OF_ONE = 64
@@ -28,7 +27,6 @@ class Attempts:
         self._left: LruCache[str, tuple[float, float]] = LruCache(REMEMBERED)
         """Allowance and when it was so, by address."""
         self.failures = 0
-        """All there were."""
 
     def check(self, address: str) -> None:
         """Raise `RateLimited` for an address that has failed too often."""
@@ -41,18 +39,14 @@ class Attempts:
         if not self._limit:
             return
         holder = _holder(address)
-        self._left.put(holder, (max(self._allowance(holder) - 1, 0.0), self._now()))
+        self._left.put(holder, (max(self._allowance(holder) - 1, 0.0), self._clock.monotonic()))
 
     def _allowance(self, holder: str) -> float:
         left, since = self._left.peek(holder) or (math.inf, 0.0)
-        return min(float(self._limit), left + (self._now() - since) * self._limit / MINUTE)
-
-    def _now(self) -> float:
-        return self._clock.monotonic()
+        return min(float(self._limit), left + (self._clock.monotonic() - since) * self._limit / MINUTE)
 
 
 def _holder(address: str) -> str:
-    """Return whose allowance an address uses."""
     if ":" not in address:
         return address
     try:

@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_MOST_DOUBLINGS = 64
-"""Something may fail for months: the power is to stay a number."""
+_MOST_DOUBLINGS = 64  # something may fail for months: the power is to stay a number
 
 
 @dataclass(frozen=True, slots=True)

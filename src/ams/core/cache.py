@@ -11,8 +11,7 @@ V = TypeVar("V")
 class LruCache(Generic[K, V]):
     """Entries of at most `size` together; values are never None. For one thread or one event loop.
 
-    Each entry counts as 1, or as `weigh` says, which must say the same of a value each time. An entry that is heavier
-    than `size` is kept as long as it is the last one that was put.
+    Each entry counts as 1, or as `weigh` says of its value. One that is heavier than `size` is kept until the next put.
     """
 
     __slots__ = ("_entries", "_size", "_weigh", "_weight")
@@ -27,7 +26,7 @@ class LruCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return an entry, which counts as a use of it; None without one."""
+        """Return an entry and note its use; None without one."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)

@@ -36,10 +36,8 @@ class SystemClock:
         return Milliseconds(time.monotonic_ns() // 1_000_000)
 
 
-LEAP = Milliseconds(3_600_000)
-"""A step of the time of day ahead that is longer than this is not believed at once."""
-LEAP_WAIT = Milliseconds(24 * 3_600_000)
-"""How long such a step has to last until it is."""
+LEAP = Milliseconds(3_600_000)  # A step of the time of day ahead that is longer than this is not believed at once
+LEAP_WAIT = Milliseconds(24 * 3_600_000)  # how long such a step has to last until it is
 
 
 class RetentionClock:
@@ -53,8 +51,7 @@ class RetentionClock:
         self._clock = clock
         self._wall, self._at = clock.wall(), clock.monotonic()
         self._leapt_at: Milliseconds | None = None
-        self.leap = Milliseconds(0)
-        """How far the time of day is ahead of this one."""
+        self.leap = Milliseconds(0)  # how far the time of day is ahead of this one
 
     def wall(self) -> Milliseconds:
         """Return the time; look often, as only what comes between two looks is a leap."""
@@ -180,8 +177,7 @@ def seconds_text(span: Milliseconds) -> str:
     return f"{seconds}.{milliseconds:03d}s" if milliseconds else f"{seconds}s"
 
 
-DAY = 86_400_000
-"""Milliseconds of a day."""
+DAY = 86_400_000  # milliseconds of a day
 _EPOCH = date(1970, 1, 1).toordinal()
 
 

@@ -35,8 +35,7 @@ _OIDS = {
 """Attributes that are kept, and how the normal form calls them."""
 _MIDDLE = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
 """What stands between `E` and `DC`, in this order; only these are escaped."""
-_SINGLE = frozenset({"SERIALNUMBER", "CN"})
-"""Of several values the last one counts, and an empty one does not."""
+_SINGLE = frozenset({"SERIALNUMBER", "CN"})  # of several values the last one counts, and an empty one does not
 
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
     "emailaddress": "E",
@@ -96,18 +95,14 @@ def _normal_form(attributes: Iterable[Attribute]) -> str:
     values: dict[str, list[str]] = {}
     for each in attributes:
         values.setdefault(each.label, []).append(each.value)
-    parts = [_part(label, _counting(label, values[label]), _escaped) for label in _MIDDLE if label in values]
+    for label in _SINGLE & values.keys():
+        values[label] = values[label][-1:] if values[label][-1] else []
+    parts = [_part(label, values[label], _escaped) for label in _MIDDLE if label in values]
     middle = ",".join(part for part in parts if part)
     # The commas of E and DC are there also when nothing stands between them (authn contract 10, corner cases).
     before = _part("E", values["E"], str) + "," if "E" in values else ""
     after = "," + _part("DC", values["DC"], str) if "DC" in values else ""
     return before + middle + after
-
-
-def _counting(label: str, values: Sequence[str]) -> Sequence[str]:
-    if label not in _SINGLE:
-        return values
-    return values[-1:] if values[-1] else ()
 
 
 def _part(label: str, values: Sequence[str], write: Callable[[str], str]) -> str:
@@ -168,9 +163,12 @@ def _pieces(text: str) -> list[tuple[str, str]]:
             index += 1
         elif letter == '"':
             quoted = not quoted
-        elif letter in ",;+" and not quoted and (_START.match(text, index + 1) or _ends(text, index)):
-            pieces.append((text[begin:index], separator))
-            begin, separator = index + 1, letter
+        elif letter in ",;+" and not quoted:
+            # The normal form has a comma beside `E` and `DC` also when nothing else is there.
+            is_last = letter == "," and text[index + 1 : index + 2] in ("", ",")
+            if is_last or _START.match(text, index + 1):
+                pieces.append((text[begin:index], separator))
+                begin, separator = index + 1, letter
         index += 1
     if quoted:
         raise ValueError("a quotation mark is missing in a distinguished name")
@@ -179,11 +177,6 @@ def _pieces(text: str) -> list[tuple[str, str]]:
     if not all(_START.match(piece) for piece, _ in pieces):
         raise ValueError("this is no distinguished name")
     return pieces
-
-
-def _ends(text: str, index: int) -> bool:
-    """Whether a comma here is one of those that a normal form has beside `E` and `DC` alone."""
-    return text[index] == "," and (index == len(text) - 1 or text[index + 1] == ",")
 
 
 def _value(text: str) -> str:

@@ -6,7 +6,7 @@ what everybody needs, and no holder has to be registered before it comes.
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
 from ams.core.errors import Overloaded
@@ -34,7 +34,6 @@ class FairShare(Generic[Holder]):
         self._by_holder: Counter[Holder] = Counter()
 
     def __len__(self) -> int:
-        """Return how many holders there are."""
         return len(self._by_holder)
 
     def held_by(self, holder: Holder) -> int:
@@ -83,3 +82,27 @@ class FairShare(Generic[Holder]):
             yield
         finally:
             self.give_back(holder)
+
+
+SMALL = 2**16  # bytes of a body or an answer that are not counted: connections are
+_NOT_COUNTED = contextlib.nullcontext()
+
+
+class _Held(contextlib.AbstractContextManager[None], Generic[Holder]):
+    """A class, as a generator would be made for each pull."""
+
+    __slots__ = ("_count", "_holder", "_size")
+
+    def __init__(self, count: Callable[[Holder, int], None], holder: Holder, size: int) -> None:
+        self._count, self._holder, self._size = count, holder, size
+
+    def __enter__(self) -> None:
+        self._count(self._holder, self._size)
+
+    def __exit__(self, *_: object) -> None:
+        self._count(self._holder, -self._size)
+
+
+def held(count: Callable[[Holder, int], None], holder: Holder, size: int) -> contextlib.AbstractContextManager[None]:
+    """Have bytes counted for their holder while the block runs, and taken off again after it."""
+    return _Held(count, holder, size) if size > SMALL else _NOT_COUNTED

@@ -19,83 +19,66 @@ from typing import NoReturn, Protocol
 
 from ams.core.errors import InvalidInput
 
-MAX_BYTES = 256
-"""Of a filter's text in UTF-8."""
+MAX_BYTES = 256  # of a filter's text in UTF-8
 TOO_LONG = f"Invalid filter: it has more than {MAX_BYTES} bytes"
 
 Attributes = Mapping[str, str]
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-_PLAIN = re.compile(r'[^"\\]+')
-"""What stands in a string without an escape."""
+_PLAIN = re.compile(r'[^"\\]+')  # what stands in a string without an escape
 _ESCAPE = re.compile(r'\\(?:(["\\n])|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))')
 _ONE_LETTER = {'"': '"', "\\": "\\", "n": "\n"}
 
 
-class Condition(Protocol):
-    """What is asked of the attributes of a message."""
+class Filter(Protocol):
+    """A filter that was read, or a part of one."""
 
     def matches(self, attributes: Attributes) -> bool:
-        """Return the answer."""
+        """Whether a message with these attributes passes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
-    """Whether an attribute is there."""
-
+class _Has:
     key: str
 
     def matches(self, attributes: Attributes) -> bool:
-        """Return whether it is."""
         return self.key in attributes
 
 
 @dataclass(frozen=True, slots=True)
-class Equals:
-    """Whether an attribute is there and has a value."""
-
+class _Equals:
     key: str
     value: str
 
     def matches(self, attributes: Attributes) -> bool:
-        """Return whether it has."""
         return attributes.get(self.key) == self.value
 
 
 @dataclass(frozen=True, slots=True)
-class StartsWith:
-    """Whether an attribute is there and begins with a text."""
-
+class _StartsWith:
     key: str
     prefix: str
 
     def matches(self, attributes: Attributes) -> bool:
-        """Return whether it does."""
         value = attributes.get(self.key)
         return value is not None and value.startswith(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
-    """The opposite of a test."""
-
-    test: Condition
+class _Not:
+    test: Filter
 
     def matches(self, attributes: Attributes) -> bool:
-        """Return whether it does not match."""
         return not self.test.matches(attributes)
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """Several tests, all of which have to match."""
-
-    tests: tuple[Condition, ...]
+class _Every:
+    tests: tuple[Filter, ...]
 
     def matches(self, attributes: Attributes) -> bool:
-        """Return whether all do."""
         for each in self.tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
             if not each.matches(attributes):
                 return False
@@ -103,64 +86,41 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
-    """Several tests, one of which has to match."""
-
-    tests: tuple[Condition, ...]
+class _Some:
+    tests: tuple[Filter, ...]
 
     def matches(self, attributes: Attributes) -> bool:
-        """Return whether one does."""
         for each in self.tests:  # noqa: SIM110 - likewise
             if each.matches(attributes):
                 return True
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A filter that was read."""
-
-    text: str
-    """As it was given."""
-    test: Condition
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether a message with these attributes is delivered."""
-        return self.test.matches(attributes)
-
-
 def parse(text: str) -> Filter:
     """Read a filter; raise `InvalidInput` that says at which character, from 1, and what was expected there."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise InvalidInput(TOO_LONG)
-    return Filter(text, _Parser(text).expression())
+    return _Parser(text).expression()
 
 
 @dataclass(slots=True)
 class _Level:
-    """What was read of one level of parentheses."""
+    negated: bool = False  # whether NOT stands before its parenthesis
+    joined_by: str = ""  # AND or OR; empty until one was read
+    tests: list[Filter] = field(default_factory=list)
 
-    negated: bool = False
-    """Whether NOT stands before its parenthesis."""
-    joined_by: str = ""
-    """AND or OR; empty until one was read."""
-    tests: list[Condition] = field(default_factory=list)
-
-    def closed(self) -> Condition:
-        """Return the level as one test.
-
-        Parentheses around a single test are nothing, nor is NOT twice: so a filter nests only as deep as it has room
-        for tests, a dozen levels, however many parentheses it has.
-        """
+    def closed(self) -> Filter:
+        # Parentheses around a single test are nothing, nor is NOT twice: so a filter nests only as deep as it has room
+        # for tests, a dozen levels, however many parentheses it has.
         test = self.tests[0] if len(self.tests) == 1 else _JOINED[self.joined_by](tuple(self.tests))
         return _negated(test) if self.negated else test
 
 
-_JOINED: Mapping[str, Callable[[tuple[Condition, ...]], Condition]] = {"AND": Every, "OR": Some}
+_JOINED: Mapping[str, Callable[[tuple[Filter, ...]], Filter]] = {"AND": _Every, "OR": _Some}
 
 
-def _negated(test: Condition) -> Condition:
-    return test.test if isinstance(test, Not) else Not(test)
+def _negated(test: Filter) -> Filter:
+    return test.test if isinstance(test, _Not) else _Not(test)
 
 
 class _Parser:
@@ -171,29 +131,21 @@ class _Parser:
         self._at = 0
         self._levels = [_Level()]
 
-    def expression(self) -> Condition:
-        """Read the whole text."""
+    def expression(self) -> Filter:
         while True:
-            negated = self._negation()
+            negated = self._skip("-") or self._skip_word("NOT")
             if self._skip("("):
                 self._levels.append(_Level(negated))
                 continue
             test = self._test()
             self._levels[-1].tests.append(_negated(test) if negated else test)
-            self._close_levels()
+            while len(self._levels) > 1 and self._skip(")"):
+                closed = self._levels.pop().closed()
+                self._levels[-1].tests.append(closed)
             if not self._join():
                 return self._levels[0].closed()
 
-    def _negation(self) -> bool:
-        return self._skip("-") or self._skip_word("NOT")
-
-    def _close_levels(self) -> None:
-        while len(self._levels) > 1 and self._skip(")"):
-            closed = self._levels.pop().closed()
-            self._levels[-1].tests.append(closed)
-
     def _join(self) -> bool:
-        """Read AND or OR; return False at the end of the text."""
         level, start = self._levels[-1], self._next()
         for word in _JOINED:
             if self._skip_word(word):
@@ -207,36 +159,31 @@ class _Parser:
             self._fail(start, "AND, OR or the end")
         return False
 
-    def _test(self) -> Condition:
+    def _test(self) -> Filter:
         start, word = self._next(), self._word()
         if word == "hasPrefix":
             self._expect("(")
-            key = self._attribute()
+            start = self._next()
+            if self._word() != "attributes":
+                self._fail(start, "attributes")
+            self._expect(".")
+            key = self._key()
             self._expect(",")
             prefix = self._string("a string in double quotes")
             self._expect(")")
-            return StartsWith(key, prefix)
+            return _StartsWith(key, prefix)
         if word != "attributes":
             self._fail(start, 'NOT, "(", attributes or hasPrefix')
         if self._skip(":"):
-            return Has(self._key())
+            return _Has(self._key())
         if not self._skip("."):
             self._fail(self._next(), '":" or "." after attributes')
-        return self._comparison(self._key())
-
-    def _comparison(self, key: str) -> Condition:
+        key = self._key()
         if self._skip("!="):
-            return Not(Equals(key, self._string("a string in double quotes")))
+            return _Not(_Equals(key, self._string("a string in double quotes")))
         if self._skip("="):
-            return Equals(key, self._string("a string in double quotes"))
+            return _Equals(key, self._string("a string in double quotes"))
         return self._fail(self._next(), '"=" or "!="')
-
-    def _attribute(self) -> str:
-        start = self._next()
-        if self._word() != "attributes":
-            self._fail(start, "attributes")
-        self._expect(".")
-        return self._key()
 
     def _key(self) -> str:
         return self._word() or self._string("a key: letters, digits, _ and -, or a string in double quotes")
@@ -268,14 +215,12 @@ class _Parser:
         return chr(code)
 
     def _next(self) -> int:
-        """Pass over blanks; return where the next part begins."""
         blanks = _BLANKS.match(self._text, self._at)
         assert blanks is not None
         self._at = blanks.end()
         return self._at
 
     def _word(self) -> str:
-        """Read letters, digits, _ and -; empty when something else stands there."""
         found = _WORD.match(self._text, self._next())
         if found is None:
             return ""

@@ -33,15 +33,12 @@ from ams.core.urls import is_http_url
 Introspect = Literal["never", "opaque", "always"]
 """Which tokens the issuer is asked about: none, those that are no JWT, or all."""
 
-LONGEST_NAME = 100
-"""Characters; names of users who are made at their first login begin with it."""
+LONGEST_NAME = 100  # characters; names of users who are made at their first login begin with it
 LONGEST_URL = 2000
-LONGEST_TEXT = 255
-"""Characters of an audience, a client, the name of a claim."""
+LONGEST_TEXT = 255  # characters of an audience, a client, the name of a claim
 LONGEST_SECRET = 1000
 MOST_RULES = 100
-MOST_TEXTS = 100
-"""Audiences, and clients."""
+MOST_TEXTS = 100  # audiences, and clients
 MOST_CLAIMS = 10
 
 ROLES = frozenset({"project_admin", "publisher", "consumer"})
@@ -49,8 +46,7 @@ ROLES = frozenset({"project_admin", "publisher", "consumer"})
 
 ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
 """Claims that hold entitlements: that of RFC 9068 and AARC-G069, and the older one of eduPerson."""
-LONGEST_ENTITLEMENT = 2000
-"""Characters; a longer text is no entitlement."""
+LONGEST_ENTITLEMENT = 2000  # characters; a longer text is no entitlement
 
 _ROLE = "role="
 _NID = r"[A-Za-z0-9][A-Za-z0-9-]{0,30}[A-Za-z0-9]"
@@ -59,8 +55,7 @@ _PART = rf"(?:[{_CHARACTERS}]|%[0-9A-Fa-f]{{2}})+"
 _URN = re.compile(rf"[uU][rR][nN]:{_NID}(?::{_PART})+")
 _AUTHORITY = re.compile(rf"(?:[{_CHARACTERS}:?]|%[0-9A-Fa-f]{{2}})+")
 _ENCODED = re.compile("%..")
-_FIRST_GROUP_PART = 3
-"""Before it are `urn`, the NID and what is delegated at least, which may themselves be `group`."""
+_FIRST_GROUP_PART = 3  # before it are `urn`, the NID and what is delegated at least, which may themselves be `group`
 
 
 class Entitlement(NamedTuple):
@@ -77,12 +72,9 @@ class Entitlement(NamedTuple):
     """
 
     namespace: str
-    groups: tuple[str, ...]
-    """The group, and its subgroups from the outer to the inner; percent-encoded."""
-    role: str | None = None
-    """In the innermost group; None: not said."""
-    authority: str | None = None
-    """None: not said."""
+    groups: tuple[str, ...]  # the group, and its subgroups from the outer to the inner; percent-encoded
+    role: str | None = None  # in the innermost group; None: not said
+    authority: str | None = None  # None: not said
 
     def met(self) -> Iterator["Entitlement"]:
         """Yield what a member with this has as well: the same without its authority, without its role, without both.
@@ -111,11 +103,6 @@ def read_entitlement(text: str) -> Entitlement | None:
     return Entitlement(":".join(parts[:place]).lower(), tuple(groups), role, _normal_part(authority) if mark else None)
 
 
-def is_entitlement(text: str) -> bool:
-    """Whether a text is an entitlement."""
-    return read_entitlement(text) is not None
-
-
 def _normal_part(part: str) -> str:
     return _ENCODED.sub(lambda encoded: encoded[0].upper(), part)
 
@@ -124,8 +111,7 @@ def _normal_part(part: str) -> str:
 class RoleRule:
     """Who has an entitlement has roles in a project."""
 
-    entitlement: str
-    """In the form of AARC-G069, `urn:NAMESPACE:group:GROUP[:role=ROLE][#AUTHORITY]`."""
+    entitlement: str  # in the form of AARC-G069, `urn:NAMESPACE:group:GROUP[:role=ROLE][#AUTHORITY]`
     project: str
     roles: tuple[str, ...]
 
@@ -135,19 +121,14 @@ class Issuer:
     """An issuer, and what of its tokens is asked for. Documented in docs/reference/openid-connect.md."""
 
     name: IssuerName
-    url: str
-    """Exactly as tokens say it in `iss`."""
-    audiences: tuple[str, ...] = ()
-    """One of them must be in `aud`."""
+    url: str  # exactly as tokens say it in `iss`
+    audiences: tuple[str, ...] = ()  # one of them must be in `aud`
     clients: tuple[str, ...] = ()
     """One of them must be `azp` or `client_id`. Audiences, clients or both are given, and what is given must be met."""
-    jwks_url: str = ""
-    """Empty: as discovery says."""
+    jwks_url: str = ""  # empty: as discovery says
     introspect: Introspect = "never"
-    introspection_url: str = ""
-    """Empty: as discovery says."""
-    client_id: str = ""
-    """Client id for requests to the introspection endpoint."""
+    introspection_url: str = ""  # empty: as discovery says
+    client_id: str = ""  # client id for requests to the introspection endpoint
     client_secret: str = field(default="", repr=False)
     create_users: bool = False
     """Whether who is not bound to a user becomes one at the first login, if entitlements give a role."""
@@ -167,10 +148,8 @@ class Verified:
     issuer: IssuerName
     url: str
     subject: str
-    expires_on: Milliseconds
-    """When the token expires, or is to be looked at again."""
-    entitlements: tuple[str, ...] = ()
-    """Those that meet a rule of the issuer's."""
+    expires_on: Milliseconds  # when the token expires, or is to be looked at again
+    entitlements: tuple[str, ...] = ()  # those that meet a rule of the issuer's
     email: str = ""
     first_name: str = ""
     last_name: str = ""
@@ -182,13 +161,12 @@ _RULE_FIELDS = frozenset(each.name for each in fields(RoleRule))
 
 
 def read_issuer(values: Mapping[str, object]) -> Issuer:
-    """Make an issuer of what a table or an object says, by the names of the fields.
-
-    Raises `InvalidInput` for a name that is none, for what is missing or of another type, and as `checked` does.
-    """
+    """Make an issuer of a table or an object with the names of its fields. Raises `InvalidInput`."""
     _only(values, _FIELDS)
-    for rule in _tables(values.get("roles")):
-        _only(rule, _RULE_FIELDS)
+    rules = values.get("roles")
+    for rule in rules if isinstance(rules, list | tuple) else ():
+        if isinstance(rule, Mapping):  # what is not is found by its type later
+            _only(rule, _RULE_FIELDS)
     try:
         return checked(msgspec.convert(values, Issuer))
     except UnicodeError:  # half a character, which JSON can say, where one of several words is wanted
@@ -200,18 +178,28 @@ def read_issuer(values: Mapping[str, object]) -> Issuer:
 def checked(issuer: Issuer) -> Issuer:
     """Return an issuer, with what is listed twice listed once; raise `InvalidInput` for what cannot be.
 
-    URLs may be of http: which addresses may be asked is for the guard to say (`ams.outgoing.guard`).
+    URLs may be of http: `ams.outgoing.guard` decides which addresses may be asked.
     """
     if len(checked_name("issuer", issuer.name)) > LONGEST_NAME:
         raise InvalidInput("Invalid issuer name")
-    _check_urls(issuer)
+    if not _is_url(issuer.url) or "?" in issuer.url:
+        raise InvalidInput("An issuer's url is https://HOST or https://HOST/PATH, exactly as its tokens say it")
+    if issuer.jwks_url and not _is_url(issuer.jwks_url):
+        raise InvalidInput("An issuer's jwks_url is an https or http URL")
+    if issuer.introspection_url and not _is_url(issuer.introspection_url):
+        raise InvalidInput("An issuer's introspection_url is an https or http URL")
     _check_texts("audiences", issuer.audiences, MOST_TEXTS)
     _check_texts("clients", issuer.clients, MOST_TEXTS)
     _check_texts("entitlement_claims", issuer.entitlement_claims, MOST_CLAIMS)
     if not issuer.audiences and not issuer.clients:
         raise InvalidInput("An issuer needs audiences or clients: else its tokens for other services would do here")
     _check_introspection(issuer)
-    _check_rules(issuer)
+    if len(issuer.roles) > MOST_RULES:
+        raise InvalidInput(f"An issuer has at most {MOST_RULES} rules for roles")
+    for rule in issuer.roles:
+        _check_rule(rule)
+    if issuer.create_users and not (issuer.roles and issuer.entitlement_claims):
+        raise InvalidInput("An issuer with create_users needs rules for roles: who has no role becomes no user")
     return replace(
         issuer,
         audiences=_once(issuer.audiences),
@@ -249,7 +237,10 @@ def read_issuers(path: str) -> tuple[Issuer, ...]:
         raise BadSettings(f"issuers_file {path}: it is no text in UTF-8") from error
     except (ValueError, RecursionError) as error:  # what is no TOML is a ValueError
         raise BadSettings(f"issuers_file {path}: {error}") from error
-    issuers = tuple(_issuer_of(path, number, each) for number, each in enumerate(_tables_of(path, table), 1))
+    tables = table.get("issuer", [])
+    if set(table) - {"issuer"} or not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise BadSettings(f"issuers_file {path}: it has tables [[issuer]], and nothing else")
+    issuers = tuple(_issuer_of(path, number, each) for number, each in enumerate(tables, 1))
     try:
         check_together(issuers)
     except InvalidInput as error:
@@ -267,15 +258,6 @@ def _tables(rules: object) -> list[Mapping[str, object]]:
     return [rule for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list | tuple) else []
 
 
-def _check_urls(issuer: Issuer) -> None:
-    if not _is_url(issuer.url) or "?" in issuer.url:
-        raise InvalidInput("An issuer's url is https://HOST or https://HOST/PATH, exactly as its tokens say it")
-    if issuer.jwks_url and not _is_url(issuer.jwks_url):
-        raise InvalidInput("An issuer's jwks_url is an https or http URL")
-    if issuer.introspection_url and not _is_url(issuer.introspection_url):
-        raise InvalidInput("An issuer's introspection_url is an https or http URL")
-
-
 def _check_introspection(issuer: Issuer) -> None:
     if len(issuer.client_id) > LONGEST_TEXT or not issuer.client_id.isprintable():
         raise InvalidInput(f"An issuer's client_id has at most {LONGEST_TEXT} printable characters")
@@ -287,17 +269,8 @@ def _check_introspection(issuer: Issuer) -> None:
         raise InvalidInput("An issuer that is asked about tokens needs a client_id and a client_secret to ask with")
 
 
-def _check_rules(issuer: Issuer) -> None:
-    if len(issuer.roles) > MOST_RULES:
-        raise InvalidInput(f"An issuer has at most {MOST_RULES} rules for roles")
-    for rule in issuer.roles:
-        _check_rule(rule)
-    if issuer.create_users and not (issuer.roles and issuer.entitlement_claims):
-        raise InvalidInput("An issuer with create_users needs rules for roles: who has no role becomes no user")
-
-
 def _check_rule(rule: RoleRule) -> None:
-    if not is_entitlement(rule.entitlement):
+    if read_entitlement(rule.entitlement) is None:
         raise InvalidInput(
             f"invalid entitlement: {rule.entitlement[:LONGEST_TEXT]!r} is not urn:NID:NAMESPACE:group:GROUP"
             "[:SUBGROUP][:role=ROLE][#AUTHORITY]"
@@ -330,13 +303,6 @@ def _is_url(url: str) -> bool:
 
 def _once(texts: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(texts))
-
-
-def _tables_of(path: str, table: Mapping[str, object]) -> list[Mapping[str, object]]:
-    tables = table.get("issuer", [])
-    if set(table) - {"issuer"} or not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise BadSettings(f"issuers_file {path}: it has tables [[issuer]], and nothing else")
-    return tables
 
 
 def _issuer_of(path: str, number: int, values: Mapping[str, object]) -> Issuer:

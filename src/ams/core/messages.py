@@ -16,8 +16,7 @@ import pybase64
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 
-MAX_ORDERING_KEY = 1024
-"""Bytes of an ordering key, as UTF-8."""
+MAX_ORDERING_KEY = 1024  # bytes of an ordering key, as UTF-8
 
 Fragment = NewType("Fragment", bytes)
 """JSON members of a message without the braces: `"orderingKey":"..","attributes":{..},"data":".."`; key and attributes
@@ -32,8 +31,7 @@ class Message(NamedTuple):
     """What a publisher sent, checked."""
 
     attributes: Mapping[str, str]
-    data: str
-    """base64 text exactly as it came."""
+    data: str  # base64 text exactly as it came
     fragment: Fragment
     ordering_key: str = ""
     """Messages of one key are handed on in their order where that is asked for. Empty: it has none."""
@@ -98,18 +96,13 @@ class Batch(_MadeWhenAsked):
         data_bytes: int,
         not_base64: int = 0,
     ) -> None:
-        """Take messages and the fragment of each, counted."""
-        self.sent = sent
-        """The messages as they were read, for who needs no fragment: no `Message` is made of them."""
+        self.sent = sent  # the messages as they were read, for who needs no fragment: no `Message` is made of them
         self.fragments = fragments
-        self.size = size
-        """Bytes of the fragments."""
+        self.size = size  # bytes of the fragments
         self.largest = largest
-        """Bytes of the largest of them."""
         self.data_bytes = data_bytes
         """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
-        self.not_base64 = not_base64
-        """Messages whose data is other text than base64."""
+        self.not_base64 = not_base64  # messages whose data is other text than base64
 
     @property
     def has_ordering_keys(self) -> bool:
@@ -126,12 +119,15 @@ class Batch(_MadeWhenAsked):
         if self.size == self.data_bytes + _FRAME * len(self.fragments):  # data alone, all of it without escapes
             return self.fragments
         return [
-            fragment if not each.attributes or len(each.attributes) < 2 else _in_order(each)
+            message(each.data, dict(sorted(each.attributes.items())), each.ordering_key or "").fragment
+            if each.attributes and len(each.attributes) > 1
+            else fragment
             for each, fragment in zip(self.sent, self.fragments, strict=True)
         ]
 
     def _made(self, of: slice) -> Iterator[Message]:
-        return map(_as_message, self.sent[of], self.fragments[of])
+        for each, fragment in zip(self.sent[of], self.fragments[of], strict=True):
+            yield Message(each.attributes or {}, each.data, fragment, each.ordering_key or "")
 
 
 class Parsed(_MadeWhenAsked):
@@ -203,16 +199,11 @@ def _counted(sent: Sequence[Sent], fragments: Sequence[Fragment]) -> Batch:
     return Batch(sent, fragments, sum(lengths), max(lengths, default=0), sum([len(each.data) for each in sent]))
 
 
-def _as_message(sent: Sent, fragment: Fragment) -> Message:
-    return Message(sent.attributes or {}, sent.data, fragment, sent.ordering_key or "")
-
-
 class Stored(NamedTuple):
     """A message in the log."""
 
     offset: Offset
-    time: Milliseconds
-    """Publish time, given by the log; never goes backwards within a topic."""
+    time: Milliseconds  # publish time, given by the log; never goes backwards within a topic
     fragment: Fragment
 
 
@@ -228,8 +219,7 @@ class _Attributes(msgspec.Struct):
 
 _encode = msgspec.json.Encoder().encode
 _data_of = attrgetter("data")
-_STANDARD, _STRICTLY = repeat(None), repeat(True)
-"""The alphabet of base64 and how it is decoded, for each of many."""
+_STANDARD, _STRICTLY = repeat(None), repeat(True)  # the alphabet of base64 and how it is decoded, for each of many
 
 
 def message(
@@ -256,10 +246,6 @@ def quoted_base64(data: bytes, attributes: Mapping[str, str] | None) -> Fragment
     if data[:1] != b'"' or not pybase64.b64decode(data[1:-1], None, True):
         raise ValueError
     return Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), data) if attributes else b'"data":' + data)
-
-
-def _in_order(sent: Sent) -> Fragment:
-    return message(sent.data, dict(sorted((sent.attributes or {}).items())), sent.ordering_key or "").fragment
 
 
 def parse(fragment: bytes) -> Message:
@@ -330,14 +316,12 @@ def data_or_text(text: str) -> bytes:
         return text.encode()
 
 
-_FRAME = len('"data":""')
-"""What a fragment without attributes has beside its data."""
+_FRAME = len('"data":""')  # what a fragment without attributes has beside its data
 _SIGN = len('"data":')
 """Where a fragment without attributes has the quote before its data, or a blank if there are escapes in it."""
 _QUOTE, _COLON, _COMMA = b'":,'
 _PLAIN = {_QUOTE}
-_KEY = b'"orderingKey":'
-"""How the fragment of a message with an ordering key begins."""
+_KEY = b'"orderingKey":'  # how the fragment of a message with an ordering key begins
 _sign = itemgetter(_SIGN)
 _text = msgspec.json.Decoder(str).decode
 

@@ -82,17 +82,14 @@ class TeeStream(io.TextIOBase):
             place.flush()
 
 
-def _destination(facilities: str) -> io.TextIOBase:
-    if facilities == "console":
-        return Stderr()
-    return TeeStream(Stderr(), Syslog()) if "console" in facilities else Syslog()
-
-
 def configure_logs(level: str, form: str, facilities: str = "console") -> None:
     """Send log lines to stderr, syslog or both, as JSON or for people; one event name per thing that happens.
 
     Raises `BadSettings` when syslog is wanted and there is none.
     """
+    destination: io.TextIOBase = Stderr() if "console" in facilities else Syslog()
+    if facilities == "console,syslog":
+        destination = TeeStream(destination, Syslog())
     renderer: structlog.typing.Processor
     if form == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -107,7 +104,7 @@ def configure_logs(level: str, form: str, facilities: str = "console") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _destination(facilities))),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", destination)),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")

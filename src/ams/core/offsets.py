@@ -10,12 +10,9 @@ from pyroaring import BitMap64
 
 from ams.core.names import Offset
 
-Range = tuple[Offset, Offset]
-"""Offsets from the first, up to but without the second."""
-_CHECKSUM = 4
-"""Bytes."""
-_CONTAINER = 2**16
-"""Offsets that the library keeps together: those that differ in their last 16 bits."""
+Range = tuple[Offset, Offset]  # the second one is not in it
+_CHECKSUM = 4  # bytes
+_CONTAINER = 2**16  # offsets that the library keeps together: those that differ in their last 16 bits
 
 
 def bitmap_of(ranges: Iterable[Range]) -> BitMap64:

@@ -37,13 +37,10 @@ QUOTAS: Mapping[str, str] = MappingProxyType(
     }
 )
 """All quotas by name, in the order in which they are shown, and the setting with the default of each."""
-COUNTED = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)
-"""Quotas of what the registry stores."""
-MAX_LIMIT = 2**53
-"""Largest limit: every JSON reader takes it for a whole number."""
+COUNTED = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)  # quotas of what the registry stores
+MAX_LIMIT = 2**53  # largest limit: every JSON reader takes it for a whole number
 
-Limits = Mapping[str, int]
-"""Limits by the name of their quota."""
+Limits = Mapping[str, int]  # limits by the name of their quota
 NO_LIMITS: Limits = {}
 
 
@@ -51,7 +48,6 @@ class Quotas:
     """The limits of every project: the defaults, and how a project's own values replace them."""
 
     def __init__(self, defaults: Limits = NO_LIMITS) -> None:
-        """`defaults`: quotas that are not named have no limit."""
         self.defaults: Limits = MappingProxyType(dict.fromkeys(QUOTAS, 0) | dict(defaults))
 
     def limit(self, own: Limits, name: str) -> int:

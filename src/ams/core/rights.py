@@ -11,10 +11,8 @@ from typing import NamedTuple
 from ams.core.errors import InvalidInput
 from ams.core.names import is_name
 
-ANY = "*"
-"""Any action; any resource."""
-MOST = 100
-"""Rights of one token."""
+ANY = "*"  # any action; any resource
+MOST = 100  # rights of one token
 
 PUBLISH = ("topics:publish", "topics:show")
 CONSUME = (
@@ -40,10 +38,8 @@ _KINDS = {
 class Right(NamedTuple):
     """One thing a token is good for."""
 
-    action: str
-    """`KIND:VERB` as in the table of permissions, or `*`."""
-    resource: str
-    """`projects/P`, which includes all that is in it, `projects/P/topics/T` and so on, or `*`."""
+    action: str  # `KIND:VERB` as in the table of permissions, or `*`
+    resource: str  # `projects/P`, which includes all that is in it, `projects/P/topics/T` and so on, or `*`
 
 
 Rights = tuple[Right, ...]
@@ -78,11 +74,10 @@ def is_resource(text: str) -> bool:
 def allow(rights: Rights, action: str, names: Mapping[str, str]) -> bool:
     """Whether one of the rights is for `action` on what a request's path names, by variable."""
     resource = _resource(names)
-    return any(each.action in (ANY, action) and _includes(each.resource, resource) for each in rights)
-
-
-def _includes(right: str, resource: str) -> bool:
-    return right in (ANY, resource) or resource.startswith(right + "/")
+    return any(
+        each.action in (ANY, action) and (each.resource in (ANY, resource) or resource.startswith(each.resource + "/"))
+        for each in rights
+    )
 
 
 def _resource(names: Mapping[str, str]) -> str:

@@ -21,8 +21,7 @@ class Run(NamedTuple):
     first: Offset
     time: Milliseconds
     fragments: Sequence[Fragment]
-    size: int
-    """Bytes of the fragments."""
+    size: int  # bytes of the fragments
     has_ordering_keys: bool
     """Whether some of them may have an ordering key; False where none has, so that nobody needs to look."""
 
@@ -91,7 +90,6 @@ class Columns(Sequence[Stored]):
     __slots__ = ("fragments", "offsets", "times")
 
     def __init__(self, offsets: "array[int]", times: "array[int]", fragments: list[Fragment]) -> None:
-        """Take arrays of 64 bits, and as many fragments."""
         self.offsets = offsets
         self.times = times
         self.fragments = fragments

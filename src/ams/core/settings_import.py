@@ -53,16 +53,30 @@ NO_CERTIFICATE = (
 
 def imported(text: str) -> Imported:
     """Read a configuration file of the reference; raise `Unusable` for one that is no JSON object or has bad values."""
-    given = _object(text)
-    values, notes = _address(given)
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"this is no JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise Unusable("this is no JSON object")
+    given = {key: value for key, value in read.items() if value is not None}
+    host = given.get("bind_ip")  # the reference reads it, and listens everywhere all the same (17.4, O13)
+    values: dict[str, object] = {"host": host or EVERYWHERE}
+    notes = [f"bind_ip {host} is honoured now; the reference listened on all addresses"] if host else []
     for key, value in given.items():
         if key in _NAMED:
             values[_NAMED[key]] = value
         elif key in _CONVERTED:
-            values[key] = _converted(key, value)
+            try:
+                values[key] = _CONVERTED[key](value)
+            except ValueError:
+                raise Unusable(f"{key}: {value!r} has no counterpart") from None
         elif key == "auth_option":
-            values[key], more = _auth_option(value)
-            notes += more
+            is_known = value in ("header", "both", "key")
+            values[key] = value if is_known else "key"  # contract 3.1
+            if not is_known:
+                effect = "the reference then reads the query parameter only: key"
+                notes.append(f"auth_option {value!r} is unknown; {effect}")
         elif key != "bind_ip":
             notes.append(f"{key} has no counterpart" + (f": {_WITHOUT[key]}" if key in _WITHOUT else ""))
     if is_plain_to_others(Settings.of(values, "the imported settings")):
@@ -90,35 +104,3 @@ def known_keys(
         if type(value) is not kinds[key] or not all(isinstance(each, str) for each in parts):
             raise refusal(f"{key} is of another type")
     return known
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Unusable(f"this is no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise Unusable("this is no JSON object")
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _converted(key: str, value: Any) -> str:
-    try:
-        return _CONVERTED[key](value)
-    except ValueError:
-        raise Unusable(f"{key}: {value!r} has no counterpart") from None
-
-
-def _address(given: Mapping[str, Any]) -> tuple[dict[str, object], list[str]]:
-    """Return where to listen: the reference reads bind_ip, and listens everywhere all the same (17.4, O13)."""
-    host = given.get("bind_ip")
-    if not host:
-        return {"host": EVERYWHERE}, []
-    return {"host": host}, [f"bind_ip {host} is honoured now; the reference listened on all addresses"]
-
-
-def _auth_option(value: Any) -> tuple[object, list[str]]:
-    """Return where tokens are read: what the reference does not know means to it the query only (contract 3.1)."""
-    if value in ("header", "both", "key"):
-        return value, []
-    return "key", [f"auth_option {value!r} is unknown; the reference then reads the query parameter only: key"]

@@ -11,8 +11,7 @@ import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge, UnknownCoding
-from ams.core.fair_share import FairShare
-from ams.core.held import SMALL, held
+from ams.core.fair_share import SMALL, FairShare, held
 from ams.http.asgi import Receive
 
 Headers = Iterable[tuple[bytes, bytes]]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
+from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.clock import utc_text
 from ams.core.distinguished_names import normalised
 from ams.core.errors import BadDocument

@@ -8,9 +8,8 @@ import re
 from ams.access.admission import Caller
 from ams.access.permissions import SERVICE_ADMIN
 from ams.core.errors import InvalidInput, NotAllowed
-from ams.core.google_push import VERSION, GoogleForm, version_of
 from ams.core.names import ProjectName
-from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig
+from ams.core.push_config import GOOGLE_VERSION, HTTP_ENDPOINT, AskedPush, GoogleForm, PushConfig, google_version
 from ams.pubsub.protos import Message
 
 EXACTLY_ONCE = "Exactly-once delivery is for pull subscriptions only: enable_exactly_once_delivery and push_config."
@@ -34,7 +33,7 @@ def asked_push(config: Message, *, exactly_once: bool) -> AskedPush | None:
         write_metadata=config.no_wrapper.write_metadata,
         service_account=token.service_account_email,
         audience=token.audience,
-        version=version_of(config.attributes),
+        version=google_version(config.attributes),
     )
     return AskedPush(HTTP_ENDPOINT, config.push_endpoint, google=form)
 
@@ -65,7 +64,7 @@ def show_push(shown: Message, config: PushConfig | None) -> None:
     if form is None:
         return
     if form.version:
-        shown.attributes[VERSION] = form.version
+        shown.attributes[GOOGLE_VERSION] = form.version
     if form.service_account:
         shown.oidc_token.service_account_email = form.service_account
         shown.oidc_token.audience = form.audience

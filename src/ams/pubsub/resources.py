@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
-from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, revision_id

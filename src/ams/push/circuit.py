@@ -8,32 +8,24 @@ from typing import NamedTuple
 
 from ams.core.backoff import Backoff
 
-CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
-"""Names: requests go through; none does; one does, to see."""
+CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # names: requests go through; none does; one does, to see
 
-FAILURES = 5
-"""In a row, after which the circuit opens."""
-BACKOFF = Backoff(1.0, 60.0)
-"""For how long it is open: longer each time it opens again, within `JITTER` of these."""
+FAILURES = 5  # in a row, after which the circuit opens
+BACKOFF = Backoff(1.0, 60.0)  # for how long it is open: longer each time it opens again, within `JITTER` of these
 JITTER = 0.15
 """Part of a span by which it is made shorter or longer, so that endpoints that failed together are asked one by one."""
 PROBE_SECONDS = 45.0
 """After which a probe without a result is forgotten: more than any request takes, so only a cancelled one."""
-_LOOK_AGAIN_SECONDS = 1.0
-"""How soon others look again what became of the probe."""
+_LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
 
 
 class Circuit(NamedTuple):
     """How the circuit of one endpoint stands. Times are monotonic seconds."""
 
-    failures: int = 0
-    """In a row, while closed."""
-    openings: int = 0
-    """In a row without an answer in between; 0: it is closed."""
-    until: float = 0.0
-    """When the next probe may go."""
-    probe_until: float = 0.0
-    """Until when the probe that was sent is waited for; not after `until`: none was."""
+    failures: int = 0  # in a row, while closed
+    openings: int = 0  # in a row without an answer in between; 0: it is closed
+    until: float = 0.0  # when the next probe may go
+    probe_until: float = 0.0  # until when the probe that was sent is waited for; not after `until`: none was
 
 
 _CLOSED = Circuit()

@@ -16,8 +16,7 @@ from ams.outgoing.client import Headers, new_request
 from ams.outgoing.guard import Address, Guard
 from ams.push.streams import Progress, Stream, Unreachable, connected, of_http, secured, unsecured
 
-MAX_HEAD = 16 * 1024
-"""Bytes of the head of an answer, with all the heads of status 1xx before it."""
+MAX_HEAD = 16 * 1024  # bytes of the head of an answer, with all the heads of status 1xx before it
 MAX_BODY = 64 * 1024
 """Bytes of its body, as sent. More than any answer to a delivery needs; what is read of it costs others time."""
 
@@ -26,8 +25,7 @@ TLS_GAP_SECONDS = 0.002
 many endpoints come back, or time out, together; without a gap the others would wait for all of them."""
 
 
-Place = tuple[str, int, bool]
-"""Host, port, and whether connections are plain."""
+Place = tuple[str, int, bool]  # host, port, and whether connections are plain
 
 
 _LOCALHOST = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")
@@ -38,10 +36,8 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
-    target: str = ""
-    """Path and query: an endpoint is a whole URL. What else is at its host may have another owner."""
-    is_plain: bool = False
-    """Without TLS, at an address of this machine."""
+    target: str = ""  # Path and query: an endpoint is a whole URL. What else is at its host may have another owner.
+    is_plain: bool = False  # without TLS, at an address of this machine
 
     @property
     def place(self) -> "Place":
@@ -59,10 +55,8 @@ class Reply(NamedTuple):
 
     status: int
     headers: Headers
-    body: bytes
-    """The beginning, as much as was to be kept."""
-    cut: str
-    """Why the body is not whole; empty: it is."""
+    body: bytes  # the beginning, as much as was to be kept
+    cut: str  # why the body is not whole; empty: it is
 
 
 class Connection:
@@ -70,8 +64,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
         self.endpoint = endpoint
-        self.idle_since = 0.0
-        """Loop time; for the table that keeps it."""
+        self.idle_since = 0.0  # loop time; for the table that keeps it
         self._stream = stream
         self._origin = httpcore.Origin(endpoint.scheme, endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
@@ -139,8 +132,7 @@ class Connector:
     def __init__(self, guard: Guard, trust: ssl.SSLContext) -> None:
         self._guard = guard
         self._trust = trust
-        self._next_tls = 0.0
-        """Loop time."""
+        self._next_tls = 0.0  # loop time
 
     async def connect(self, endpoint: Endpoint, progress: Progress, until: float) -> Connection:
         """Connect to one of the permitted addresses, the first that answers.

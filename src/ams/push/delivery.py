@@ -37,8 +37,7 @@ from ams.push.sender import Headers
 from ams.push.upstream import Pulled, Target
 
 PREFIX = "whsec_"
-SECRET_BYTES = 32
-"""Of a new secret."""
+SECRET_BYTES = 32  # of a new secret
 _LEAST_BYTES, _MOST_BYTES = 24, 64
 
 
@@ -128,8 +127,7 @@ class Body(NamedTuple):
     """The body of one delivery."""
 
     content: bytes
-    undecodable: int
-    """Messages whose data should have been decoded and is no text, so that it is base64 still (P13)."""
+    undecodable: int  # messages whose data should have been decoded and is no text, so that it is base64 still (P13)
 
 
 class Bodies:
@@ -170,7 +168,6 @@ class Bodies:
         return b"".join(parts)
 
     def _item(self, message: Pulled, separator: bytes) -> tuple[bytes, ...]:
-        """Return the parts of one message; empty ids and times are left out (push contract 10)."""
         _, message_id, publish_time, fragment = message
         shown_id = b'"messageId":%b,' % _encode(message_id) if message_id else b""
         shown_time = b',"publishTime":%b' % _encode(publish_time) if publish_time else b""
@@ -211,7 +208,6 @@ def _decoded(message: Pulled) -> tuple[Pulled, bool]:
 
 
 def _parsed_and_decoded(message: Pulled) -> tuple[Pulled, bool]:
-    """Return the same, for data that may have escapes or line breaks in it."""
     sent = parse(message.fragment)
     text = _text(sent)
     if text is None:
@@ -229,10 +225,8 @@ def _text(message: Message) -> str | None:
         return None
 
 
-MOST_SECONDS = 30.0
-"""For one delivery, as in the reference (push contract 10)."""
-LEAST_SECONDS = 1.0
-"""Below this nothing could be delivered at all, whatever the acknowledgement's deadline."""
+MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
+LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
 _MARGIN_SECONDS, _MARGIN = 1.0, 0.2
 """Kept for the acknowledgement: so much, or this part of what there is when that is less."""
 
@@ -243,7 +237,6 @@ class Delivery(NamedTuple):
     headers: Headers
     body: bytes
     undecodable: int
-    """See `ams.push.delivery.Body`."""
 
 
 class Deliveries:
@@ -254,8 +247,7 @@ class Deliveries:
         self._headers = DeliveryHeaders(target)
         config = target.config
         self.url = config.mattermost_url if self._bodies.is_mattermost else config.endpoint
-        self.most = 1 if self._bodies.is_mattermost else max(1, config.max_messages)
-        """Messages of one delivery (P12)."""
+        self.most = 1 if self._bodies.is_mattermost else max(1, config.max_messages)  # messages of one delivery (P12)
 
     def delivery(self, messages: Sequence[Pulled], *, attempt: int, now: int) -> Delivery:
         """Return the delivery of these messages; `attempt` from 1, `now` in seconds since the epoch."""

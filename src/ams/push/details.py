@@ -11,11 +11,9 @@ from ams.core.push_config import MATTERMOST
 from ams.push.delivery import PREFIX
 from ams.push.upstream import Pulled, Target
 
-MAX_BYTES = 300
-"""Of a detail, as UTF-8."""
+MAX_BYTES = 300  # of a detail, as UTF-8
 HIDDEN = "***"
-_LEAST_PART = 8
-"""Characters of a part of a value that is hidden by itself; shorter ones are words."""
+_LEAST_PART = 8  # characters of a part of a value that is hidden by itself; shorter ones are words
 _LEAST_BEGINNING = 4
 """Characters of the beginning of a secret, at the end of a text that was cut, that are hidden too."""
 
@@ -121,7 +119,6 @@ def _of_mattermost(text: str) -> str:
 
 
 def _secrets(target: Target) -> list[str]:
-    """Return what must not be shown, the longest first: one may be in another."""
     config = target.config
     whole = [config.header_value, config.verification_hash, config.mattermost_url, *target.secrets]
     # A value as `Bearer X` is also given away by X, the URL of a hook by a part of its path, a secret by its base64.

@@ -20,14 +20,11 @@ from ams.push.circuit import OPEN, Circuit, name
 from ams.push.connecting import Connection, Connector, Endpoint, Place, Reply
 from ams.push.streams import Progress, Unreachable
 
-HASH_PATH = "/ams_verification_hash"
-"""At the root of the endpoint's host (HTTP contract 13.4)."""
-CHECK_SECONDS = 5.0
-"""For everything: finding the address, connecting, and the whole answer."""
+HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
+CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer
 
 
-CHECKS, CHECKS_OF_PROJECT = 16, 4
-"""At once: the server of the endpoint says how long each takes."""
+CHECKS, CHECKS_OF_PROJECT = 16, 4  # at once: the server of the endpoint says how long each takes
 
 
 class CheckSlots:
@@ -90,14 +87,10 @@ def _judge(reply: Reply, expected: bytes) -> None:
         raise CheckFailed("Wrong verification hash")
 
 
-AT_ONCE = 8
-"""Requests to one endpoint."""
-IDLE_SECONDS = 15.0
-"""After which an idle connection is closed."""
-MAX_IDLE = 1000
-"""Connections kept in all; the one longest idle makes place for another."""
-MAX_FORGETTABLE = 10_000
-"""Endpoints in the table before those without requests are forgotten."""
+AT_ONCE = 8  # requests to one endpoint
+IDLE_SECONDS = 15.0  # after which an idle connection is closed
+MAX_IDLE = 1000  # connections kept in all; the one longest idle makes place for another
+MAX_FORGETTABLE = 10_000  # endpoints in the table before those without requests are forgotten
 
 
 @dataclass(slots=True, eq=False)
@@ -106,10 +99,8 @@ class EndpointState:
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     at_once: int = AT_ONCE
-    """How many slots there are."""
     circuit: Circuit = field(default_factory=Circuit)
-    users: int = 0
-    """Requests that go on or wait."""
+    users: int = 0  # requests that go on or wait
 
     def allow(self, at_once: int) -> None:
         """Let there be so many slots at least."""
@@ -125,10 +116,8 @@ class Endpoints:
         self._idle_seconds = idle_seconds
         self._max_idle = max_idle
         self._standings: dict[Endpoint, EndpointState] = {}
-        self._idle: dict[Connection, None] = {}
-        """Of all places, longest idle first."""
-        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)
-        """The one used last is last."""
+        self._idle: dict[Connection, None] = {}  # of all places, longest idle first
+        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)  # the one used last is last
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -179,7 +168,6 @@ class Endpoints:
             self._drop(connection)
 
     def _close_old(self) -> None:
-        """Close what is idle for too long, and look again when the next one may be."""
         self._sweep = None
         loop = asyncio.get_running_loop()
         for connection in list(self._idle):
@@ -201,7 +189,6 @@ class Endpoints:
             del self._idle_at[place]
 
     def _forget(self, now: float) -> None:
-        """Forget endpoints with no requests, unless their circuit is open."""
         self._standings = {
             endpoint: each
             for endpoint, each in self._standings.items()

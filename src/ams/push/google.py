@@ -16,17 +16,15 @@ from collections.abc import Iterator
 import msgspec
 import pybase64
 
-from ams.core.google_push import GoogleForm
 from ams.core.messages import Message, data_or_text, parse
+from ams.core.push_config import GoogleForm
 from ams.push.delivery import Delivery
 from ams.push.sender import Headers, NotAsked
 from ams.push.upstream import Pulled, Target
 
-MOST_SECONDS = 590.0
-"""For one delivery: its lease, of at most ten minutes, has to outlive it."""
+MOST_SECONDS = 590.0  # for one delivery: its lease, of at most ten minutes, has to outlive it
 NO_TOKEN = "There is no token for the delivery: the signing key cannot be read"  # noqa: S105 - a text, and no token
-_NO_TOKEN_SECONDS = 30.0
-"""Until it is tried again."""
+_NO_TOKEN_SECONDS = 30.0  # until it is tried again
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _WITHHELD = frozenset({
@@ -100,7 +98,6 @@ def seconds(target: Target) -> float:
 
 
 def _is_free(name: str) -> bool:
-    """Whether an attribute of this name may be a header."""
     low = name.lower()
     return bool(_NAME.fullmatch(name)) and low not in _WITHHELD and not low.startswith(_WITHHELD_BEGINNINGS)
 

@@ -23,10 +23,8 @@ from ams.push.workers import Workers
 
 _FINISH_SECONDS, _SPARE_SECONDS = 1.5, 0.5
 """At the end of a lease: for deliveries in flight, and between their end and that of the lease."""
-_LEAST_SECONDS = 0.2
-"""For a heartbeat to be answered, however little there is left."""
-_BACKOFF = replace(UNREACHED, most=8.0)
-"""Between heartbeats while none is answered."""
+_LEAST_SECONDS = 0.2  # for a heartbeat to be answered, however little there is left
+_BACKOFF = replace(UNREACHED, most=8.0)  # between heartbeats while none is answered
 STOOD_STILL = "this process stood still for longer than its lease"
 
 logger = structlog.get_logger("ams.push")
@@ -36,7 +34,6 @@ class LeaseReply(NamedTuple):
     """The answer to a heartbeat."""
 
     targets: Sequence[Target]
-    """What is this process's to deliver."""
     lease_seconds: float = LEASE_SECONDS
     heartbeat_seconds: float = HEARTBEAT_SECONDS
 
@@ -49,8 +46,7 @@ class NoLeases(Exception):
     """The service that was asked knows no leases."""
 
 
-Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]
-"""Sends a heartbeat; raises `Unanswered` or `NoLeases`."""
+Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]  # sends a heartbeat; raises `Unanswered` or `NoLeases`
 
 
 def _nothing() -> None:
@@ -84,8 +80,7 @@ class Holding:
         self._missed = missed
         self._pauses = Pauses(_BACKOFF, chance.random)
         self._heartbeat_seconds = HEARTBEAT_SECONDS
-        self._ends: float | None = None
-        """When the lease ends, by the loop's clock; None: nothing is held by a lease."""
+        self._ends: float | None = None  # when the lease ends, by the loop's clock; None: nothing is held by a lease
         self._now = asyncio.Event()
         self._settled: list[asyncio.Future[None]] = []
         self._leaving = False
@@ -181,7 +176,6 @@ class Holding:
         return pause
 
     def _left(self) -> float:
-        """Return for how many seconds to try on before the lease is lost."""
         assert self._ends is not None
         return self._ends - _SPARE_SECONDS - _FINISH_SECONDS - asyncio.get_running_loop().time()
 
@@ -190,7 +184,6 @@ class Holding:
         return ends is not None and asyncio.get_running_loop().time() >= ends - _SPARE_SECONDS
 
     async def _lose(self, reason: str) -> None:
-        """Deliver nothing any more: the lease is over."""
         if self._ends is None:
             return
         logger.warning("push.lease_lost", reason=reason)

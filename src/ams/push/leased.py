@@ -56,7 +56,6 @@ class GuardedHandOuts:
     """Keeps the promise of `HandOuts` as long as this process may deliver."""
 
     def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
-        """`require` raises `Away` when this process may deliver no more."""
         self._hand_outs = hand_outs
         self._require = require
 

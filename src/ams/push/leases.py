@@ -28,14 +28,11 @@ NOTHING: Mapping[SubscriptionId, WorkerState] = {}
 class Heartbeat(NamedTuple):
     """What a holder says of itself."""
 
-    holder: str
-    """A name of its own, another one at each start."""
-    held: frozenset[SubscriptionId]
-    """What it delivers now, or is still finishing: no other holder may have that."""
+    holder: str  # A name of its own, another one at each start
+    held: frozenset[SubscriptionId]  # what it delivers now, or is still finishing: no other holder may have that
     states: Mapping[SubscriptionId, WorkerState] = NOTHING
     """How deliveries go that changed since its last answered heartbeat."""
-    leaving: bool = False
-    """Whether it wants no more: what it does not hold any more is free at once."""
+    leaving: bool = False  # whether it wants no more: what it does not hold any more is free at once
 
 
 class Leases(Protocol):
@@ -65,19 +62,15 @@ class Holdings(NamedTuple):
     """Who has what before a heartbeat. Whose lease has ended has nothing, and is not in here."""
 
     own: Subscriptions
-    """Of the holder that sends it."""
     others: Mapping[str, Subscriptions]
-    leaving: frozenset[str] = frozenset()
-    """Those of the others who want no more, and only finish what they have."""
+    leaving: frozenset[str] = frozenset()  # those of the others who want no more, and only finish what they have
 
 
 class Share(NamedTuple):
     """What a heartbeat comes to."""
 
     assigned: Subscriptions
-    """What the holder shall hold from now on."""
-    leases: Subscriptions
-    """What no other holder may have: that, and what the holder is still finishing."""
+    leases: Subscriptions  # what no other holder may have: that, and what the holder is still finishing
 
 
 def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> Share:
@@ -97,7 +90,6 @@ def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gi
 
 
 def _quota(wanted: Subscriptions, own: Subscriptions, name: str, standing: Holdings) -> int:
-    """Return how many of the wanted subscriptions are this holder's share."""
     sharers = [(-len(own), name)]
     sharers += [
         (-len(held & wanted), other) for other, held in standing.others.items() if other not in standing.leaving
@@ -116,14 +108,12 @@ def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
     return found
 
 
-_LEASE = round(LEASE_SECONDS * 1000)
-"""Milliseconds."""
+_LEASE = round(LEASE_SECONDS * 1000)  # milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    until: int
-    """By the monotonic clock."""
+    until: int  # by the monotonic clock
     leaving: bool
     leases: Subscriptions
     states: Mapping[SubscriptionId, WorkerState]
@@ -206,8 +196,7 @@ class RememberedLeases:
         self._own = own
         self._others = others
         self._leases: MemoryLeases | None = None
-        self._noted = False
-        """What was noted last of others."""
+        self._noted = False  # what was noted last of others
         self._turn = asyncio.Lock()
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:

@@ -22,8 +22,7 @@ from ams.push.upstream import Gone, HandOut, NotTaken, Refused, Target, Upstream
 
 logger = structlog.get_logger("ams.push")
 
-_SPARE_SECONDS = 10
-"""By which a lease outlives a delivery, for what is to be stored then."""
+_SPARE_SECONDS = 10  # by which a lease outlives a delivery, for what is to be stored then
 
 
 class ParallelCycle:
@@ -41,22 +40,14 @@ class ParallelCycle:
         self._history = retry.History()
         """Of the endpoint, and of what the messages come from; a message that is refused has its own."""
         self._under_way: set[asyncio.Task[None]] = set()
-        self._pause: int | None = None
-        """Milliseconds to wait before anything more is sent."""
-        self._wave = 0
-        """Raised by each failure of the endpoint: what began before is no news of it."""
-        self._refused = 0
-        """Messages in a row that were refused."""
-        self._freed = asyncio.Event()
-        """Something that was under way has ended."""
-        self._ended = asyncio.Event()
-        """Nothing more is to be sent."""
+        self._pause: int | None = None  # milliseconds to wait before anything more is sent
+        self._wave = 0  # raised by each failure of the endpoint: what began before is no news of it
+        self._refused = 0  # messages in a row that were refused
+        self._freed = asyncio.Event()  # something that was under way has ended
+        self._ended = asyncio.Event()  # nothing more is to be sent
         self.batch = retry.first_batch(self._tries.most)
-        """Most messages of the next delivery."""
         self.gone = False
-        """Whether the subscription does not exist any more."""
         self.stopped = False
-        """Whether the endpoint wants nothing any more."""
 
     @property
     def outstanding(self) -> int:
@@ -121,7 +112,6 @@ class ParallelCycle:
         return list(found[:room])
 
     async def _unless_ended(self, waiting: Awaitable[object]) -> None:
-        """Wait for something, or for the end."""
         first, end = asyncio.ensure_future(waiting), asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait((first, end), return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +179,6 @@ class ParallelCycle:
         return wave == self._wave
 
     def _limit(self) -> float:
-        """Return the seconds that a delivery may take."""
         if self._target.config.google is not None:
             return google.seconds(self._target)
         return seconds(self._means.upstream.patience(self._target))
@@ -257,11 +246,9 @@ class ParallelCycle:
         self._report.cleared()
 
     def _not_got(self, error: Exception) -> None:
-        """Go on after messages could not be leased."""
         self._note(error, CONSUME, retry.AWAY_MOST)
 
     def _not_settled(self, error: Exception, wave: int) -> None:
-        """Go on after it could not be stored what came of a delivery."""
         if wave == self._wave or isinstance(error, Gone):
             self._wave += 1
             self._note(error, ACKNOWLEDGE, retry.UNSTORED_MOST)

@@ -13,8 +13,7 @@ import structlog
 from ams.core.observing import Figure, Labels, figure
 from ams.wire.push import Attempt, Failure, WorkerState
 
-ATTEMPTS = 100
-"""Newest attempts that are remembered."""
+ATTEMPTS = 100  # newest attempts that are remembered
 
 CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"
 """What can fail, in the words of `pushStatus` (push contract 8.4)."""
@@ -42,25 +41,19 @@ logger = structlog.get_logger("ams.push")
 class Sums:
     """What only grows."""
 
-    messages: int = 0
-    """Delivered and acknowledged."""
-    succeeded: int = 0
-    """Requests to endpoints; the next ones likewise."""
+    messages: int = 0  # delivered and acknowledged
+    succeeded: int = 0  # requests to endpoints; the next ones likewise
     failed: int = 0
-    seconds: float = 0.0
-    """That requests took, together."""
-    dead: int = 0
-    """Messages put aside as dead letters."""
-    late: int = 0
-    """Deliveries whose acknowledgement came too late."""
+    seconds: float = 0.0  # that requests took, together
+    dead: int = 0  # messages put aside as dead letters
+    late: int = 0  # deliveries whose acknowledgement came too late
 
 
 @dataclass(slots=True)
 class Tally:
     """What all deliveries of a process came to since it started, for its metrics (push contract 15, P25)."""
 
-    by_path: bool = False
-    """Whether each subscription is counted by itself."""
+    by_path: bool = False  # whether each subscription is counted by itself
     total: Sums = field(default_factory=Sums)
     each: dict[str, Sums] = field(default_factory=dict)
     """Of each subscription that was delivered here, by its resource name, if they are counted apart."""
@@ -113,8 +106,7 @@ class Report:
         self._next_attempt: int | None = None
         self._stopped = False
         self._delivered = self._deliveries = self._failed = self._dead = self._undecodable = self._late = 0
-        self.changed = True
-        """Whether anything happened since this was set to False."""
+        self.changed = True  # whether anything happened since this was set to False
 
     @property
     def failure(self) -> Failure | None:
@@ -207,8 +199,7 @@ class Report:
         )
 
 
-States = Mapping[str, WorkerState]
-"""How deliveries go, by the resource name of the subscription."""
+States = Mapping[str, WorkerState]  # how deliveries go, by the resource name of the subscription
 
 _COUNTED: Mapping[str, tuple[str, Callable[[Sums], float]]] = {
     "ams_push_delivered_messages": ("Messages delivered by push and acknowledged.", lambda sums: sums.messages),

@@ -20,16 +20,12 @@ from ams.push.upstream import Pulled
 JITTER = 0.15
 """Part by which a delay is made shorter or longer, so that what failed together is not tried together (P14)."""
 
-SLOWSTART_FIRST, SLOWSTART_LEAST, SLOWSTART_MOST = 1000, 300, 24 * 3_600_000
-"""Milliseconds (push contract 9.2)."""
-LINEAR_MOST = 60_000
-"""Milliseconds: the longest linear delay, but never below the period itself."""
-EXPONENTIAL_MOST = 3_600_000
-"""Milliseconds."""
+SLOWSTART_FIRST, SLOWSTART_LEAST, SLOWSTART_MOST = 1000, 300, 24 * 3_600_000  # milliseconds (push contract 9.2)
+LINEAR_MOST = 60_000  # milliseconds: the longest linear delay, but never below the period itself
+EXPONENTIAL_MOST = 3_600_000  # milliseconds
 REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 """Milliseconds: what only a change of rights or settings can repair is tried this seldom, whatever the policy (P21)."""
-RETRY_AFTER_MOST = 3600.0
-"""Seconds: an endpoint that asks for more is asked again after these."""
+RETRY_AFTER_MOST = 3600.0  # seconds: an endpoint that asks for more is asked again after these
 
 MESSAGE_MOST = 600_000
 """Milliseconds: the longest wait of a single message of a parallel subscription, as of any that is given back."""
@@ -44,19 +40,15 @@ that stores no acknowledgements, as the endpoint gets the same again each time."
 class Policy(NamedTuple):
     """A retry policy; made of a configuration by `policy_of`."""
 
-    type: str
-    """`linear`, `slowstart` or `exponential`; anything else counts as linear."""
-    period: int
-    """Milliseconds; slowstart has no use for it."""
+    type: str  # `linear`, `slowstart` or `exponential`; anything else counts as linear
+    period: int  # milliseconds; slowstart has no use for it
 
 
 class History(NamedTuple):
     """What is remembered of the cycles so far."""
 
-    failures: int = 0
-    """In a row."""
-    last: int = SLOWSTART_FIRST
-    """The delay slowstart came to, in milliseconds; the others leave it alone."""
+    failures: int = 0  # in a row
+    last: int = SLOWSTART_FIRST  # the delay slowstart came to, in milliseconds; the others leave it alone
 
 
 def policy_of(config: PushConfig) -> Policy:
@@ -131,8 +123,7 @@ FIRST = 100
 few enough that a new endpoint is not given much to do at once."""
 MAX_BYTES = 256 * 1024
 """Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
-SLOW_SECONDS = 5.0
-"""An answer that took longer, or longer than a third of its time, asks for less."""
+SLOW_SECONDS = 5.0  # an answer that took longer, or longer than a third of its time, asks for less
 
 
 def first_batch(most: int) -> int:
@@ -158,10 +149,8 @@ def halved(messages: int) -> int:
 ACCEPTED = frozenset({102, 200, 201, 202, 204})
 """Statuses of endpoints that took the messages (push contract 15, P17)."""
 ACCEPTED_BY_MATTERMOST = frozenset({200})
-GONE = 410
-"""The endpoint wants nothing any more."""
-ASKS_FOR_TIME = frozenset({429, 503})
-"""Statuses whose `Retry-After` is kept to."""
+GONE = 410  # the endpoint wants nothing any more
+ASKS_FOR_TIME = frozenset({429, 503})  # statuses whose `Retry-After` is kept to
 NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
 """Statuses of the endpoint, or of what stands before it, that say nothing of what was sent."""
 

@@ -46,8 +46,7 @@ class NotAsked(SendFailed):
 
     def __init__(self, text: str, seconds: float) -> None:
         super().__init__(text)
-        self.seconds = seconds
-        """Until it may be asked again."""
+        self.seconds = seconds  # until it may be asked again
 
 
 class CircuitOpen(NotAsked):
@@ -61,13 +60,10 @@ NO_HTTPS = "The URL is no https URL; deliveries go to those only"
 
 
 class _Delivery(NamedTuple):
-    """A request to one endpoint."""
-
     endpoint: Endpoint
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
-    until: float
-    """Loop time."""
+    until: float  # loop time
 
 
 class HttpSender:
@@ -83,7 +79,6 @@ class HttpSender:
         local_http: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`local_http` permits plain http to this machine."""
         self._connector = Connector(guard, trust)
         self._endpoints = Endpoints(idle_seconds=idle_seconds)
         self._local_http = local_http
@@ -139,7 +134,6 @@ class HttpSender:
     async def _counted(
         self, standing: EndpointState, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
     ) -> Reply:
-        """Ask, and note in the circuit what came of it."""
         before = standing.circuit
         begun = standing.circuit = circuit.begins(before, self._now())
         try:
@@ -192,7 +186,6 @@ class HttpSender:
 
 @functools.lru_cache(maxsize=10_000)
 def _place(url: str, local_http: bool) -> Endpoint:
-    """Return where a URL leads to; raise `SendFailed` for what is no https URL."""
     is_plain = local_http and is_local_http(url)
     if not (is_plain or is_https(url)):
         raise SendFailed(NO_HTTPS)
@@ -211,10 +204,8 @@ def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
         raise SendFailed("A header has characters that cannot be sent") from None
 
 
-TEXT_BYTES = 2048
-"""Of an answer's body that are shown."""
-_MAX_HEADER = 64
-"""Bytes of a `Retry-After` that are looked at."""
+TEXT_BYTES = 2048  # of an answer's body that are shown
+_MAX_HEADER = 64  # bytes of a `Retry-After` that are looked at
 
 
 def answer(reply: Reply, now: float) -> EndpointAnswer:

@@ -15,8 +15,7 @@ from typing import Any, cast
 
 import httpcore
 
-MAX_TEXT = 300
-"""Characters of a reason."""
+MAX_TEXT = 300  # characters of a reason
 _TLS = {
     "WRONG_VERSION_NUMBER": "the endpoint does not speak TLS on this port",
     "UNSUPPORTED_PROTOCOL": "the endpoint has no TLS 1.2 or newer",
@@ -33,8 +32,7 @@ class Unreachable(Exception):
 class Progress:
     """How far an attempt has come, to say where it ended."""
 
-    step: str = "waiting for others to be done"
-    """What it is doing, in words that follow `while`."""
+    step: str = "waiting for others to be done"  # what it is doing, in words that follow `while`
 
 
 def of_socket(error: OSError) -> str:
@@ -76,17 +74,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _TOGETHER = 8 * 1024
 """Bytes of a request that are sent at once: its head and a small body are one record of TLS and one call."""
-_PIECE = 4096
-"""Read at once: others go on between two pieces of a long answer."""
-_HIGH_WATER = 32 * 1024
-"""Bytes that wait to be read before nothing more is received."""
+_PIECE = 4096  # read at once: others go on between two pieces of a long answer
+_HIGH_WATER = 32 * 1024  # bytes that wait to be read before nothing more is received
 _RECEIVE_BYTES = 16 * 1024
 """What the kernel keeps of an answer that is not read yet: a server that sends without end fills no memory here, and
 what comes at once takes little time to be deciphered."""
 _SEND_BYTES = 64 * 1024
 """Written at once: TLS and the transport keep several copies of what the other side has not taken yet."""
-_GOODBYE_SECONDS = 1.0
-"""How long the other side has to answer the end of a TLS connection."""
+_GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
 _INFO = {"ssl_object": "ssl_object", "client_addr": "sockname", "server_addr": "peername", "socket": "socket"}
 """httpcore's names for what asyncio calls otherwise."""
 
@@ -103,8 +98,7 @@ class Stream(httpcore.AsyncNetworkStream):
         self._progress = Progress()
         self._left = 0
         self._unsent = b""
-        self.heard = False
-        """Whether anything came since `begin`."""
+        self.heard = False  # whether anything came since `begin`
 
     def begin(self, max_bytes: int, progress: Progress) -> None:
         """Expect a request to be sent, and an answer to it whose beginning has at most so many bytes."""
@@ -217,13 +211,10 @@ def _of_handshake(error: OSError) -> str:
 
 
 class _Wire(asyncio.Protocol):
-    """What arrives, until it is read."""
-
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self.received = bytearray()
         self.ended = False
-        """Whether nothing more will come."""
         self._failure: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -273,7 +264,6 @@ class _Wire(asyncio.Protocol):
         return data
 
     async def write(self, data: bytes) -> None:
-        """Send, piece by piece; wait until the other side has taken most of it."""
         pieces = memoryview(data)
         for begin in range(0, len(data), _SEND_BYTES):
             if self.ended:

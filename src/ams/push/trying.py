@@ -22,10 +22,8 @@ logger = structlog.get_logger("ams.push")
 
 LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
 ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
-MAX_ERROR = 200
-"""Bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)."""
-_LEAST_WAIT = 100
-"""Milliseconds, for an endpoint whose circuit is open."""
+MAX_ERROR = 200  # bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)
+_LEAST_WAIT = 100  # milliseconds, for an endpoint whose circuit is open
 
 
 def own_token(target: Target) -> str:
@@ -39,25 +37,19 @@ class Means(NamedTuple):
     upstream: Upstream
     sender: HttpSender
     clock: Clock
-    random: Callable[[], float]
-    """In [0, 1)."""
+    random: Callable[[], float]  # in [0, 1)
     tally: Tally
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    """Waits for so many seconds."""
-    token: Callable[[Target], str] = own_token
-    """Returns the present identity token of a target."""
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep  # waits for so many seconds
+    token: Callable[[Target], str] = own_token  # returns the present identity token of a target
 
 
 class Outcome(NamedTuple):
     """What came of a request."""
 
-    answer: EndpointAnswer | None
-    """None: there was none."""
-    error: str
-    """Why it was not accepted; empty: it was."""
+    answer: EndpointAnswer | None  # None: there was none
+    error: str  # why it was not accepted; empty: it was
     milliseconds: int
     undecodable: int
-    """See `ams.push.delivery.Body`."""
 
 
 class Tries:
@@ -79,8 +71,7 @@ class Tries:
         self._defects: set[type[Exception]] = set()
         self.at_once = (target.config.max_outstanding or DEFAULT_OUTSTANDING) if target.is_parallel else 1
         """Deliveries that may be under way."""
-        self.most = self._deliveries.most
-        """Messages of one delivery."""
+        self.most = self._deliveries.most  # messages of one delivery
 
     async def send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> Outcome:
         """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked`, and nothing was sent."""

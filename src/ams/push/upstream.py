@@ -18,17 +18,13 @@ from ams.core.push_config import PushConfig
 class Target:
     """What a worker delivers where. Another value is another target: its worker starts anew."""
 
-    path: str
-    """Resource name of the subscription, `/projects/P/subscriptions/S`: the key of its worker."""
+    path: str  # resource name of the subscription, `/projects/P/subscriptions/S`: the key of its worker
     topic: str
-    """Resource name of its topic."""
     config: PushConfig
-    ack_deadline_seconds: int
-    """Seconds, 0 to 600."""
+    ack_deadline_seconds: int  # seconds, 0 to 600
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """What deliveries are signed with, newest first, as `whsec_...` (`ams.push.delivery`); empty: they are not."""
-    id: str = ""
-    """Identity of the subscription; empty where the service does not send it."""
+    id: str = ""  # identity of the subscription; empty where the service does not send it
     topic_id: str = ""
     """Identity of the topic, so that a topic made anew is another target; empty while there is none, or untold."""
     revision: int = 0
@@ -46,21 +42,16 @@ class Pulled(NamedTuple):
 
     offset: int
     message_id: str
-    publish_time: str
-    """As the contract writes it (`ams.core.clock.publish_time`), or as a service wrote it."""
-    fragment: Fragment
-    """JSON members: ordering key and attributes, if any, and data."""
+    publish_time: str  # as the contract writes it (`ams.core.clock.publish_time`), or as a service wrote it
+    fragment: Fragment  # JSON members: ordering key and attributes, if any, and data
 
 
 class Verdict(NamedTuple):
     """Why a message is put aside."""
 
-    reason: str
-    """For people: what the endpoint answered, without secrets, or its status where it said nothing."""
-    attempts: int
-    """Deliveries of it that the endpoint refused."""
-    status: int
-    """The last status it was refused with."""
+    reason: str  # for people: what the endpoint answered, without secrets, or its status where it said nothing
+    attempts: int  # deliveries of it that the endpoint refused
+    status: int  # the last status it was refused with
 
 
 class UpstreamError(Exception):
@@ -86,10 +77,8 @@ class NotTaken(UpstreamError):
 class HandOut(NamedTuple):
     """Messages that were leased together, or some of them."""
 
-    text: str
-    """What the upstream knows them by."""
-    attempt: int
-    """The number of this delivery of each of them, from 1: how often they have failed, and one more."""
+    text: str  # what the upstream knows them by
+    attempt: int  # the number of this delivery of each of them, from 1: how often they have failed, and one more
     messages: Sequence[Pulled]
 
     def part(self, begin: int, end: int) -> "HandOut":

@@ -43,14 +43,10 @@ class Cycle:
         self._first = -1  # offset of the first message of the newest delivery, and how often it was just that
         self._tried = 0
         self._late_in_a_row = 0
-        self.batch = retry.first_batch(self._tries.most)
-        """Most messages of the next delivery."""
-        self.in_flight = False
-        """Whether messages were pulled that are being sent or acknowledged."""
+        self.batch = retry.first_batch(self._tries.most)  # most messages of the next delivery
+        self.in_flight = False  # whether messages were pulled that are being sent or acknowledged
         self.gone = False
-        """Whether the subscription does not exist any more."""
         self.stopped = False
-        """Whether the endpoint wants nothing any more."""
 
     async def step(self) -> int | None:
         """Pull, send and acknowledge once; return the milliseconds to wait before the next time, None for none."""
@@ -150,7 +146,6 @@ class Cycle:
         self._report.dead_lettered()
 
     def _late(self) -> int | None:
-        """Go on after an acknowledgement that came too late: the endpoint has done nothing wrong (P15)."""
         self.batch = retry.halved(self.batch)
         self._tries.late(self._stage)
         self._late_in_a_row += 1
@@ -176,8 +171,7 @@ class Cycle:
         return None
 
 
-DEFECT_SECONDS = 10.0
-"""How long a worker rests after an unexpected exception."""
+DEFECT_SECONDS = 10.0  # how long a worker rests after an unexpected exception
 
 
 class Worker:

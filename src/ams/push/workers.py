@@ -17,8 +17,7 @@ from ams.push.upstream import Target, Upstream
 from ams.push.worker import Worker
 from ams.wire.push import WorkerState
 
-DRAIN_SECONDS = 10.0
-"""For a worker to finish what is in flight (P8)."""
+DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
 _SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0
 """Over which many first pulls are spread: so much for each, so much at most (P14)."""
 
@@ -130,7 +129,6 @@ class Workers:
                 worker.changed = True
 
     def _token(self, target: Target) -> str:
-        """Return the identity token of a target that came last."""
         newest = self._wanted.get(target.path)
         return newest.identity_token if newest is not None and newest == target else target.identity_token
 
@@ -167,7 +165,6 @@ class Workers:
         self._ended(worker)
 
     def _gone(self, worker: Worker) -> None:
-        """Forget a worker whose subscription does not exist; never another one of the same path (P6)."""
         if self._is_wanted(worker) and self._running.get(worker.target.path) is worker:
             self._forget(worker.target.path)
         self._ended(worker)

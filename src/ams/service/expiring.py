@@ -12,7 +12,7 @@ import structlog
 
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.names import SubscriptionId, new_uuid, subscription_path
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.service.counting import Counts
 from ams.service.subscriptions import Subscriptions
 from ams.storage.audit.event import DONE, AuditEvent

@@ -21,8 +21,7 @@ from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_A
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, is_name, topic_id_text
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.service.lag import lag_of
 from ams.service.lookup import find_subscription, find_topic
 from ams.service.parallel.watching import oldest_time

@@ -22,8 +22,8 @@ from ams.access.admission import Caller
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
-from ams.core.rounds import Rounds
 from ams.core.settings import MAX_RETENTION_SECONDS
+from ams.core.supervisor import Rounds
 from ams.service.lookup import without_access_list
 from ams.storage.cursors.base import Cursors, Position
 from ams.storage.log.base import Bounds, Log

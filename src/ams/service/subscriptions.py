@@ -7,7 +7,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.ack_deadline import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.ack_ids import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, AmsError, Conflict, InvalidInput, SubscriptionGone, Unavailable
 from ams.core.names import (

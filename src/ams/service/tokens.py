@@ -12,7 +12,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.names import TokenId, TokenName, UserName
 from ams.core.public_keys import PublicKey
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.service.lookup import find_user
 from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.records import NamedToken, User

@@ -17,27 +17,22 @@ from ams.core.errors import Unusable
 from ams.storage.files import Disk, FileHandle, make_private, write_whole
 
 MANIFEST = "backup.json"
-FORMAT = 1
-"""The version of the manifest and of what it means."""
-PARTIAL = ".partial"
-"""Ending of a folder that is no backup yet."""
+FORMAT = 1  # the version of the manifest and of what it means
+PARTIAL = ".partial"  # ending of a folder that is no backup yet
 SLICE = 2 << 20
 """Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""
 PAGES = 512
-"""Pages of a database that are copied at once."""
-LOCK_SECONDS = 10
-"""How long a database may be locked by another process."""
+LOCK_SECONDS = 10  # how long a database may be locked by another process
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    pass
 
 
 class Entry(msgspec.Struct, frozen=True):
     """A file of a backup."""
 
-    name: str
-    """Its path within the folder."""
+    name: str  # its path within the folder
     bytes: int
     sha256: str
 
@@ -46,17 +41,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a backup says of itself."""
 
     format: int
-    ams: str
-    """Version of the program that took it."""
-    layout: str
-    """Version of the data folder's layout."""
-    registry: str
-    """The newest migration its registry has had."""
-    taken: str
-    """The moment it shows, UTC."""
+    ams: str  # version of the program that took it
+    layout: str  # version of the data folder's layout
+    registry: str  # the newest migration its registry has had
+    taken: str  # the moment it shows, UTC
     taken_ms: Milliseconds
-    token_key: bool
-    """Whether the key that decrypts the stored tokens is in it."""
+    token_key: bool  # whether the key that decrypts the stored tokens is in it
     files: Sequence[Entry]
 
     @property
@@ -69,7 +59,6 @@ class Snapshot:
     """One state of a SQLite database, held while others go on writing to it."""
 
     def __init__(self, path: str) -> None:
-        """Take the state of now. Raises `sqlite3.Error`."""
         self._connection = connect(path)
         self._connection.execute("BEGIN")
         self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -172,7 +161,6 @@ def read_manifest(folder: str) -> Manifest:
 
 
 def _check_name(folder: str, name: str) -> None:
-    """Raise `Unusable` for a name that would lead out of the folder."""
     if os.path.isabs(name) or os.path.normpath(name) != name or name.split(os.sep)[0] == os.pardir:
         raise Unusable(f"{folder} is not a whole backup: {MANIFEST} names {name!r}")
 
@@ -207,7 +195,7 @@ def draft(target: str) -> Iterator[str]:
 
 
 class _DraftIsTaken(Exception):
-    """Another process is writing the draft."""
+    pass
 
 
 def _lock(handle: int, path: str) -> None:

@@ -26,15 +26,12 @@ import structlog
 from ams.core.errors import AmsError, Unusable
 from ams.storage.log.embedded import EmbeddedLog, Part
 
-SOCKET = "control"
-"""Its name in the data folder."""
-ANSWER_SECONDS = 60
-"""How long an answer may take: an index that is being written is finished first."""
+SOCKET = "control"  # its name in the data folder
+ANSWER_SECONDS = 60  # how long an answer may take: an index that is being written is finished first
 
 SILENT_SECONDS = 60.0
 """How long a copy that says nothing keeps files from going; a warning is logged after half of it."""
-SAID_EVERY_SECONDS = 5.0
-"""How often a copy that gets on says so."""
+SAID_EVERY_SECONDS = 5.0  # how often a copy that gets on says so
 
 logger = structlog.get_logger("ams.backup")
 
@@ -65,15 +62,12 @@ async def answering(folder: str, log: EmbeddedLog, silent_seconds: float = SILEN
 
 
 class _Keeper:
-    """Answers connections; each keeps the log's files as long as it lasts."""
-
     def __init__(self, log: EmbeddedLog, silent_seconds: float) -> None:
         self._log = log
         self._silent_seconds = silent_seconds
         self._answering: set[asyncio.Task[None]] = set()
 
     def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a connection until it ends."""
         task = asyncio.ensure_future(self._answer(reader, writer))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)

@@ -17,8 +17,7 @@ class Restored(NamedTuple):
 
     folder: str
     manifest: Manifest
-    report: FolderReport
-    """What a check of the new folder found."""
+    report: FolderReport  # what a check of the new folder found
 
 
 def restore(backup: str, data: str) -> Restored:
@@ -54,7 +53,6 @@ def _make_empty(data: str) -> None:
 
 
 def _fill(backup: str, data: str, made: Manifest) -> None:
-    """Copy everything; what makes it a data folder is written last."""
     try:
         for each in made.files:
             if copy_file(os.path.join(backup, each.name), data, each.name) != each:

@@ -66,8 +66,6 @@ class _Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What a backup shows."""
-
     time: Milliseconds
     registry: Snapshot
     cursors: Snapshot
@@ -207,7 +205,6 @@ def _copy_log(folder: Folder, source: _Source, moment: _Moment, path: str) -> It
 
 
 def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[Entry]:
-    """Copy the small files beside log and databases: keys, tokens, certificates."""
     for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
         is_database = name.startswith((*_DATABASES, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key

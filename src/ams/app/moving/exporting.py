@@ -24,13 +24,11 @@ from ams.storage.registry.counts import TopicTally
 from ams.storage.registry.export import CursorPosition
 from ams.storage.registry.registry import Registry
 
-Progress = Callable[[int, int | None], None]
-"""Is called with how many messages are done, and of about how many."""
+Progress = Callable[[int, int | None], None]  # is called with how many messages are done, and of about how many
 
 _MESSAGE = str(Message.__struct_config__.tag)
 _MESSAGES = 10_000
-_BYTES = 4 << 20
-"""Read at once."""
+_BYTES = 4 << 20  # read at once
 
 
 class Installation(NamedTuple):

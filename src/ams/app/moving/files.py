@@ -11,12 +11,10 @@ from typing import IO, NamedTuple, cast
 from ams.core.errors import InvalidInput, Unusable
 from ams.storage.export_format import AnyLine, decoded
 
-MAX_LINE = 256 << 20
-"""Bytes of a line: more is no export."""
+MAX_LINE = 256 << 20  # bytes of a line: more is no export
 STANDARD = "-"
 _COMPRESSED = ".gz"
-_LEVEL = 3
-"""Higher ones take far longer, and base64 gives little more."""
+_LEVEL = 3  # higher ones take far longer, and base64 gives little more
 
 
 class Numbered(NamedTuple):
@@ -100,7 +98,6 @@ def _next_line(file: IO[bytes], path: str, number: int) -> bytes:
 
 @contextlib.contextmanager
 def _compressing(raw: IO[bytes], path: str) -> Iterator[IO[bytes]]:
-    """Give what to write to: the file itself, or what compresses into it."""
     if not path.endswith(_COMPRESSED):
         yield raw
         return
@@ -110,7 +107,6 @@ def _compressing(raw: IO[bytes], path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _expanding(raw: IO[bytes], path: str) -> Iterator[IO[bytes]]:
-    """Give what to read from: the file itself, or what is compressed in it."""
     if not path.endswith(_COMPRESSED):
         yield raw
         return

@@ -27,11 +27,9 @@ from ams.storage.registry.export import Loaded, Name, Placed, RegistryImport
 
 T = TypeVar("T")
 _MESSAGES = 2000
-_BYTES = 1 << 20
-"""Loaded at once."""
+_BYTES = 1 << 20  # loaded at once
 NONE: Mapping[str, int] = {}
-_AT_ONCE = 1000
-"""Logs and cursors made at the same time: they share commits."""
+_AT_ONCE = 1000  # logs and cursors made at the same time: they share commits
 
 
 def check(path: str, progress: Progress) -> Mapping[str, int]:
@@ -88,7 +86,6 @@ class _Importing:
         return self._rules.counts
 
     async def _load_all(self) -> Mapping[Name, Loaded]:
-        """Take all lines that are about messages; return the topics they are of."""
         logs = {}
         while isinstance(self._lines.next, Header | Log | Lost):
             line = self._lines.take()
@@ -142,7 +139,6 @@ class _Importing:
             yield batch
 
     def _registered(self) -> Iterator[Line]:
-        """Yield the lines that are left and say something."""
         while self._lines.next is not None:
             line = self._lines.take()
             if not isinstance(line, End):
@@ -203,7 +199,6 @@ class _Lines:
         self.next: AnyLine | None = next(lines, None)
 
     def take(self) -> AnyLine:
-        """Return the next line."""
         taken = self.next
         assert taken is not None
         self.next = next(self._lines, None)

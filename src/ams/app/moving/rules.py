@@ -11,8 +11,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from ams.app.moving.files import Numbered, bad_line
-from ams.core import google_push
-from ams.core.ack_deadline import MIN_ACK_DEADLINE
+from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
@@ -25,6 +24,7 @@ from ams.core.push_config import (
     MAX_ATTEMPTS,
     MAX_OUTSTANDING,
     PushConfig,
+    check_google_form,
     is_https,
     is_local_http,
 )
@@ -57,8 +57,7 @@ from ams.storage.export_format import (
 )
 from ams.storage.registry.logins import issuer_on
 
-Name = tuple[str, str]
-"""Of something in a project: the project's and its own."""
+Name = tuple[str, str]  # of something in a project: the project's and its own
 
 _ORDER: tuple[tuple[type[Line], ...], ...] = (
     (Header,), (Log, Message), (Lost,), (User,), (Project,), (Membership,), (Schema,), (Topic,), (Subscription,),
@@ -66,19 +65,14 @@ _ORDER: tuple[tuple[type[Line], ...], ...] = (
 )  # fmt: skip
 _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
 _ONCE = (Header, Lost, End)
-_LEFT_OUT = "left out"
-"""Stands for the secret of an issuer in a file without secrets."""
+_LEFT_OUT = "left out"  # stands for the secret of an issuer in a file without secrets
 MAX_SPAN = 2**32
 """Messages from a subscription's offset to the last that is done: more would take gigabytes of memory."""
-MAX_SECRETS = 2
-"""Of a subscription's push: the one that signs, and the one before for a while."""
+MAX_SECRETS = 2  # of a subscription's push: the one that signs, and the one before for a while
 
 
 class _Log(NamedTuple):
-    """A log that was met."""
-
-    number: int
-    """Of its line."""
+    number: int  # of its line
     id: str | None
 
 
@@ -86,20 +80,17 @@ class Rules:
     """Judges lines one after the other; `see` raises `InvalidInput` for one that cannot be."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        """Lines seen so far by kind, but for header and end."""
+        self.counts: Counter[str] = Counter()  # lines seen so far by kind, but for header and end
         self.has_ended = False
         self._place = -1
         self._number = 0
         self._logs: dict[Name, _Log] = {}
         self._ends: dict[Name, int] = {}
-        self._log: Name | None = None
-        """The log that messages belong to now."""
+        self._log: Name | None = None  # the log that messages belong to now
         self._end = self._time = 0
         self._ids: set[tuple[str, str]] = set()
         self._users: set[str] = set()
-        self._tokens: set[int] = set()
-        """Hashes of tokens, so that they are not kept twice."""
+        self._tokens: set[int] = set()  # hashes of tokens, so that they are not kept twice
         self._projects: set[str] = set()
         self._members: set[Name] = set()
         self._schemas: set[Name] = set()
@@ -327,8 +318,7 @@ class _IdentityRules:
     """Judges named tokens, bindings and issuers; raises `InvalidInput` for one that cannot be."""
 
     def __init__(self) -> None:
-        self.with_secrets = True
-        """Whether the file says that secrets are in it."""
+        self.with_secrets = True  # whether the file says that secrets are in it
         self._tokens: set[Name] = set()
         self._hashes: set[str] = set()
         self._keys: set[str] = set()
@@ -354,7 +344,6 @@ class _IdentityRules:
         self._keys.add(key.id)
 
     def see_binding(self, line: Binding) -> None:
-        """Judge a binding."""
         _fresh_of("binding", self._bindings, line.user, line.name)
         if not line.issuer or not line.subject:
             raise InvalidInput("a binding to no identity: issuer and subject say which")
@@ -383,7 +372,6 @@ def _fresh_of(what: str, known: set[Name], user: str, name: str) -> None:
 
 
 def _check_schema_use(line: Topic) -> None:
-    """Raise `InvalidInput` for what cannot be said of a topic's schema."""
     first, last = line.first_revision, line.last_revision
     if line.schema is None and (line.schema_encoding or first or last):
         raise InvalidInput("schema_encoding, first_revision or last_revision without a schema")
@@ -407,7 +395,6 @@ def _check_done(offset: int, done: Iterable[tuple[int, int]], end: int | None) -
 
 
 def _check_push(line: Subscription) -> None:
-    """Raise `InvalidInput` for a push configuration, or secrets of one, that cannot be."""
     if line.push is not None:
         _check_config(line.push)
         if line.push.dead_letter_topic == line.topic:
@@ -417,7 +404,6 @@ def _check_push(line: Subscription) -> None:
 
 
 def _check_parallel(line: Subscription) -> None:
-    """Raise `InvalidInput` for what cannot be of a parallel subscription, or only of one."""
     if line.parallel is None:
         if line.done:
             raise InvalidInput("done one by one, of a subscription that is not parallel")
@@ -431,7 +417,6 @@ def _check_parallel(line: Subscription) -> None:
 
 
 def _check_push_type(push: PushConfig, is_parallel: bool) -> None:
-    """Raise `InvalidInput` for what the other type of subscriptions has."""
     if not 0 <= push.max_outstanding <= (MAX_OUTSTANDING if is_parallel else 0):
         raise InvalidInput(f"max_outstanding {push.max_outstanding}, and a parallel one has up to {MAX_OUTSTANDING}")
     if is_parallel and push.dead_letter_topic:
@@ -439,7 +424,7 @@ def _check_push_type(push: PushConfig, is_parallel: bool) -> None:
     if push.google is not None:
         if not is_parallel or push.type != HTTP_ENDPOINT:
             raise InvalidInput("push in Google's form that is not to an endpoint, or of one that is not parallel")
-        google_push.check(push.google, push.endpoint, is_permitted=True)
+        check_google_form(push.google, push.endpoint, is_permitted=True)
 
 
 def _check_config(push: PushConfig) -> None:

@@ -72,7 +72,6 @@ class Condition:
 
 
 States = Callable[[], Mapping[str, WorkerState]]
-"""How all deliveries go, by the resource names of their subscriptions."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, reader
 from ams.core.backoff import Backoff, Pauses
-from ams.core.google_push import GoogleForm
+from ams.core.push_config import GoogleForm
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, NoLeases, Unanswered
 from ams.push.leases import Heartbeat
@@ -119,7 +119,6 @@ class Follower:
                 await asyncio.sleep(1)
 
     async def _found(self) -> ByActivation:
-        """Ask until the service answers, with pauses that grow; return the way it knows."""
         pauses = Pauses(UNREACHED, self._random.random)
         while True:
             try:
@@ -212,15 +211,11 @@ def _target(leased: wire.PushTarget) -> Target | None:
     )
 
 
-PROFILE_SECONDS = 60.0
-"""From one reading to the next, a tenth more or less."""
-ACTIVATION_SECONDS = 10.0
-"""How long an activation over gRPC counts more than what is read."""
+PROFILE_SECONDS = 60.0  # from one reading to the next, a tenth more or less
+ACTIVATION_SECONDS = 10.0  # how long an activation over gRPC counts more than what is read
 AT_ONCE = 8
-_TRIES = 3
-"""Of each subscription in one reading."""
-_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)
-"""Seconds."""
+_TRIES = 3  # of each subscription in one reading
+_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
 
 
 class _Membership(msgspec.Struct):
@@ -300,7 +295,6 @@ class ByProfile(ByActivation):
             await self._pause(self._seconds if is_whole else self._seconds / 6)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for the next reading, which comes earlier after an activation."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds * self._random.uniform(0.9, 1.1)
         while True:
@@ -313,7 +307,6 @@ class ByProfile(ByActivation):
                 await asyncio.wait_for(self._soon.wait(), left)
 
     async def _round(self) -> bool:
-        """Read once and deliver what was found; return whether everything could be read."""
         began = asyncio.get_running_loop().time()
         profile = await self._client.call(get_profile())
         listed = list(_named(profile))

@@ -15,15 +15,12 @@ from ams.client import errors as client_errors
 from ams.core.clock import Milliseconds
 from ams.push.upstream import HandOut, NotTaken, Target, Verdict
 
-CLOSE_SECONDS = 2.0
-"""For giving back what is left at the end."""
+CLOSE_SECONDS = 2.0  # for giving back what is left at the end
 
 logger = structlog.get_logger("ams.push_server")
 
 
 class _Place(NamedTuple):
-    """A hand-out of a subscription."""
-
     path: str
     text: str
 
@@ -42,8 +39,7 @@ class HttpHandOuts:
         """Subscriptions that were said to have messages, and nothing was leased since."""
         self._unsettled: dict[_Place, set[int]] = {}
         """What is leased, and not acknowledged, failed or released, as far as is known."""
-        self._under_way: set[asyncio.Task[Any]] = set()
-        """Requests that go on when nobody waits for them any more."""
+        self._under_way: set[asyncio.Task[Any]] = set()  # requests that go on when nobody waits for them any more
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         """Lease messages that are there now."""
@@ -68,7 +64,6 @@ class HttpHandOuts:
         return self._hand_outs(target, received[:count])
 
     def _hand_outs(self, target: Target, received: Sequence[Received]) -> Sequence[HandOut]:
-        """Return messages by their hand-out, which is what stands behind the dash of their ids."""
         lots: dict[str, list[Received]] = {}
         for each in received:
             lots.setdefault(each.ack_id.rpartition("-")[2], []).append(each)

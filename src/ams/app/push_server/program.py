@@ -24,10 +24,8 @@ from ams.push.sender import HttpSender
 from ams.push.workers import Workers
 from ams.web.server import listen, url_of
 
-DRAIN_SECONDS = 10.0
-"""For deliveries in flight, at a stop (push contract 15, P8)."""
-STOP_SECONDS = DRAIN_SECONDS + 4
-"""How long a stop may take; then the process is ended, whatever hangs."""
+DRAIN_SECONDS = 10.0  # for deliveries in flight, at a stop (push contract 15, P8)
+STOP_SECONDS = DRAIN_SECONDS + 4  # how long a stop may take; then the process is ended, whatever hangs
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -37,9 +35,7 @@ class Running:
     """A push server that answers."""
 
     address: str
-    """Host and port of gRPC."""
     operations: str
-    """URL of the operations port."""
     workers: Workers
     condition: Condition
 
@@ -80,7 +76,6 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
-    """Answer on the operations port until the block ends; gives its URL."""
     with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
         operations = Operations(figures.why_not_ready, metrics_of(figures))
         async with answering_operations(sock, operations) as listener:

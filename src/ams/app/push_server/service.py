@@ -65,8 +65,7 @@ UNAUTHORISED = "UNAUTHORISED"
 UNREADABLE = "The request cannot be read"
 UNABLE = "The push service is currently unable to handle any requests"
 
-_WHATEVER_THE_CONDITION = frozenset({STATUS.path, f"/{HEALTH}/Watch"})
-"""What says how the server is, and why."""
+_WHATEVER_THE_CONDITION = frozenset({STATUS.path, f"/{HEALTH}/Watch"})  # what says how the server is, and why
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -118,7 +117,6 @@ class Gate(grpc.aio.ServerInterceptor):
         return checked
 
     async def _admitted(self, method: str, read: Read, request: bytes, context: Context) -> Any:
-        """Return the request of a caller who may ask, read; abort the call otherwise."""
         await self._check(method, context)
         try:
             return read(request)
@@ -245,11 +243,9 @@ def _handler(method: Method[Any, Any], answer: Callable[..., Any]) -> "tuple[str
     )
 
 
-STOP_SECONDS = 1.0
-"""For calls under way, at a stop."""
+STOP_SECONDS = 1.0  # for calls under way, at a stop
 
-MAX_CONNECTIONS = 256
-"""One more is closed as it comes: services that drive this server are few."""
+MAX_CONNECTIONS = 256  # one more is closed as it comes: services that drive this server are few
 HANDSHAKE_SECONDS = 10
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
@@ -291,15 +287,12 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
 
 
 class _Files:
-    """The certificates as their files hold them."""
-
     def __init__(self, settings: PushSettings) -> None:
         self._settings = settings
         self._content = self._read()
 
     @property
     def known(self) -> grpc.ServerCertificateConfiguration:
-        """What was read last."""
         chain, key, roots = self._content
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 

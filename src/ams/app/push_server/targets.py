@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ams.client import wire
-from ams.core.ack_deadline import DEFAULT_ACK_DEADLINE
+from ams.core.ack_ids import DEFAULT_ACK_DEADLINE
 from ams.core.names import is_name
 from ams.core.parallel_options import PARALLEL
 from ams.core.push_config import (
@@ -89,8 +89,6 @@ class _Retry(msgspec.Struct, frozen=True):
 
 
 class _Config(msgspec.Struct, rename="camel"):
-    """A push configuration as answers show it to the worker."""
-
     type: str = ""
     push_endpoint: str = ""
     max_messages: int = 0

@@ -26,19 +26,13 @@ from ams.core.messages import Fragment, with_ordering_key
 from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
 from ams.wire.push import Ready, WaitBody
 
-SHARD = 128
-"""Subscriptions that one request waits for."""
-WAIT_SECONDS = 8.0
-"""How long the service is to wait when nothing comes."""
-_GATHER_SECONDS = 0.003
-"""For subscriptions that begin to wait at the same time to come together."""
-_SPARE = 8
-"""Requests beyond the fewest there could be, before small ones are put together."""
+SHARD = 128  # subscriptions that one request waits for
+WAIT_SECONDS = 8.0  # how long the service is to wait when nothing comes
+_GATHER_SECONDS = 0.003  # for subscriptions that begin to wait at the same time to come together
+_SPARE = 8  # requests beyond the fewest there could be, before small ones are put together
 
-POLLS_OF_ONE = Backoff(0.25, 5.0)
-"""Seconds from one look to the next: at first, and when nothing came for long."""
-POLLS = 100.0
-"""A second, of all subscriptions together."""
+POLLS_OF_ONE = Backoff(0.25, 5.0)  # seconds from one look to the next: at first, and when nothing came for long
+POLLS = 100.0  # A second, of all subscriptions together
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -77,8 +71,6 @@ def wait_push(subscriptions: Collection[str], seconds: float) -> Call[Ready]:
 
 
 class _Request:
-    """A request under way, and who waits for it."""
-
     def __init__(self, waiters: "dict[str, asyncio.Future[bool]]") -> None:
         self.waiters = waiters
         self.task: asyncio.Task[None] | None = None
@@ -94,8 +86,7 @@ class Waking:
         self._client = client
         self._fallback = fallback
         self._seconds = seconds
-        self._knows = True
-        """Whether the service knows the request, as far as is known."""
+        self._knows = True  # whether the service knows the request, as far as is known
         self._new: dict[str, asyncio.Future[bool]] = {}
         self._requests: list[_Request] = []
         self._gathering: asyncio.Task[None] | None = None
@@ -223,15 +214,12 @@ _pull = reader(_Pull)
 
 
 class _Standing:
-    """What is known of a subscription between two calls."""
-
     __slots__ = ("end", "may_have_more")
 
     def __init__(self) -> None:
         self.end = -1
         """Offset of the last message of a pull that brought all there was; -1: it brought as many as it might."""
-        self.may_have_more = False
-        """Whether a pull at once is right, without waiting."""
+        self.may_have_more = False  # whether a pull at once is right, without waiting
 
 
 class HttpUpstream:

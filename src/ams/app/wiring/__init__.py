@@ -108,13 +108,11 @@ async def put_in_order(settings: Settings, engines: Engines) -> None:
 
 
 async def _first_start(registry: Registry, folder: Folder) -> None:
-    """Make the first administrator, its token in a file only the owner can read."""
     if await first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):
         logger.info("first_start", user="admin", token_file=folder.admin_token)
 
 
 async def _push_worker(settings: Settings, registry: Registry) -> None:
-    """See that there is a push worker, and that it is on the access lists it needs."""
     if not settings.push_enabled:
         return
     await push_worker(registry, settings.push_worker_token)

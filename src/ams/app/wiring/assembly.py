@@ -104,8 +104,7 @@ class Service:
     settings: Settings
     folder: Folder
     log: Log
-    embedded: EmbeddedLog | None
-    """The log, when it is in the data folder."""
+    embedded: EmbeddedLog | None  # the log, when it is in the data folder
     registry: Registry
     cursors: CursorStore
     deliverer: Deliverer
@@ -127,13 +126,10 @@ class Service:
     expiry: Expiry
     watched: Watched
     stored: StoredBytes
-    streams: QuotaSlots
-    """Of Google's clients."""
+    streams: QuotaSlots  # of Google's clients
     api: App
     lane: Lane
-    """Opens the exchanges of the API's port."""
-    pubsub_calls: Counter[str] = field(default_factory=Counter)
-    """Calls of Google's clients that ended, by code."""
+    pubsub_calls: Counter[str] = field(default_factory=Counter)  # calls of Google's clients that ended, by code
 
     @property
     def away(self) -> str | None:
@@ -328,5 +324,4 @@ def _remedies(settings: Settings, engines: Engines) -> Remedies:
 
 
 def _push_server(settings: Settings) -> str:
-    """Return what `/status` calls the push server (contract 14.5)."""
     return f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"

@@ -48,8 +48,7 @@ class Engines:
 
     clock: Clock
     folder: Folder
-    space: FreeSpace
-    """Free space on the disk of the folder."""
+    space: FreeSpace  # free space on the disk of the folder
     log: Log
     registry: Registry
     cursors: CursorStore
@@ -72,8 +71,6 @@ async def open_engines(
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """Opens engines one after the other; the `stack` closes them."""
-
     settings: Settings
     clock: Clock
     files: Disk

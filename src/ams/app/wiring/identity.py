@@ -29,16 +29,14 @@ from ams.storage.database.invalidation import ISSUERS, Cache
 
 logger = structlog.get_logger("ams.identity")
 
-TOKENS = 50_000
-"""Tokens that are remembered as verified."""
+TOKENS = 50_000  # tokens that are remembered as verified
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
     """What of identity can be made before anything is opened, so that bad settings stop a start at once."""
 
-    issuers: tuple[Issuer, ...]
-    """Those of the settings."""
+    issuers: tuple[Issuer, ...]  # those of the settings
     client: HttpClient
 
 
@@ -108,6 +106,5 @@ def identity_of(
 
 
 def _address(proxies: Sequence[Network]) -> str:
-    """Return where the request at hand comes from."""
     scope = SCOPE.get()
     return client_address(scope, proxies) if scope is not None else ""

@@ -15,12 +15,9 @@ from ams.service.delivering import UnreadAnswers
 from ams.service.parallel.ownership import Alone, Ownership, Shared
 from ams.storage.registry.owners import Node
 
-CONNECT_SECONDS = 1.0
-"""To another node; one that takes longer is as good as gone."""
-ANSWER_SECONDS = 6.0
-"""For an answer of another node, beside the wait of a pull: clients give up at ten."""
-MESSAGE_BYTES = 2048
-"""Of a message in an answer, beside its content: id, time, the id to acknowledge it by."""
+CONNECT_SECONDS = 1.0  # to another node; one that takes longer is as good as gone
+ANSWER_SECONDS = 6.0  # for an answer of another node, beside the wait of a pull: clients give up at ten
+MESSAGE_BYTES = 2048  # of a message in an answer, beside its content: id, time, the id to acknowledge it by
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +25,8 @@ class Nodes:
     """This node and the others."""
 
     ownership: Ownership
-    forwarder: Forwarder | None
-    """None where there are no others."""
-    name: str = ""
-    """Of this node, where there are others."""
+    forwarder: Forwarder | None  # None where there are no others
+    name: str = ""  # of this node, where there are others
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -110,8 +110,6 @@ def _calls(settings: Settings, made: Service, certificate: Certificate | None, r
 
 
 def _credentials(certificate: Certificate) -> Any:
-    """Return what the port shows; files that changed are read again with the next connection."""
-
     def read() -> Any:
         with open(certificate.key, "rb") as key, open(certificate.chain, "rb") as chain:
             return grpc.ssl_server_certificate_configuration([(key.read(), chain.read())])

@@ -46,8 +46,7 @@ class Reach:
 
     endpoints: EndpointCheck
     sender: HttpSender
-    driven: "DrivenPushServer | None"
-    """The push server elsewhere that is driven; None without a push_server_host."""
+    driven: "DrivenPushServer | None"  # the push server elsewhere that is driven; None without a push_server_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,8 @@ class Push:
     assignment: Assignment
     dead_letters: DeadLetters
     identity: PushIdentity
-    runner: PushRunner | None
-    """The workers of this process; None where others deliver, or none does."""
-    reach: Reach | None
-    """None while push is disabled."""
+    runner: PushRunner | None  # the workers of this process; None where others deliver, or none does
+    reach: Reach | None  # None while push is disabled
 
     @property
     def is_driven(self) -> bool:

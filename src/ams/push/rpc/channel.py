@@ -28,12 +28,9 @@ class PushServerAddress:
     host: str
     port: int
     tls: bool = True
-    verify: bool = True
-    """Whether its certificate must be signed by a known CA for `host`."""
-    authorities: str = ""
-    """Folder of CA certificates, `*.pem` at its top; empty: the CAs gRPC brings along."""
-    cert: str = ""
-    """Our certificate chain, which we show; empty: none."""
+    verify: bool = True  # whether its certificate must be signed by a known CA for `host`
+    authorities: str = ""  # folder of CA certificates, `*.pem` at its top; empty: the CAs gRPC brings along
+    cert: str = ""  # our certificate chain, which we show; empty: none
     key: str = ""
 
     @property

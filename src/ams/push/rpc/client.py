@@ -18,8 +18,7 @@ from ams.push.rpc.channel import PushServerAddress, connect, trust
 from ams.push.rpc.wire import A, Method, Q
 from ams.push.upstream import Target
 
-SECONDS = 3.0
-"""For a call, connecting included (push contract 15, P29)."""
+SECONDS = 3.0  # for a call, connecting included (push contract 15, P29)
 AWAY = "Push server is currently unavailable"
 _AWAY_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 _CHECK = f"/{wire.HEALTH}/Check"
@@ -32,8 +31,7 @@ class Outcome(NamedTuple):
     """What came of a call."""
 
     code: grpc.StatusCode
-    text: str
-    """The answer's text, or the error's as the transport words it."""
+    text: str  # the answer's text, or the error's as the transport words it
 
     @property
     def is_ok(self) -> bool:

@@ -14,18 +14,15 @@ import structlog
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import AmsError
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.push.rpc.channel import PushServerAddress
 from ams.push.rpc.client import SECONDS as CALL_SECONDS
 from ams.push.rpc.client import GrpcPushServer, Outcome
 from ams.push.upstream import Target
 
 WORK = "driving of the push server"
-AT_ONCE = 8
-"""Calls under way at the same time."""
-SECONDS = 60.0
-"""From one round to the next, a tenth more or less."""
+AT_ONCE = 8  # calls under way at the same time
+SECONDS = 60.0  # from one round to the next, a tenth more or less
 _BACKOFF = Backoff(1.0, 10.0)
 """Seconds after rounds in which it did not answer, so that it is found soon when it is back."""
 
@@ -41,8 +38,7 @@ class Driving:
         self._server = server
         self._targets = targets
         self._seconds = seconds
-        self._given: dict[str, Target] = {}
-        """What this process made it deliver, and how."""
+        self._given: dict[str, Target] = {}  # what this process made it deliver, and how
         self._results: dict[str, Outcome] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turn = asyncio.Lock()

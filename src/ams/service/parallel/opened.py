@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
-from ams.core.ack_ids import identity_of
+from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.filters import Filter, parse

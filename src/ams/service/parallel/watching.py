@@ -12,7 +12,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.observing import Figure, figure
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.opened import Open
 from ams.service.parallel.shares import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN

@@ -14,8 +14,7 @@ import structlog
 
 from ams.core.errors import AmsError
 from ams.core.names import SubscriptionId
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.push.holding import Holding, LeaseReply, Unanswered
 from ams.push.leases import Heartbeat
 from ams.push.report import Tally

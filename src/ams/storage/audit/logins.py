@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock
 from ams.core.names import new_uuid
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.audit.event import LOGIN, AuditEvent, result_of
 from ams.storage.audit.trail import Trail
 

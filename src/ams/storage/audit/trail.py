@@ -21,8 +21,7 @@ import structlog
 
 from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import AmsError
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.audit.event import AuditEvent, fitting, read, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace

@@ -6,8 +6,7 @@ from functools import partial
 import structlog
 
 from ams.core.errors import Unavailable
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.idempotency_store import PublishedBytes
 from ams.storage.log.kafka.keys import Keys

@@ -27,8 +27,8 @@ from ams.core.clock import ManualClock
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
 from ams.pipeline.jobs.accounting import envelope
-from ams.push.rpc.channel import PushServerAddress
 from ams.push.rpc.client import AWAY, GrpcPushServer
+from ams.push.rpc.wire import PushServerAddress
 from ams.storage.cursors.postgresql_rows import DatabaseTime
 from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_service import _Told

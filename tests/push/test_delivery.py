@@ -13,10 +13,21 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from ams.core.messages import Fragment
 from ams.core.push_config import MATTERMOST, GoogleForm
-from ams.push.delivery import PREFIX, Bodies, Body, Delivery, DeliveryHeaders, key, new_secret, signatures
-from ams.push.details import MAX_BYTES, Details, repeats
-from ams.push.google import NO_TOKEN, GoogleDeliveries, seconds
+from ams.push.delivery import (
+    NO_TOKEN,
+    PREFIX,
+    Bodies,
+    Body,
+    Delivery,
+    DeliveryHeaders,
+    GoogleDeliveries,
+    google_seconds,
+    key,
+    new_secret,
+    signatures,
+)
 from ams.push.sender import NotAsked, _encoded
+from ams.push.trying import MAX_BYTES, Details, repeats
 from ams.push.upstream import Pulled, Target
 from tests.push.keepers import pulled, target
 
@@ -288,8 +299,8 @@ def test_an_endpoint_that_repeats_its_token_is_not_quoted() -> None:
 
 
 def test_a_delivery_takes_as_long_as_the_deadline_and_its_lease_outlives_it() -> None:
-    assert seconds(target(deadline=45)) == 45
-    assert seconds(target(deadline=600)) == 590
+    assert google_seconds(target(deadline=45)) == 45
+    assert google_seconds(target(deadline=600)) == 590
 
 
 # What is said of failures: short, on one line, and never a secret

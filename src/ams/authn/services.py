@@ -17,7 +17,7 @@ from ams.authn.values import API_KEY, AuthMethod, ServiceType
 from ams.core.errors import NotFound, ServiceFailed, ServiceTimeout, Unavailable
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
 from ams.outgoing.guard import EVERYWHERE, Guard
-from ams.push.streams import of_socket
+from ams.push.connecting import of_socket
 
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 """Headers of the connection, which no auth method sets."""

@@ -33,14 +33,12 @@ _CLOSED = Circuit()
 
 def allows(state: Circuit, now: float) -> bool:
     """Whether a request may go; before it is sent, `begins` notes it."""
-    return state.openings == 0 or (now >= state.until and not _is_probed(state, now))
+    return state.openings == 0 or now >= max(state.until, state.probe_until)
 
 
 def begins(state: Circuit, now: float) -> Circuit:
     """Return the state when a request goes that was allowed: of an open circuit it is the probe, and the only one."""
-    if state.openings == 0:
-        return state
-    return state._replace(probe_until=now + PROBE_SECONDS)
+    return state._replace(probe_until=now + PROBE_SECONDS) if state.openings else state
 
 
 def succeeded(state: Circuit) -> Circuit:
@@ -72,10 +70,6 @@ def wait(state: Circuit, now: float) -> float:
     if now < state.until:
         return state.until - now
     return min(_LOOK_AGAIN_SECONDS, state.probe_until - now)
-
-
-def _is_probed(state: Circuit, now: float) -> bool:
-    return now < state.probe_until
 
 
 def _opened(openings: int, now: float, random: float) -> Circuit:

@@ -25,15 +25,16 @@ import base64
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 import pybase64
 
-from ams.core.messages import Fragment, Message, decoded_data, parse, split_ordering_key
-from ams.core.push_config import MATTERMOST
-from ams.push.sender import Headers
+from ams.core.messages import Fragment, Message, data_or_text, decoded_data, parse, split_ordering_key
+from ams.core.push_config import MATTERMOST, GoogleForm
+from ams.push.sender import Headers, NotAsked
 from ams.push.upstream import Pulled, Target
 
 PREFIX = "whsec_"
@@ -75,7 +76,9 @@ class DeliveryHeaders:
         self._plain = config.type == MATTERMOST
         self._fixed = [("Content-Type", "application/json")]
         if config.header_value and not self._plain:
-            self._fixed.append(_authorization(config.header_value))
+            if not (config.header_value.isascii() and config.header_value.isprintable()):
+                raise ValueError("the authorization header has characters that no header can carry")
+            self._fixed.append(("Authorization", config.header_value))
         self._keys = [key(each) for each in target.secrets]
         self._prefix = _prefix(target)
         self._is_parallel = target.is_parallel
@@ -86,7 +89,9 @@ class DeliveryHeaders:
             return self._fixed
         webhook_id = f"{self._prefix}{messages[0].offset}-{messages[-1].offset}"
         if self._is_parallel and messages[-1].offset - messages[0].offset >= len(messages):
-            webhook_id += f".{_sum(messages)}"
+            # Tells deliveries apart that begin and end with the same messages.
+            offsets = ",".join([str(each.offset) for each in messages])
+            webhook_id += f".{hashlib.blake2b(offsets.encode(), digest_size=6).hexdigest()}"
         made = [
             *self._fixed,
             ("webhook-id", webhook_id),
@@ -96,18 +101,6 @@ class DeliveryHeaders:
         if self._keys:
             made.append(("webhook-signature", signatures(self._keys, webhook_id, now, body)))
         return made
-
-
-def _sum(messages: Sequence[Pulled]) -> str:
-    """Return a text that tells deliveries apart which begin and end with the same messages."""
-    offsets = ",".join([str(each.offset) for each in messages])
-    return hashlib.blake2b(offsets.encode(), digest_size=6).hexdigest()
-
-
-def _authorization(value: str) -> tuple[str, str]:
-    if not (value.isascii() and value.isprintable()):
-        raise ValueError("the authorization header has characters that no header can carry")
-    return "Authorization", value
 
 
 def _prefix(target: Target) -> str:
@@ -157,15 +150,12 @@ class Bodies:
             undecodable = sum(not good for _, good in decoded)
         if self._single:
             return Body(b"".join(self._item(messages[0], b"")), undecodable)
-        return Body(self._list(messages), undecodable)
-
-    def _list(self, messages: Sequence[Pulled]) -> bytes:
         parts, separator = [b'{"messages":['], b""
         for each in messages:
             parts += self._item(each, separator)
             separator = b","
         parts.append(b"]}")
-        return b"".join(parts)
+        return Body(b"".join(parts), undecodable)
 
     def _item(self, message: Pulled, separator: bytes) -> tuple[bytes, ...]:
         _, message_id, publish_time, fragment = message
@@ -177,20 +167,17 @@ class Bodies:
         assert self._mattermost is not None
         sent = parse(message.fragment)
         text = _text(sent) if self._decodes else None
-        post = {"text": _post_text(message, sent, sent.data if text is None else text)}
+        shown = sent.data if text is None else text
+        if not shown.strip():  # Mattermost refuses a blank post each time: the attributes are posted then
+            lines = [f"{name}: {value}" for name, value in (sent.attributes or {}).items()]
+            has_words = any(map(str.strip, lines))
+            shown = "\n".join(lines) if has_words else f"Message {message.message_id} has no text"
+        post = {"text": shown}
         if self._mattermost.mattermost_username:
             post["username"] = self._mattermost.mattermost_username
         if self._mattermost.mattermost_channel:
             post["channel"] = self._mattermost.mattermost_channel
         return Body(_encode(post), int(self._decodes and text is None))
-
-
-def _post_text(message: Pulled, sent: Message, text: str) -> str:
-    """Return a post's text. Mattermost refuses a blank one each time, so the attributes are posted then."""
-    if text.strip():
-        return text
-    lines = [f"{name}: {value}" for name, value in (sent.attributes or {}).items()]
-    return "\n".join(lines) if any(map(str.strip, lines)) else f"Message {message.message_id} has no text"
 
 
 def _decoded(message: Pulled) -> tuple[Pulled, bool]:
@@ -261,3 +248,77 @@ def seconds(patience: float | None) -> float:
     if patience is None:
         return MOST_SECONDS
     return min(MOST_SECONDS, max(LEAST_SECONDS, patience - min(_MARGIN_SECONDS, patience * _MARGIN)))
+
+
+GOOGLE_MOST_SECONDS = 590.0  # for one delivery: its lease, of at most ten minutes, has to outlive it
+NO_TOKEN = "There is no token for the delivery: the signing key cannot be read"  # noqa: S105 - a text, and no token
+_NO_TOKEN_SECONDS = 30.0  # until it is tried again
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_WITHHELD = frozenset({
+    "authorization", "connection", "content-length", "cookie", "date", "expect", "forwarded", "host", "keep-alive",
+    "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+})  # fmt: skip
+_WITHHELD_BEGINNINGS = ("proxy-", "x-forwarded-", "x-goog-")
+
+
+class GoogleDeliveries:
+    """Makes the deliveries of one target."""
+
+    def __init__(self, target: Target, form: GoogleForm) -> None:
+        self.url = target.config.endpoint
+        self._form = form
+        self._subscription = target.path.removeprefix("/")
+        self._counts_attempts = target.counts_attempts
+
+    def delivery(self, pulled: Pulled, *, attempt: int, token: str) -> Delivery:
+        """Return the delivery of a message; `attempt` from 1. Raises `NotAsked` without a token that it needs."""
+        message = parse(pulled.fragment)
+        headers = [("User-Agent", "CloudPubSub-Google")]
+        if self._form.service_account:
+            if not token:
+                raise NotAsked(NO_TOKEN, _NO_TOKEN_SECONDS)
+            headers.append(("Authorization", f"Bearer {token}"))
+        if self._form.is_wrapped:
+            headers.append(("Content-Type", "application/json"))
+            return Delivery(headers, self._wrapped(pulled, message, attempt), 0)
+        headers += self._metadata(pulled, message) if self._form.write_metadata else []
+        if all(name.lower() != "content-type" for name, _ in headers):
+            headers.append(("Content-Type", "application/octet-stream"))
+        return Delivery(headers, data_or_text(message.data), 0)
+
+    def _wrapped(self, pulled: Pulled, message: Message, attempt: int) -> bytes:
+        shown: dict[str, object] = {
+            "data": pybase64.b64encode(data_or_text(message.data)).decode(),
+            "messageId": pulled.message_id,
+            "message_id": pulled.message_id,
+            "publishTime": pulled.publish_time,
+            "publish_time": pulled.publish_time,
+        }
+        if message.attributes:
+            shown["attributes"] = message.attributes
+        if message.ordering_key:
+            shown["orderingKey"] = message.ordering_key
+        body: dict[str, object] = {"message": shown, "subscription": self._subscription}
+        if self._counts_attempts:
+            body["deliveryAttempt"] = attempt
+        return _encode(body)
+
+    def _metadata(self, pulled: Pulled, message: Message) -> Iterator[tuple[str, str]]:
+        yield "x-goog-pubsub-subscription-name", self._subscription
+        yield "x-goog-pubsub-message-id", pulled.message_id
+        yield "x-goog-pubsub-publish-time", pulled.publish_time
+        key = "x-goog-pubsub-ordering-key", message.ordering_key
+        for name, value in [key, *(each for each in (message.attributes or {}).items() if _is_free(each[0]))]:
+            if value and value.isascii() and value.isprintable() and value == value.strip():
+                yield name, value
+
+
+def google_seconds(target: Target) -> float:
+    """Return how long a delivery may take: as long as the acknowledgement's deadline."""
+    return min(float(target.ack_deadline_seconds), GOOGLE_MOST_SECONDS)
+
+
+def _is_free(name: str) -> bool:
+    low = name.lower()
+    return bool(_NAME.fullmatch(name)) and low not in _WITHHELD and not low.startswith(_WITHHELD_BEGINNINGS)

@@ -17,8 +17,7 @@ from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing.guard import Guard, Refused
 from ams.push.circuit import OPEN, Circuit, name
-from ams.push.connecting import Connection, Connector, Endpoint, Place, Reply
-from ams.push.streams import Progress, Unreachable
+from ams.push.connecting import Connection, Connector, Endpoint, Place, Progress, Unreachable
 
 HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
 CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer
@@ -62,29 +61,23 @@ class EndpointCheck:
         progress = Progress()
         try:
             async with asyncio.timeout(self._seconds):
-                reply = await self._ask(Endpoint(host, port), len(expected) + 1, progress)
+                until = asyncio.get_running_loop().time() + self._seconds
+                connection = await self._connector.connect(Endpoint(host, port), progress, until)
+                try:
+                    keep = len(expected) + 1
+                    reply = await connection.ask("GET", HASH_PATH, [], b"", keep=keep, progress=progress, closes=True)
+                finally:
+                    await connection.abort()
         except TimeoutError:
             raise CheckFailed(f"No answer within {self._seconds:g} seconds, while {progress.step}") from None
         except (Refused, Unreachable) as error:
             raise CheckFailed(str(error)) from error
-        _judge(reply, expected.encode())
-
-    async def _ask(self, endpoint: Endpoint, keep: int, progress: Progress) -> Reply:
-        until = asyncio.get_running_loop().time() + self._seconds
-        connection = await self._connector.connect(endpoint, progress, until)
-        try:
-            return await connection.ask("GET", HASH_PATH, [], b"", keep=keep, progress=progress, closes=True)
-        finally:
-            await connection.abort()
-
-
-def _judge(reply: Reply, expected: bytes) -> None:
-    if reply.status != 200:
-        raise CheckFailed("Wrong response status code")
-    if reply.cut and len(reply.body) <= len(expected):
-        raise CheckFailed(reply.cut)
-    if not hmac.compare_digest(reply.body, expected):
-        raise CheckFailed("Wrong verification hash")
+        if reply.status != 200:
+            raise CheckFailed("Wrong response status code")
+        if reply.cut and len(reply.body) < keep:
+            raise CheckFailed(reply.cut)
+        if not hmac.compare_digest(reply.body, expected.encode()):
+            raise CheckFailed("Wrong verification hash")
 
 
 AT_ONCE = 8  # requests to one endpoint
@@ -130,7 +123,12 @@ class Endpoints:
         standing = self._standings.get(endpoint)
         if standing is None:
             if len(self._standings) >= MAX_FORGETTABLE:
-                self._forget(now)
+                # Those with no requests are forgotten, unless their circuit is open.
+                self._standings = {
+                    endpoint: each
+                    for endpoint, each in self._standings.items()
+                    if each.users or name(each.circuit, now) == OPEN
+                }
             standing = self._standings[endpoint] = EndpointState()
         return standing
 
@@ -187,10 +185,3 @@ class Endpoints:
         self._idle_at[place].remove(connection)
         if not self._idle_at[place]:
             del self._idle_at[place]
-
-    def _forget(self, now: float) -> None:
-        self._standings = {
-            endpoint: each
-            for endpoint, each in self._standings.items()
-            if each.users or name(each.circuit, now) == OPEN
-        }

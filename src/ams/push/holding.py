@@ -53,10 +53,6 @@ def _nothing() -> None:
     return None
 
 
-def _log_failure(work: str) -> None:
-    logger.exception("background.failed", work=work)
-
-
 class Holding:
     """Sends heartbeats, and delivers what the answers say."""
 
@@ -70,16 +66,13 @@ class Holding:
         reached: Callable[[], None] = _nothing,
         missed: Callable[[], None] = _nothing,
     ) -> None:
-        """`holder` is a unique name; `reached` is called for each answer, `missed` for each heartbeat without
-        one.
-        """
+        """`reached` is called for each answer, `missed` for each heartbeat without one."""
         self._workers = workers
         self._ask = ask
         self._holder = holder or new_uuid()
         self._reached = reached
         self._missed = missed
         self._pauses = Pauses(_BACKOFF, chance.random)
-        self._heartbeat_seconds = HEARTBEAT_SECONDS
         self._ends: float | None = None  # when the lease ends, by the loop's clock; None: nothing is held by a lease
         self._now = asyncio.Event()
         self._settled: list[asyncio.Future[None]] = []
@@ -96,7 +89,7 @@ class Holding:
         self._now.set()
         await asyncio.wait({over}, timeout=seconds)
 
-    async def run(self, survive: Callable[[str], None] = _log_failure) -> None:
+    async def run(self, survive: Callable[[str], None] | None = None) -> None:
         """Send heartbeats until this is cancelled, or there are no leases any more.
 
         `survive` is called for a heartbeat that ended with an unexpected exception; it counts as one not answered.
@@ -115,7 +108,10 @@ class Holding:
             except TimeoutError:
                 pause = await self._unanswered("no answer in time")
             except Exception as error:  # a defect must not end the heartbeats for good
-                survive("push leases")
+                if survive is not None:
+                    survive("push leases")
+                else:
+                    logger.exception("background.failed", work="push leases")
                 pause = await self._unanswered(f"unexpected {type(error).__name__}")
             finally:
                 for each in settled:
@@ -150,12 +146,11 @@ class Holding:
             raise Unanswered(STOOD_STILL)
         self._ends = sent + reply.lease_seconds
         self._workers.hold_until(self._ends - _SPARE_SECONDS)
-        self._heartbeat_seconds = reply.heartbeat_seconds
         self._pauses.reset()
         self._reached()
         if not self._leaving:
             self._workers.follow(reply.targets)
-        return self._heartbeat_seconds
+        return reply.heartbeat_seconds
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:
         seconds = HEARTBEAT_SECONDS if self._ends is None else max(min(HEARTBEAT_SECONDS, self._left()), _LEAST_SECONDS)

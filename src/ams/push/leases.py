@@ -83,19 +83,13 @@ def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gi
     if heartbeat.leaving:
         return Share(frozenset(), held)
     free = wanted - taken - held
-    quota = _quota(wanted, (held | standing.own) & wanted, heartbeat.holder, standing)
+    own = -len((held | standing.own) & wanted), heartbeat.holder
+    others = [(-len(has & wanted), name) for name, has in standing.others.items() if name not in standing.leaving]
+    least, larger = divmod(len(wanted), len(others) + 1)
+    quota = least + (sorted([own, *others]).index(own) < larger)
     kept = _first(quota, held & wanted)
     given = _first(quota - len(kept), free & standing.own, free - standing.own if gives else ())
     return Share(frozenset(kept + given), held.union(given))
-
-
-def _quota(wanted: Subscriptions, own: Subscriptions, name: str, standing: Holdings) -> int:
-    sharers = [(-len(own), name)]
-    sharers += [
-        (-len(held & wanted), other) for other, held in standing.others.items() if other not in standing.leaving
-    ]
-    least, larger = divmod(len(wanted), len(sharers))
-    return least + (sorted(sharers).index((-len(own), name)) < larger)
 
 
 def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:

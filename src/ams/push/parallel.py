@@ -13,10 +13,10 @@ from collections.abc import Awaitable
 import structlog
 
 from ams.core.clock import Milliseconds
-from ams.push import google, retry
-from ams.push.delivery import seconds
+from ams.push import retry
+from ams.push.delivery import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
-from ams.push.sender import NotAsked
+from ams.push.sender import EndpointAnswer, NotAsked
 from ams.push.trying import Means, Outcome, Tries
 from ams.push.upstream import Gone, HandOut, NotTaken, Refused, Target, UpstreamError, Verdict
 
@@ -79,7 +79,7 @@ class ParallelCycle:
         try:
             await self._begin()
         except Exception as error:
-            self._not_got(error)
+            self._note(error, CONSUME, retry.AWAY_MOST)
 
     async def _begin(self) -> None:
         if self._pause is not None:
@@ -94,8 +94,10 @@ class ParallelCycle:
             for each in found:
                 self._start(each)
         else:
-            if not self._under_way:
-                self._quiet()
+            if not self._under_way:  # there is nothing to deliver: what was wrong is over (P5)
+                self._refused = 0
+                self._history = retry.succeeded(self._policy, self._history)
+                self._report.cleared()
             await self._unless_ended(self._hand_outs.wait(self._target))
 
     @property
@@ -122,15 +124,15 @@ class ParallelCycle:
             end.cancel()
 
     def _start(self, hand_out: HandOut) -> None:
+        def over(delivery: asyncio.Task[None]) -> None:
+            self._under_way.discard(delivery)
+            self._report.changed = True
+            self._freed.set()
+
         delivery = asyncio.create_task(self._run(hand_out), name=f"ams-push-delivery {self._target.path}")
         self._under_way.add(delivery)
-        delivery.add_done_callback(self._over)
+        delivery.add_done_callback(over)
         self._report.changed = True
-
-    def _over(self, delivery: asyncio.Task[None]) -> None:
-        self._under_way.discard(delivery)
-        self._report.changed = True
-        self._freed.set()
 
     async def _run(self, hand_out: HandOut) -> None:
         wave = self._wave
@@ -139,13 +141,16 @@ class ParallelCycle:
         except NotTaken:
             self._tries.late(ACKNOWLEDGE)
         except Exception as error:
-            self._not_settled(error, wave)
+            if wave == self._wave or isinstance(error, Gone):
+                self._wave += 1
+                self._note(error, ACKNOWLEDGE, retry.UNSTORED_MOST)
         finally:
             self._hand_outs.release(self._target, hand_out)  # what of it is settled stays so
 
     async def _deliver(self, hand_out: HandOut, wave: int) -> bool:
         """Send messages, in smaller deliveries when they are refused together; return whether to go on sending."""
-        messages, limit = hand_out.messages, self._limit()
+        messages, is_google = hand_out.messages, self._target.config.google is not None
+        limit = google_seconds(self._target) if is_google else seconds(self._means.upstream.patience(self._target))
         await self._hand_outs.extend(self._target, hand_out, int(limit) + _SPARE_SECONDS)
         try:
             outcome = await self._tries.send(messages, attempt=hand_out.attempt, limit=limit)
@@ -155,7 +160,7 @@ class ParallelCycle:
         if not outcome.error:
             await self._accepted(hand_out, outcome, limit)
             return True
-        if self._target.config.google is not None:
+        if is_google:
             return await self._nack(hand_out, wave, outcome)
         self.batch = retry.halved(len(messages))
         answer = outcome.answer
@@ -170,18 +175,17 @@ class ParallelCycle:
             return False
         said = self._tries.refused(messages, answer, outcome.error)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+            self._blamed_by(answer, wave)
             return False
         if len(messages) > 1:
-            return await self._deliver_halves(hand_out, wave)
+            middle = len(messages) // 2
+            for part in (hand_out.part(0, middle), hand_out.part(middle, len(messages))):
+                if self._ended.is_set() or not await self._deliver(part, wave):
+                    return False
+            return True
         await self._fail(hand_out, answer.status, said)
         self._count_refusal(wave)
         return wave == self._wave
-
-    def _limit(self) -> float:
-        if self._target.config.google is not None:
-            return google.seconds(self._target)
-        return seconds(self._means.upstream.patience(self._target))
 
     async def _nack(self, hand_out: HandOut, wave: int, outcome: Outcome) -> bool:
         """Let a message fail whatever became of its delivery, as Google's clients expect."""
@@ -194,17 +198,10 @@ class ParallelCycle:
         said = self._tries.refused(hand_out.messages, answer, outcome.error)
         await self._fail(hand_out, answer.status, said)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+            self._blamed_by(answer, wave)
         else:
             self._count_refusal(wave)
         return wave == self._wave
-
-    async def _deliver_halves(self, hand_out: HandOut, wave: int) -> bool:
-        middle, end = len(hand_out.messages) // 2, len(hand_out.messages)
-        for part in (hand_out.part(0, middle), hand_out.part(middle, end)):
-            if self._ended.is_set() or not await self._deliver(part, wave):
-                return False
-        return True
 
     async def _accepted(self, hand_out: HandOut, outcome: Outcome, limit: float) -> None:
         await self._hand_outs.acknowledge(self._target, hand_out)
@@ -228,6 +225,9 @@ class ParallelCycle:
         if self._refused >= self._tries.at_once:
             self._blamed(wave)
 
+    def _blamed_by(self, answer: EndpointAnswer, wave: int) -> None:
+        self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+
     def _blamed(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
         """Let all wait, as the endpoint failed: `wait` milliseconds, None: as the policy says.
 
@@ -238,20 +238,6 @@ class ParallelCycle:
         self._wave += 1
         self._history, usual = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
         self._pause = usual if wait is None else wait
-
-    def _quiet(self) -> None:
-        """There is nothing to deliver: what was wrong is over (P5)."""
-        self._refused = 0
-        self._history = retry.succeeded(self._policy, self._history)
-        self._report.cleared()
-
-    def _not_got(self, error: Exception) -> None:
-        self._note(error, CONSUME, retry.AWAY_MOST)
-
-    def _not_settled(self, error: Exception, wave: int) -> None:
-        if wave == self._wave or isinstance(error, Gone):
-            self._wave += 1
-            self._note(error, ACKNOWLEDGE, retry.UNSTORED_MOST)
 
     def _note(self, error: Exception, what: str, most: int) -> None:
         random = self._means.random()

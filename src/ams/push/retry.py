@@ -13,6 +13,7 @@ one, and was refused as often as configured.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.backoff import Backoff
 from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MATTERMOST, MOST_PERIOD, SLOWSTART, PushConfig
 from ams.push.upstream import Pulled
@@ -27,7 +28,7 @@ REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 """Milliseconds: what only a change of rights or settings can repair is tried this seldom, whatever the policy (P21)."""
 RETRY_AFTER_MOST = 3600.0  # seconds: an endpoint that asks for more is asked again after these
 
-MESSAGE_MOST = 600_000
+MESSAGE_MOST = MAX_ACK_DEADLINE * 1000
 """Milliseconds: the longest wait of a single message of a parallel subscription, as of any that is given back."""
 
 UNREACHED = Backoff(1.0, 60.0, jitter=(0.0, 1.0), least=1.0)
@@ -75,7 +76,11 @@ def failed(policy: Policy, state: History, *, retry_after: float | None, random:
         delay = int(longest(policy, state) * random)  # full jitter
     else:
         delay = _jittered(longest(policy, state), random)
-    return state, max(delay, _asked_for(retry_after, random))
+    if retry_after is None:
+        return state, delay
+    # A little more than asked for, for each differently: many get the same answer.
+    asked = int(1000 * min(max(retry_after, 0.0), RETRY_AFTER_MOST) * (1 + JITTER * random))
+    return state, max(delay, asked)
 
 
 def away(policy: Policy, state: History, most: int, *, random: float) -> tuple[History, int]:
@@ -111,13 +116,6 @@ def _jittered(delay: int, random: float) -> int:
     return int(delay * (1 - JITTER + 2 * JITTER * random))
 
 
-def _asked_for(seconds: float | None, random: float) -> int:
-    """Return the milliseconds asked for, a little more for each differently: many get the same answer."""
-    if seconds is None:
-        return 0
-    return int(1000 * min(max(seconds, 0.0), RETRY_AFTER_MOST) * (1 + JITTER * random))
-
-
 FIRST = 100
 """Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
 few enough that a new endpoint is not given much to do at once."""
@@ -132,13 +130,10 @@ def first_batch(most: int) -> int:
 
 
 def batch_after(batch: int, most: int, *, messages: int, seconds: float, limit: float) -> int:
-    """Return how many messages the next delivery may have after one of `messages` that took `seconds` of `limit`.
-
-    One that was not full says nothing about more.
-    """
+    """Return how many messages the next delivery may have after one of `messages` that took `seconds` of `limit`."""
     if seconds > min(SLOW_SECONDS, limit / 3):
         return halved(messages)
-    return max(1, min(batch * 2, most)) if messages >= batch else batch
+    return max(1, min(batch * 2, most)) if messages >= batch else batch  # one not full says nothing about more
 
 
 def halved(messages: int) -> int:

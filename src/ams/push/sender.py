@@ -20,9 +20,8 @@ from ams.core.push_config import authority, is_https, is_local_http
 from ams.outgoing.guard import Guard, Refused
 from ams.push import circuit
 from ams.push.circuit import CLOSED
-from ams.push.connecting import Connection, Connector, Endpoint, Reply
+from ams.push.connecting import Connection, Connector, Endpoint, Progress, Reply, Unreachable, one_line
 from ams.push.endpoints import IDLE_SECONDS, Endpoints, EndpointState
-from ams.push.streams import Progress, Unreachable, one_line
 
 Headers = Sequence[tuple[str, str]]
 
@@ -210,8 +209,14 @@ _MAX_HEADER = 64  # bytes of a `Retry-After` that are looked at
 
 def answer(reply: Reply, now: float) -> EndpointAnswer:
     """Return what a reply means; `now` in seconds since the epoch."""
-    is_text = not is_success(reply.status) and not _is_encoded(reply)
-    return EndpointAnswer(reply.status, excerpt(reply.body) if is_text else "", _retry_after(reply, now))
+    headers = [(name.lower(), value) for name, value in reply.headers]
+    # What could be shown of a compressed body would be no words.
+    is_compressed = any(
+        name == b"content-encoding" and value.strip().lower() not in (b"", b"identity") for name, value in headers
+    )
+    text = "" if is_success(reply.status) or is_compressed else excerpt(reply.body)
+    waits = [value for name, value in headers if name == b"retry-after"]
+    return EndpointAnswer(reply.status, text, retry_after(waits, now) if waits else None)
 
 
 def is_success(status: int) -> bool:
@@ -224,22 +229,8 @@ def excerpt(body: bytes) -> str:
     return one_line(body[:TEXT_BYTES].decode(errors="ignore"), TEXT_BYTES)
 
 
-def _is_encoded(reply: Reply) -> bool:
-    """Whether a body is compressed: it stays as it is, and what of it could be shown would be no words."""
-    codings = [value.strip().lower() for name, value in reply.headers if name.lower() == b"content-encoding"]
-    return any(each not in (b"", b"identity") for each in codings)
-
-
-def _retry_after(reply: Reply, now: float) -> float | None:
-    values = [value for name, value in reply.headers if name.lower() == b"retry-after"]
-    return retry_after(values, now) if values else None
-
-
 def retry_after(values: Sequence[bytes], now: float) -> float | None:
-    """Return the seconds that a `Retry-After` asks for, never below 0; None for what says nothing (RFC 9110, 10.2.3).
-
-    It is a count of seconds or a date. An answer with several is not understood.
-    """
+    """Return the seconds that a `Retry-After` asks for as number or date, at least 0; else None (RFC 9110, 10.2.3)."""
     if len(values) != 1 or len(values[0]) > _MAX_HEADER:
         return None
     said = values[0].decode("latin-1").strip()

@@ -1,22 +1,149 @@
-"""Trying: one request with messages of a target, and what is reported of it and of whatever else goes wrong."""
+"""Tries: one request with messages of a target, and what is reported of it, in words without secrets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import html
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from ams.core.clock import Clock
-from ams.core.push_config import DEFAULT_OUTSTANDING
+from ams.core.messages import decoded_data, parse
+from ams.core.push_config import DEFAULT_OUTSTANDING, MATTERMOST
 from ams.push import retry
-from ams.push.delivery import Deliveries, Delivery
-from ams.push.details import Details, cut, repeats
-from ams.push.google import GoogleDeliveries
+from ams.push.delivery import PREFIX, Deliveries, GoogleDeliveries
 from ams.push.report import SEND, Report, Tally
 from ams.push.sender import EndpointAnswer, HttpSender, NotAsked, SendFailed
 from ams.push.upstream import Pulled, Target, Upstream
 from ams.wire.push import Attempt, Failure
+
+MAX_BYTES = 300  # of a detail, as UTF-8
+HIDDEN = "***"
+_LEAST_PART = 8  # characters of a part of a value that is hidden by itself; shorter ones are words
+_LEAST_BEGINNING = 4
+"""Characters of the beginning of a secret, at the end of a text that was cut, that are hidden too."""
+
+
+_PARTS = re.compile("[/?&=#]")
+"""What stands between the parts of a URL; the first of them is the host."""
+
+
+class Details:
+    """Words failures of one target."""
+
+    def __init__(self, target: Target) -> None:
+        self._secrets = _secrets(target)
+        self._is_mattermost = target.config.type == MATTERMOST
+        self._has_token = target.config.google is not None
+
+    def answer(self, text: str) -> str:
+        """Return what an endpoint answered as it may be shown; of a page its title and text."""
+        said = _of_mattermost(text) if self._is_mattermost else text
+        return self.detail(_of_page(said) if said.lstrip().startswith("<") else said)
+
+    def detail(self, text: str) -> str:
+        """Return a text as it may be shown."""
+        line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+        if self._has_token:
+            line = _TOKEN.sub(HIDDEN, line)
+        for secret in self._secrets:
+            line = line.replace(secret, HIDDEN)
+        for secret in self._secrets:
+            line = _without_beginning(line, secret)
+        return cut(line, MAX_BYTES)
+
+
+def cut(text: str, most: int) -> str:
+    """Return the beginning of a text, at most so many bytes of UTF-8."""
+    return text.encode()[:most].decode("utf-8", "ignore")
+
+
+def repeats(text: str, messages: Sequence[Pulled]) -> bool:
+    """Return whether a text has anything in it of what these messages carry, so that no log may have it.
+
+    That is eleven letters and digits in a row of a message's data, as sent or decoded, of its ordering key, or of a
+    value of its attributes; of a shorter one all of it. What stands between letters, as spaces and quotes, counts for
+    nothing.
+    """
+    said = _letters(text)
+    pieces = [said[at : at + _PIECE] for at in range(0, len(said) - _PIECE + 1, _STEP)]
+    return any(
+        value in said if len(value) < _PIECE + _STEP else any(piece in value for piece in pieces)
+        for value in map(_letters, _carried(messages))
+        if value
+    )
+
+
+_PIECE, _STEP = 8, 4
+"""Characters that are looked for, and from one of them to the next: of eleven in a row there are always eight."""
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
+
+
+def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
+    for each in messages:
+        message = parse(each.fragment)
+        yield message.data
+        yield message.ordering_key
+        yield from (message.attributes or {}).values()
+        try:
+            yield decoded_data(message.data).decode(errors="ignore")
+        except ValueError:  # it is no base64
+            continue
+
+
+_TOKEN = re.compile(r"\beyJ[\w.-]*")
+"""A JWT, or its beginning where it was cut: it is made anew all the time, so it is known by its form."""
+_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>?")
+
+
+def _of_page(text: str) -> str:
+    """Return what people see of a page of HTML, or of its beginning; what its title says already is said once."""
+    seen = _UNSEEN.sub("<>", text)
+    found = _TITLE.search(seen)
+    title = found[1].strip() if found else ""
+    rest = [each.strip() for each in _TAG.split(_TITLE.sub("", seen))]
+    return html.unescape(" ".join(each for each in (title, *(each for each in rest if each not in title)) if each))
+
+
+class _MattermostError(msgspec.Struct):
+    message: str
+    detailed_error: str = ""
+
+
+def _of_mattermost(text: str) -> str:
+    """Return what Mattermost says in an answer (push contract 11); any other text as it is."""
+    try:
+        error = msgspec.json.decode(text, type=_MattermostError)
+    except (msgspec.DecodeError, UnicodeError):
+        return text
+    return f"{error.message}.{error.detailed_error}" if error.detailed_error else error.message
+
+
+def _secrets(target: Target) -> list[str]:
+    config = target.config
+    whole = [config.header_value, config.verification_hash, config.mattermost_url, *target.secrets]
+    # A value as `Bearer X` is also given away by X, the URL of a hook by a part of its path, a secret by its base64.
+    parts = [*config.header_value.split(), *_PARTS.split(config.mattermost_url.partition("://")[2])[1:]]
+    parts += [each.removeprefix(PREFIX) for each in target.secrets]
+    hidden = {each for each in whole if each} | {each for each in parts if len(each) >= _LEAST_PART}
+    return sorted(hidden, key=len, reverse=True)
+
+
+def _without_beginning(line: str, secret: str) -> str:
+    """Return a line that does not end with the beginning of a secret, as when it was cut within one."""
+    for length in range(min(len(secret) - 1, len(line)), _LEAST_BEGINNING - 1, -1):
+        if line.endswith(secret[:length]):
+            return line[:-length] + HIDDEN
+    return line
+
 
 logger = structlog.get_logger("ams.push")
 
@@ -24,11 +151,6 @@ LATE = "the messages were delivered, but their acknowledgement counts no more: t
 ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
 MAX_ERROR = 200  # bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)
 _LEAST_WAIT = 100  # milliseconds, for an endpoint whose circuit is open
-
-
-def own_token(target: Target) -> str:
-    """Return the identity token that a target came with."""
-    return target.identity_token
 
 
 class Means(NamedTuple):
@@ -40,7 +162,7 @@ class Means(NamedTuple):
     random: Callable[[], float]  # in [0, 1)
     tally: Tally
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep  # waits for so many seconds
-    token: Callable[[Target], str] = own_token  # returns the present identity token of a target
+    token: Callable[[Target], str] = attrgetter("identity_token")  # returns the present identity token of a target
 
 
 class Outcome(NamedTuple):
@@ -77,7 +199,10 @@ class Tries:
         """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked`, and nothing was sent."""
         means = self._means
         now, began = means.clock.wall(), means.clock.monotonic()
-        delivery = self._delivery(messages, attempt, now // 1000)
+        if self._google is not None:
+            delivery = self._google.delivery(messages[0], attempt=attempt, token=means.token(self._target))
+        else:
+            delivery = self._deliveries.delivery(messages, attempt=attempt, now=now // 1000)
         answer, error = None, ""
         try:
             answer = await means.sender.send(
@@ -88,16 +213,13 @@ class Tries:
         except SendFailed as failed:
             error = self._details.detail(str(failed)) or "no answer"
         else:
-            error = "" if answer.status in self._accepted else self._refusal(answer)
+            if answer.status not in self._accepted:
+                said = self._details.answer(answer.text)
+                error = f"HTTP {answer.status}: {said}" if said else f"HTTP {answer.status}"
         took = means.clock.monotonic() - began
         status = answer.status if answer else 0
         self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), cut(error, MAX_ERROR)))
         return Outcome(answer, error, took, delivery.undecodable)
-
-    def _delivery(self, messages: Sequence[Pulled], attempt: int, now: int) -> Delivery:
-        if self._google is not None:
-            return self._google.delivery(messages[0], attempt=attempt, token=self._means.token(self._target))
-        return self._deliveries.delivery(messages, attempt=attempt, now=now)
 
     def refused(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
         """Report an answer that is no good one, with advice if there is any; return what the endpoint said."""
@@ -143,10 +265,6 @@ class Tries:
             frame = frame.tb_next
         place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
         logger.error("push.defect", subscription=self._path, kind=type(error).__name__, place=place)
-
-    def _refusal(self, answer: EndpointAnswer) -> str:
-        said = self._details.answer(answer.text)
-        return f"HTTP {answer.status}: {said}" if said else f"HTTP {answer.status}"
 
     def _failure(self, what: str, detail: str, status: int = 0) -> Failure:
         return Failure(self._means.clock.wall(), what, self._details.detail(detail), status)

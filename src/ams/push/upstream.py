@@ -2,7 +2,7 @@
 
 Two keepers of the same promise: the service's own engines in this process, and the HTTP API of a service elsewhere,
 ours or the reference. A worker is the only one who delivers its subscription as long as it holds its lease: when that
-is over, nothing is handed to workers or taken from them any more (`ams.push.leased`).
+is over, nothing is handed to workers or taken from them any more (`ams.push.workers.Leased`).
 """
 
 from collections.abc import Sequence

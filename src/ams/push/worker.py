@@ -56,8 +56,12 @@ class Cycle:
             logger.info("push.gone", subscription=self._target.path)
             self.gone = True
             return None
-        except NotTaken:
-            return self._late()
+        except NotTaken:  # the endpoint has done nothing wrong (P15)
+            self.batch = retry.halved(self.batch)
+            self._tries.late(self._stage)
+            self._late_in_a_row += 1
+            # As after a seek. When it happens again, something is too slow for its deadline: no repeat at speed.
+            return self._wait() if self._late_in_a_row > 1 else None
         except Refused as error:
             self._tries.failed(self._stage, str(error))
             self._history, wait = retry.refused(self._history, random=self._means.random())
@@ -107,19 +111,16 @@ class Cycle:
         self._first, self._tried = first, attempt
         if outcome.error:
             return await self._not_accepted(messages, outcome)
-        await self._acknowledge(messages, outcome.undecodable)
-        self.batch = retry.batch_after(
-            self.batch, self._tries.most, messages=len(messages), seconds=outcome.milliseconds / 1000, limit=limit
-        )
-        return None
-
-    async def _acknowledge(self, messages: Sequence[Pulled], undecodable: int) -> None:
         self._stage = ACKNOWLEDGE
         await self._means.upstream.acknowledge(self._target, messages[-1])
         self._late_in_a_row = 0
         self._refusals.passed(messages[-1])
         self._history = retry.succeeded(self._policy, self._history)
-        self._report.delivered(len(messages), undecodable, self._means.clock.wall())
+        self._report.delivered(len(messages), outcome.undecodable, self._means.clock.wall())
+        self.batch = retry.batch_after(
+            self.batch, self._tries.most, messages=len(messages), seconds=outcome.milliseconds / 1000, limit=limit
+        )
+        return None
 
     async def _not_accepted(self, messages: Sequence[Pulled], outcome: Outcome) -> int | None:
         self.batch = retry.halved(len(messages))
@@ -134,23 +135,14 @@ class Cycle:
         advice = self._refusals.advice(messages, answer.status, self._tried)
         said = self._tries.refused(messages, answer, outcome.error, advice)
         if attempts := self._refusals.refused(messages, answer.status):
-            await self._dead_letter(messages[0], Verdict(said, attempts, answer.status))
+            self._stage = ACKNOWLEDGE
+            verdict = Verdict(said, attempts, answer.status)
+            await self._means.upstream.dead_letter(self._target, messages[0], verdict)
+            self._refusals.dead_lettered()
+            self._history = retry.succeeded(self._policy, self._history)
+            self._report.dead_lettered()
             return None
         return self._wait(answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
-
-    async def _dead_letter(self, message: Pulled, verdict: Verdict) -> None:
-        self._stage = ACKNOWLEDGE
-        await self._means.upstream.dead_letter(self._target, message, verdict)
-        self._refusals.dead_lettered()
-        self._history = retry.succeeded(self._policy, self._history)
-        self._report.dead_lettered()
-
-    def _late(self) -> int | None:
-        self.batch = retry.halved(self.batch)
-        self._tries.late(self._stage)
-        self._late_in_a_row += 1
-        # As after a seek. When it happens again, something is too slow for its deadline: it is not repeated at speed.
-        return self._wait() if self._late_in_a_row > 1 else None
 
     def _wait(self, asked: float | None = None) -> int:
         self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
@@ -182,17 +174,13 @@ class Worker:
         self._means = means
         self._tell_gone = gone
         self._report = Report(target.path, means.tally)
-        self._cycle = self._begun()
         self._task: asyncio.Task[None] | None = None
         self._ending = False
-
-    def _begun(self) -> Cycle | ParallelCycle | None:
-        kind = ParallelCycle if self.target.is_parallel else Cycle
+        self._cycle: Cycle | ParallelCycle | None = None
         try:
-            return kind(self.target, self._means, self._report)
+            self._cycle = (ParallelCycle if target.is_parallel else Cycle)(target, means, self._report)
         except ValueError as error:
-            self._report.stopped(Failure(self._means.clock.wall(), SEND, str(error)))
-            return None
+            self._report.stopped(Failure(means.clock.wall(), SEND, str(error)))
 
     def start(self, after: float = 0.0) -> None:
         """Begin, in so many seconds."""
@@ -236,20 +224,14 @@ class Worker:
             await self._means.sleep(after)
         while not (self._ending or cycle.gone or cycle.stopped):
             try:
-                await self._deliver_once(cycle)
+                wait = await cycle.step()
+                if wait is not None and not self._ending:
+                    self._report.waiting(self._means.clock.wall() + wait)
+                    await self._means.sleep(wait / 1000)
+                    self._report.waiting(None)
             except Exception:  # a defect must not end the delivery in silence, nor that of others
                 logger.exception("push.worker_failed", subscription=self.target.path)
                 await self._means.sleep(DEFECT_SECONDS)
         await cycle.rest()
         if cycle.gone:
             self._tell_gone(self)
-
-    async def _deliver_once(self, cycle: Cycle | ParallelCycle) -> None:
-        wait = await cycle.step()
-        if wait is not None and not self._ending:
-            await self._pause(wait)
-
-    async def _pause(self, milliseconds: int) -> None:
-        self._report.waiting(self._means.clock.wall() + milliseconds)
-        await self._means.sleep(milliseconds / 1000)
-        self._report.waiting(None)

@@ -5,17 +5,94 @@ what is in flight, and only then the new one begins. Likewise where a subscripti
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from ams.core.clock import Clock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.names import SubscriptionId
-from ams.push.leased import Leased
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
 from ams.push.trying import Means
-from ams.push.upstream import Target, Upstream
+from ams.push.upstream import Away, HandOut, HandOuts, Pulled, Target, Upstream, Verdict
 from ams.push.worker import Worker
 from ams.wire.push import WorkerState
+
+OVER = "the lease of this process is over"
+
+
+class Leased:
+    """Keeps the promise of `ams.push.upstream.Upstream` until `ends`."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self.ends: float | None = None
+        """When the lease ends, by the loop's clock; None: there is none, and no other process delivers."""
+
+    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
+        """Return messages that may be sent now."""
+        found = await self._upstream.pull(target, max_messages=max_messages, max_bytes=max_bytes)
+        self._require()
+        return found
+
+    async def acknowledge(self, target: Target, last: Pulled) -> None:
+        """Acknowledge what is still this process's to deliver."""
+        self._require()
+        await self._upstream.acknowledge(target, last)
+
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+        """Put aside what is still this process's to deliver."""
+        self._require()
+        await self._upstream.dead_letter(target, message, verdict)
+
+    def forget(self, target: Target) -> None:
+        """Forget what the upstream remembers."""
+        self._upstream.forget(target)
+
+    def patience(self, target: Target) -> float | None:
+        """Return what the upstream says."""
+        return self._upstream.patience(target)
+
+    @property
+    def hand_outs(self) -> HandOuts | None:
+        """Return those of the upstream, as long as the lease goes on."""
+        found = self._upstream.hand_outs
+        return _LeasedHandOuts(found, self._require) if found is not None else None
+
+    def _require(self) -> None:
+        if self.ends is not None and asyncio.get_running_loop().time() >= self.ends:
+            raise Away(OVER)
+
+
+class _LeasedHandOuts:
+    """Keeps the promise of `HandOuts`; `require` raises `Away` when this process may deliver no more."""
+
+    def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
+        self._hand_outs = hand_outs
+        self._require = require
+
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+        self._require()
+        return await self._hand_outs.lease(target, max_messages=max_messages, max_bytes=max_bytes)
+
+    async def wait(self, target: Target) -> None:
+        await self._hand_outs.wait(target)
+
+    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+        # Nothing may be sent that was not extended just before.
+        self._require()
+        await self._hand_outs.extend(target, hand_out, seconds)
+        self._require()
+
+    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+        self._require()
+        await self._hand_outs.acknowledge(target, hand_out)
+
+    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+        self._require()
+        await self._hand_outs.fail(target, hand_out, wait, verdict)
+
+    def release(self, target: Target, hand_out: HandOut) -> None:
+        self._hand_outs.release(target, hand_out)
+
 
 DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
 _SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0
@@ -155,14 +232,14 @@ class Workers:
         worker.start(after)
 
     def _drain(self, worker: Worker, seconds: float) -> None:
+        async def finish() -> None:
+            await worker.drain(seconds)
+            self._ended(worker)
+
         self._draining.add(worker)
-        drain = asyncio.create_task(self._finish(worker, seconds), name=f"ams-push-drain {worker.target.path}")
+        drain = asyncio.create_task(finish(), name=f"ams-push-drain {worker.target.path}")
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
-
-    async def _finish(self, worker: Worker, seconds: float) -> None:
-        await worker.drain(seconds)
-        self._ended(worker)
 
     def _gone(self, worker: Worker) -> None:
         if self._is_wanted(worker) and self._running.get(worker.target.path) is worker:

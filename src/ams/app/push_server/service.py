@@ -25,8 +25,17 @@ from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import BadSettings, Unusable
 from ams.push.report import text
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.rpc.channel import authorities, read_file
-from ams.push.rpc.wire import ACTIVATE, DEACTIVATE, HEALTH, SERVICE, STATUS, SUBSCRIPTION_STATUS, Method
+from ams.push.rpc.wire import (
+    ACTIVATE,
+    DEACTIVATE,
+    HEALTH,
+    SERVICE,
+    STATUS,
+    SUBSCRIPTION_STATUS,
+    Method,
+    authorities,
+    read_file,
+)
 from ams.wire.push import WorkerState
 
 

@@ -32,7 +32,7 @@ from ams.service.push.runner import Moves, PushRunner
 from ams.service.push.upstream import EnginesUpstream
 
 if TYPE_CHECKING:
-    from ams.push.rpc.driving import DrivenPushServer
+    from ams.push.rpc.client import DrivenPushServer
 
 
 _USUAL_PORTS = {"http": 80, "https": 443}
@@ -160,8 +160,8 @@ def _driven(settings: Settings) -> "DrivenPushServer | None":
         return None
     try:
         # Here, not above: gRPC is needed with a push server only.
-        from ams.push.rpc.channel import PushServerAddress
-        from ams.push.rpc.driving import DrivenPushServer
+        from ams.push.rpc.client import DrivenPushServer
+        from ams.push.rpc.wire import PushServerAddress
     except ImportError:
         raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
     return DrivenPushServer(

@@ -18,7 +18,7 @@ import pytest
 from cryptography import x509
 
 from ams.app import serving
-from ams.app.push_server.condition import OK, Condition
+from ams.app.push_server.following import OK, Condition
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.authn import assembly

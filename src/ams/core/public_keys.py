@@ -32,8 +32,11 @@ class PublicKey(NamedTuple):
             key = load_pem_public_key(text.encode()) if len(text) <= _LONGEST else None
         except (ValueError, UnsupportedAlgorithm):  # the former for halves of characters, too
             key = None
-        is_rsa = isinstance(key, RSAPublicKey) and FEWEST_BITS <= key.key_size <= MOST_BITS
-        if not is_rsa or key.public_numbers().e != EXPONENT:
+        if (
+            not isinstance(key, RSAPublicKey)
+            or not FEWEST_BITS <= key.key_size <= MOST_BITS
+            or key.public_numbers().e != EXPONENT
+        ):
             raise InvalidInput(
                 f"Invalid public_key: give an RSA key of {FEWEST_BITS} to {MOST_BITS} bits and exponent {EXPONENT}, "
                 "in PEM"

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ams.app.push_server import following
-from ams.app.push_server.condition import HITS, MISSES, NO_WORKER, OK, Condition
-from ams.app.push_server.following import Follower
+from ams.app.push_server.following import HITS, MISSES, NO_WORKER, OK, Condition, Follower
 from ams.app.push_server.upstream import POLLS_OF_ONE, SHARD, HttpUpstream, Polling, Waking, kind_of
 from ams.client import AsyncClient
 from ams.client import errors as client_errors

@@ -1,4 +1,4 @@
-"""The files of a backup: its draft, copies that are synced as they go, and the manifest that says what there is."""
+"""The files of a backup: its draft, copies synced as they go, the manifest; and a new data folder made of them."""
 
 import contextlib
 import fcntl
@@ -9,12 +9,15 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from ams.app.maintenance import FolderReport, check_folder
 from ams.core.clock import Milliseconds
-from ams.core.errors import Unusable
-from ams.storage.files import Disk, FileHandle, make_private, write_whole
+from ams.core.errors import Damaged, Unusable
+from ams.storage.files import Disk, make_private, write_whole
+from ams.storage.folder import MARKER, RESTORING, VERSION, is_being_restored, is_in_use
 
 MANIFEST = "backup.json"
 FORMAT = 1  # the version of the manifest and of what it means
@@ -102,27 +105,22 @@ def copy_file(
     """
     digest, copied = hashlib.sha256(), 0
     # Plainly opened: a backup may lie where nothing can be written, and the seam opens for writing too.
-    with open(source, "rb") as reader, _new_file(os.path.join(folder, name)) as (disk, target):
-        while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
-            digest.update(data)
-            disk.write(target, data, copied)
-            disk.sync(target)
-            copied += len(data)
-            get_on()
+    disk, path = Disk(), os.path.join(folder, name)
+    with open(source, "rb") as reader:
+        disk.make_folder(os.path.dirname(path))
+        target = disk.open(path, create=True)
+        try:
+            while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
+                digest.update(data)
+                disk.write(target, data, copied)
+                disk.sync(target)
+                copied += len(data)
+                get_on()
+        finally:
+            disk.close(target)
     if length is not None and copied < length:
         raise Unusable(f"{source} ends at {copied} instead of {length}; `ams check` tells more")
     return Entry(name, copied, digest.hexdigest())
-
-
-@contextlib.contextmanager
-def _new_file(path: str) -> Iterator[tuple[Disk, FileHandle]]:
-    disk = Disk()
-    disk.make_folder(os.path.dirname(path))
-    handle = disk.open(path, create=True)
-    try:
-        yield disk, handle
-    finally:
-        disk.close(handle)
 
 
 def entry_of(folder: str, name: str) -> Entry:
@@ -156,13 +154,10 @@ def read_manifest(folder: str) -> Manifest:
     if manifest.format != FORMAT:
         raise Unusable(f"{folder} was taken in format {manifest.format}, this program reads {FORMAT}; upgrade it")
     for each in manifest.files:
-        _check_name(folder, each.name)
+        name = each.name
+        if os.path.isabs(name) or os.path.normpath(name) != name or name.split(os.sep)[0] == os.pardir:
+            raise Unusable(f"{folder} is not a whole backup: {MANIFEST} names {name!r}")
     return manifest
-
-
-def _check_name(folder: str, name: str) -> None:
-    if os.path.isabs(name) or os.path.normpath(name) != name or name.split(os.sep)[0] == os.pardir:
-        raise Unusable(f"{folder} is not a whole backup: {MANIFEST} names {name!r}")
 
 
 @contextlib.contextmanager
@@ -180,29 +175,20 @@ def draft(target: str) -> Iterator[str]:
     os.makedirs(path, mode=0o700, exist_ok=True)
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(lock, path)
-        _empty(path)
-        yield path
-        os.rename(path, target)
-        Disk().sync_folder(os.path.dirname(target))
-    except _DraftIsTaken:
-        raise Unusable(f"another backup is writing to {path}") from None
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Unusable(f"another backup is writing to {path}") from None
+        try:
+            _empty(path)
+            yield path
+            os.rename(path, target)
+            Disk().sync_folder(os.path.dirname(target))
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
     finally:
         os.close(lock)
-
-
-class _DraftIsTaken(Exception):
-    pass
-
-
-def _lock(handle: int, path: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise _DraftIsTaken(path) from None
 
 
 def _empty(path: str) -> None:
@@ -211,3 +197,68 @@ def _empty(path: str) -> None:
             shutil.rmtree(entry.path)
         else:
             os.unlink(entry.path)
+
+
+class Restored(NamedTuple):
+    """A data folder made of a backup."""
+
+    folder: str
+    manifest: Manifest
+    report: FolderReport  # what a check of the new folder found
+
+
+def restore(backup: str, data: str) -> Restored:
+    """Make the data folder `data`, which must be new or empty, of a backup; blocking.
+
+    Raises `Unusable` with one line, `Damaged` when a file of the backup is not what was written. A restore that failed
+    or was killed leaves a mark in the folder, so that no service takes it for a new one; another restore does.
+    """
+    backup, data = os.path.abspath(backup), os.path.abspath(data)
+    made = read_manifest(backup)
+    if made.layout != VERSION:
+        raise Unusable(f"{backup} holds layout {made.layout!r}, this program reads {VERSION!r}; upgrade it")
+    try:
+        _make_empty(data)
+        _fill(backup, data, made)
+        report = check_folder(data)
+        Disk().unlink(os.path.join(data, RESTORING))  # from here on the folder may be served
+        Disk().sync_folder(data)
+    except OSError as error:
+        raise Unusable(f"{data} could not be restored: {error.strerror}; no service takes it as it is") from error
+    return Restored(data, made, report)
+
+
+def _make_empty(data: str) -> None:
+    if is_in_use(data):
+        raise Unusable(f"data folder {data} is in use by another process; name a new folder with --data")
+    Disk().make_folder(data)
+    if is_being_restored(data):
+        _clear(data)
+    elif os.listdir(data):
+        raise Unusable(f"{data} is not empty; name a new folder with --data")
+    write_whole(Disk(), os.path.join(data, RESTORING), b"")
+    Disk().sync_folder(os.path.dirname(data))
+
+
+def _fill(backup: str, data: str, made: Manifest) -> None:
+    try:
+        for each in made.files:
+            if copy_file(os.path.join(backup, each.name), data, each.name) != each:
+                raise Damaged(f"{os.path.join(backup, each.name)} is not what was backed up; use another backup")
+        sync_folders(data)
+        write_whole(Disk(), os.path.join(data, MARKER), f"{VERSION}\n".encode())
+    except BaseException:
+        _clear(data)
+        raise
+
+
+def _clear(data: str) -> None:
+    """Remove what was copied, not the folder, which may be a mounted one, nor its mark."""
+    for entry in os.scandir(data):
+        if entry.name == RESTORING:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)

@@ -102,7 +102,8 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
             _check_room(folder, moment, path)
             return _copy(folder, source, moment, path, with_key=with_key)
     except OSError as error:
-        raise Unusable(f"the backup could not be written: {_reason(error)}; nothing is left of it") from error
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        raise Unusable(f"the backup could not be written: {reason}; nothing is left of it") from error
     except sqlite3.Error as error:
         raise Unusable(f"the backup could not be made: {error}; nothing is left of it") from error
 
@@ -154,7 +155,10 @@ def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
 
 
 def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
-    needed = sum(_size(folder, part) for part in moment.parts)
+    needed = 0
+    for part in moment.parts:
+        path_of_part = os.path.join(folder.log, part.name)
+        needed += os.path.getsize(path_of_part) if part.length is None else part.length
     databases = (*_DATABASES, _AUTHN_DATABASE) if moment.authn else _DATABASES
     needed += sum(os.path.getsize(folder.place(name)) for name in databases)
     free = Disk().free_bytes(path)
@@ -162,17 +166,18 @@ def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
         raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free", path)
 
 
-def _size(folder: Folder, part: Part) -> int:
-    return os.path.getsize(os.path.join(folder.log, part.name)) if part.length is None else part.length
-
-
 def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
     """Copy everything; the marker, which makes it a data folder, is written last."""
-    files = [
-        *_copy_databases(source, moment, path),
-        *_copy_log(folder, source, moment, path),
-        *_copy_others(folder, source, path, with_key),
-    ]
+    files: list[Entry] = []
+    snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
+    for name, snapshot in snapshots:
+        if snapshot is not None:
+            snapshot.write_to(os.path.join(path, name), source.get_on)
+            files.append(entry_of(path, name))
+    for part in moment.parts:
+        name = os.path.join("log", part.name)
+        files.append(copy_file(os.path.join(folder.log, part.name), path, name, part.length, source.get_on))
+    files += _copy_others(folder, source, path, with_key)
     source.confirm()
     made = Manifest(
         format=FORMAT,
@@ -188,20 +193,6 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
     sync_folders(path)
     write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())
     return made
-
-
-def _copy_databases(source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
-    snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
-    for name, snapshot in snapshots:
-        if snapshot is not None:
-            snapshot.write_to(os.path.join(path, name), source.get_on)
-            yield entry_of(path, name)
-
-
-def _copy_log(folder: Folder, source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
-    for part in moment.parts:
-        name = os.path.join("log", part.name)
-        yield copy_file(os.path.join(folder.log, part.name), path, name, part.length, source.get_on)
 
 
 def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[Entry]:
@@ -220,7 +211,3 @@ def _names_in(folder: Folder, below: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         return [os.path.join(below, name) for name in sorted(os.listdir(folder.place(below)))]
     return []
-
-
-def _reason(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

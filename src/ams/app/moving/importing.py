@@ -60,11 +60,13 @@ async def import_(
     if not await target.registry.is_empty():
         raise Unusable("there are users or topics already: import into a new installation")
     with reading(path) as file:
-        return await _Importing(target, file, path, progress).run(messages_only=messages_only)
+        return await _Importing(target, file, path, progress, messages_only).run()
 
 
 class _Importing:
-    def __init__(self, target: Installation, file: IO[bytes], path: str, progress: Progress) -> None:
+    def __init__(
+        self, target: Installation, file: IO[bytes], path: str, progress: Progress, messages_only: bool
+    ) -> None:
         self._target = target
         self._log = target.log
         self._rules = Rules()
@@ -72,21 +74,10 @@ class _Importing:
         self._progress = progress
         self._expected: int | None = None
         self._done = 0
-        self._lost = 0
-        self._ahead = False
+        self._messages_only = messages_only
 
-    async def run(self, *, messages_only: bool) -> Mapping[str, int]:
-        self._ahead = messages_only
-        logs = await self._load_all()
-        await self._refuse_others(logs)
-        if messages_only:
-            deque(self._registered(), 0)  # lines are judged as they are read
-        else:
-            await fill(self._target, self._registered(), logs, self._lost)
-        return self._rules.counts
-
-    async def _load_all(self) -> Mapping[Name, Loaded]:
-        logs = {}
+    async def run(self) -> Mapping[str, int]:
+        logs, lost = {}, 0
         while isinstance(self._lines.next, Header | Log | Lost):
             line = self._lines.take()
             if isinstance(line, Header):
@@ -94,24 +85,27 @@ class _Importing:
             elif isinstance(line, Log):
                 logs[line.project, line.topic] = await self._load(line)
             elif isinstance(line, Lost):
-                self._lost = line.messages
-        return logs
-
-    async def _refuse_others(self, logs: Mapping[Name, Loaded]) -> None:
-        """Refuse to go on beside messages of others: with a registry that does not know them they would be dropped."""
+                lost = line.messages
+        # With a registry that does not know them, messages of others would be dropped.
         others = await self._log.topics() - {each.topic for each in logs.values()}
         if others:
             raise Unusable(
                 f"the log holds topics that are not in the file ({len(others)}), of a registry that was lost or of"
                 " another import: import into a new installation"
             )
+        if self._messages_only:
+            deque(self._registered(), 0)  # lines are judged as they are read
+        else:
+            await fill(self._target, self._registered(), logs, lost)
+        return self._rules.counts
 
     async def _load(self, line: Log) -> Loaded:
-        if self._ahead and line.id is None:
+        if self._messages_only and line.id is None:
             raise Unusable(f"topic {line.topic} of project {line.project} has no id in the file: no later one goes on")
         topic = topic_id(line.id) if line.id else new_topic_id()
         label, origin = f"{line.project}.{line.topic}", Origin(Offset(line.first), line.bytes)
-        await self._log.create(topic, _milliseconds(line.retention), label=label, origin=origin)
+        retention = None if line.retention is None else Milliseconds(line.retention)
+        await self._log.create(topic, retention, label=label, origin=origin)
         end = (await self._log.bounds(topic)).end
         if line.first > end:
             what = f"messages {end} to {line.first - 1} of topic {line.topic} of project {line.project}"
@@ -123,8 +117,9 @@ class _Importing:
         """Yield the messages that come next, but for those below `start`: they were loaded before."""
         batch: list[Stored] = []
         size = 0
-        while isinstance(self._lines.next, Message):
-            each = _stored(self._lines.next)
+        while isinstance(line := self._lines.next, Message):
+            made = made_message(line.data, line.attributes, line.ordering_key)
+            each = Stored(Offset(line.offset), Milliseconds(line.time), made.fragment)
             self._lines.take()
             self._done += 1
             if each.offset < start:
@@ -209,12 +204,3 @@ async def _all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None
     remaining = iter(items)
     while part := list(islice(remaining, _AT_ONCE)):
         await asyncio.gather(*map(work, part))
-
-
-def _stored(line: Message) -> Stored:
-    made = made_message(line.data, line.attributes, line.ordering_key)
-    return Stored(Offset(line.offset), Milliseconds(line.time), made.fragment)
-
-
-def _milliseconds(retention: int | None) -> Milliseconds | None:
-    return None if retention is None else Milliseconds(retention)

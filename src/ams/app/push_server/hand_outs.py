@@ -43,12 +43,18 @@ class HttpHandOuts:
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         """Lease messages that are there now."""
+
+        def give_up(leasing: "asyncio.Task[Sequence[HandOut]]") -> None:
+            if not leasing.cancelled() and leasing.exception() is None:
+                for each in leasing.result():
+                    self.release(target, each)
+
         leasing = asyncio.create_task(self._lease(target, max_messages, max_bytes))
         self._keep(leasing)
         try:
             return await asyncio.shield(leasing)
         except asyncio.CancelledError:  # what it brings would not be known to anybody
-            leasing.add_done_callback(lambda _: self._give_up(target, leasing))
+            leasing.add_done_callback(give_up)
             raise
 
     async def _lease(self, target: Target, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
@@ -71,12 +77,6 @@ class HttpHandOuts:
         for hand_out in found:
             self._unsettled[_Place(target.path, hand_out.text)] = {each.offset for each in hand_out.messages}
         return found
-
-    def _give_up(self, target: Target, leasing: "asyncio.Task[Sequence[HandOut]]") -> None:
-        if leasing.cancelled() or leasing.exception() is not None:
-            return
-        for each in leasing.result():
-            self.release(target, each)
 
     async def wait(self, target: Target) -> None:
         """Wait until the service says that there is something, or for a while where it has just said so in vain."""
@@ -106,11 +106,8 @@ class HttpHandOuts:
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         """Let messages fail."""
-        reason, attempts, status = verdict
         for ack_id in _ids(target, hand_out):
-            call = wire.dead_letter(
-                *named(target.path), ack_id, reason=reason, attempts=attempts, status=status, wait=math.ceil(wait)
-            )
+            call = wire.dead_letter(*named(target.path), ack_id, **verdict._asdict(), wait=math.ceil(wait))
             with _asking(), self._settling(target, hand_out):
                 await self._client.call(call)
 

@@ -17,8 +17,7 @@ from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from ams.app.push_server.condition import Condition
-from ams.app.push_server.following import Follower
+from ams.app.push_server.following import Condition, Follower
 from ams.app.push_server.settings import PushSettings
 from ams.app.push_server.targets import Invalid, of_message
 from ams.core.distinguished_names import normalised, of_certificate
@@ -27,11 +26,13 @@ from ams.push.report import text
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc.wire import (
     ACTIVATE,
+    CHECK,
     DEACTIVATE,
     HEALTH,
     SERVICE,
     STATUS,
     SUBSCRIPTION_STATUS,
+    WATCH,
     Method,
     authorities,
     read_file,
@@ -74,7 +75,7 @@ UNAUTHORISED = "UNAUTHORISED"
 UNREADABLE = "The request cannot be read"
 UNABLE = "The push service is currently unable to handle any requests"
 
-_WHATEVER_THE_CONDITION = frozenset({STATUS.path, f"/{HEALTH}/Watch"})  # what says how the server is, and why
+_WHATEVER_THE_CONDITION = frozenset({STATUS.path, WATCH.path})  # they say how the server is, and why
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -126,18 +127,15 @@ class Gate(grpc.aio.ServerInterceptor):
         return checked
 
     async def _admitted(self, method: str, read: Read, request: bytes, context: Context) -> Any:
-        await self._check(method, context)
-        try:
-            return read(request)
-        except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
-
-    async def _check(self, method: str, context: Context) -> None:
         if self._access is not None and not self._access.permits(context.auth_context()):
             logger.warning("call.unauthorised", method=method, peer=context.peer())
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED)
         if not self._condition.is_ok and method not in _WHATEVER_THE_CONDITION:
             await context.abort(grpc.StatusCode.INTERNAL, UNABLE)
+        try:
+            return read(request)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
 
 
 class Health:
@@ -148,15 +146,13 @@ class Health:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the methods for a server."""
-        codec = {
-            "request_deserializer": health_pb2.HealthCheckRequest.FromString,
-            "response_serializer": health_pb2.HealthCheckResponse.SerializeToString,
-        }
-        methods = {
-            "Check": grpc.unary_unary_rpc_method_handler(self.check, **codec),
-            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **codec),
-        }
-        return grpc.method_handlers_generic_handler(HEALTH, methods)
+        return grpc.method_handlers_generic_handler(
+            HEALTH,
+            {
+                "Check": _handler(CHECK, self.check),
+                "Watch": _handler(WATCH, self.watch, grpc.unary_stream_rpc_method_handler),
+            },
+        )
 
     async def check(self, request: Any, context: Context) -> Any:
         """Answer how it is; while the server cannot work, no call comes so far."""
@@ -188,12 +184,13 @@ class PushService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the methods for a server."""
-        methods = dict([
-            _handler(ACTIVATE, self.activate),
-            _handler(DEACTIVATE, self.deactivate),
-            _handler(SUBSCRIPTION_STATUS, self.subscription_status),
-            _handler(STATUS, self.status),
-        ])  # fmt: skip
+        answers: tuple[tuple[Method[Any, Any], Callable[..., Any]], ...] = (
+            (ACTIVATE, self.activate),
+            (DEACTIVATE, self.deactivate),
+            (SUBSCRIPTION_STATUS, self.subscription_status),
+            (STATUS, self.status),
+        )
+        methods = {method.name: _handler(method, answer) for method, answer in answers}
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def activate(
@@ -244,11 +241,11 @@ class PushService:
         return state
 
 
-def _handler(method: Method[Any, Any], answer: Callable[..., Any]) -> "tuple[str, grpc.RpcMethodHandler[Any, Any]]":
-    return method.name, grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=method.request.FromString,
-        response_serializer=method.answer.SerializeToString,
+def _handler(
+    method: Method[Any, Any], answer: Callable[..., Any], kind: Any = grpc.unary_unary_rpc_method_handler
+) -> Any:
+    return kind(
+        answer, request_deserializer=method.request.FromString, response_serializer=method.answer.SerializeToString
     )
 
 

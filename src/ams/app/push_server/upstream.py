@@ -11,8 +11,7 @@ it is idle, and all together at most `POLLS` times a second.
 
 import asyncio
 import random
-from collections.abc import Collection, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 import msgspec
 import structlog
@@ -62,16 +61,11 @@ class Polling:
 
 
 _ready = reader(Ready)
-
-
-def wait_push(subscriptions: Collection[str], seconds: float) -> Call[Ready]:
-    """Ask which subscriptions, by identity, have something to pull, as soon as one has or after so many seconds."""
-    body = json_body(WaitBody(sorted(subscriptions), round(seconds)))
-    return Call("POST", "/v1/push:wait", _ready, body, repeatable=True)
+Waiters = dict[str, "asyncio.Future[bool]"]  # by the identity of the subscription
 
 
 class _Request:
-    def __init__(self, waiters: "dict[str, asyncio.Future[bool]]") -> None:
+    def __init__(self, waiters: Waiters) -> None:
         self.waiters = waiters
         self.task: asyncio.Task[None] | None = None
 
@@ -87,7 +81,7 @@ class Waking:
         self._fallback = fallback
         self._seconds = seconds
         self._knows = True  # whether the service knows the request, as far as is known
-        self._new: dict[str, asyncio.Future[bool]] = {}
+        self._new: Waiters = {}
         self._requests: list[_Request] = []
         self._gathering: asyncio.Task[None] | None = None
 
@@ -97,8 +91,7 @@ class Waking:
             return await self._fallback.until_due(target)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._new[target.id] = future
-        if self._gathering is None or self._gathering.done():
-            self._gathering = asyncio.create_task(self._gather())
+        self._gather_soon()
         return await future
 
     def came(self, path: str) -> None:
@@ -115,6 +108,10 @@ class Waking:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _gather_soon(self) -> None:
+        if self._gathering is None or self._gathering.done():
+            self._gathering = asyncio.create_task(self._gather())
 
     async def _gather(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
@@ -141,26 +138,24 @@ class Waking:
     async def _ask(self, request: _Request) -> None:
         for key in [key for key, future in request.waiters.items() if future.done()]:
             del request.waiters[key]
+        body = json_body(WaitBody(sorted(request.waiters), round(self._seconds)))
         try:
-            ready = frozenset((await self._client.call(wait_push(request.waiters, self._seconds))).ready)
+            answer = await self._client.call(Call("POST", "/v1/push:wait", _ready, body, repeatable=True))
         except Exception as error:  # also a defect: who waits must not wait for ever
             self._requests.remove(request)
             self._failed(request.waiters, error)
             return
         self._requests.remove(request)
+        ready = frozenset(answer.ready)
         if not ready:
             self._settle(request.waiters, False)
             return
         self._settle({key: future for key, future in request.waiters.items() if key in ready}, True)
-        self._again({key: future for key, future in request.waiters.items() if key not in ready})
+        self._new = {key: future for key, future in request.waiters.items() if key not in ready} | self._new
+        if self._new:
+            self._gather_soon()
 
-    def _again(self, waiters: "dict[str, asyncio.Future[bool]]") -> None:
-        """Let those wait on for whom there was nothing."""
-        self._new = waiters | self._new
-        if waiters and (self._gathering is None or self._gathering.done()):
-            self._gathering = asyncio.create_task(self._gather())
-
-    def _failed(self, waiters: "dict[str, asyncio.Future[bool]]", error: Exception) -> None:
+    def _failed(self, waiters: Waiters, error: Exception) -> None:
         if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
             logger.info("waiting.polled", reason="the service cannot say when there are messages")
             self._knows = False
@@ -170,7 +165,7 @@ class Waking:
             if not future.done():
                 future.set_exception(error)
 
-    def _settle(self, waiters: "dict[str, asyncio.Future[bool]]", due: bool) -> None:
+    def _settle(self, waiters: Waiters, due: bool) -> None:
         for future in waiters.values():
             if not future.done():
                 future.set_result(due)
@@ -239,7 +234,7 @@ class HttpUpstream:
                 return ()
             answer = await self._client.call(pull_call(target, max_messages))
         except client_errors.ClientError as error:
-            self._raise(target, error)
+            raise kind_of(error)(error.message) from error
         messages = within(max_bytes, [pulled(each) for each in answer.received_messages])
         standing.may_have_more = bool(messages)
         is_all = len(messages) < max_messages and len(messages) == len(answer.received_messages)
@@ -256,12 +251,10 @@ class HttpUpstream:
             await self._client.call(wire.acknowledge(project, subscription, [ack]))
         except client_errors.ClientError as error:
             place = self._client.endpoint.rpartition("//")[2]
-            self._raise(
-                target,
-                error,
+            raise kind_of(error, is_acknowledgement=True)(
                 f"an error occurred while trying to acknowledge message with ackId {ack} from subscription"
-                f" {target.path} from {place}, ",
-            )
+                f" {target.path} from {place}, {error.message}"
+            ) from error
         self._acknowledged(target, last)
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
@@ -274,7 +267,7 @@ class HttpUpstream:
         try:
             await self._client.call(letter)
         except client_errors.ClientError as error:
-            self._raise(target, error)
+            raise kind_of(error)(error.message) from error
         self._acknowledged(target, message)
 
     def patience(self, target: Target) -> float | None:
@@ -296,21 +289,15 @@ class HttpUpstream:
         if standing is not None and standing.end == last.offset:
             standing.may_have_more = False
 
-    def _raise(self, target: Target, error: client_errors.ClientError, before: str = "") -> NoReturn:
-        kind = kind_of(error, is_acknowledgement=bool(before))
-        raise kind(before + error.message) from error
-
 
 def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[UpstreamError]:
     """Return what an answer means for a worker: by status first, by text where the status says too little (P21)."""
-    if isinstance(error, client_errors.AckTimeout):
-        return NotTaken
-    if is_acknowledgement and error.message.strip().lower() in _ACK_LATE:
-        return NotTaken
-    if error.message.strip().lower() == _NOT_NEXT:
+    said = error.message.strip().lower()
+    is_late = is_acknowledgement and said in _ACK_LATE
+    if is_late or said == _NOT_NEXT or isinstance(error, client_errors.AckTimeout):
         return NotTaken
     if isinstance(error, client_errors.NotFound):
-        return Gone if error.message.strip().lower() in _GONE else Refused
+        return Gone if said in _GONE else Refused
     if isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused):
         return Refused if isinstance(error, client_errors.Untrusted | client_errors.Unusable) else Away
     return Refused

@@ -73,10 +73,9 @@ class Rotated(NamedTuple):
 async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "", files: Disk | None = None) -> Rotated:
     """Encrypt all tokens of a data folder with a new key; they stay valid.
 
-    `token_key` is the setting of that name, as 64 hex digits, when the key is no file in the folder; then the new one
-    must be given, and the setting be changed before the next start. Otherwise it is made here unless given. Killed at
-    any point, the old key or the new one is right, and the next start finds out which. Raises `Unusable`, or `Damaged`
-    for a token that cannot be read; then nothing is changed.
+    `token_key` is the setting, 64 hex digits, when the key is no file in the folder; then the new one must be given,
+    and the setting be changed before the next start. Killed at any point, the next start finds out which key is right.
+    Raises `Unusable`, or `Damaged` for a token that cannot be read; then nothing is changed.
     """
     if token_key and not new_token_key:
         raise BadSettings("AMS_TOKEN_KEY is set, so the key is yours to keep: give the new one as AMS_NEW_TOKEN_KEY")
@@ -94,10 +93,9 @@ async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "",
 
 
 async def rotate_shared_key(registry: str, password: str, token_key: str, new_token_key: str) -> Rotated:
-    """Encrypt all tokens of a registry in PostgreSQL with a new key; they stay valid.
+    """Encrypt all tokens of a registry in PostgreSQL with a new key; every service has it before its next start.
 
-    Both keys are given, as 64 hex digits; every service has the new one as its setting before its next start. Raises
-    as `rotate_key`, `Unusable` also while a service uses the registry, `RegistryUnavailable` when it does not answer.
+    Raises as `rotate_key`, `Unusable` also while a service uses the registry, and `RegistryUnavailable`.
     """
     if not (token_key and new_token_key):
         raise BadSettings(

@@ -1,12 +1,11 @@
-"""Ack ids of parallel subscriptions: which message, and which hand-out of it.
+"""Ack ids of parallel subscriptions, and the ack deadline of all subscriptions.
 
     projects/P/subscriptions/S:17-1.0.4.208.9f3c21
 
 After the colon the offset of the message, as of an ordered subscription; after the dash the hand-out, which has five
 parts: the attempt, the subscription's epoch and run, the number of the hand-out in that run, and the beginning of the
-subscription's identity. Clients are not to read them. All messages of a hand-out have the same text behind the dash.
-
-It says enough by itself to be judged after a restart, when leases are forgotten.
+subscription's identity. All messages of a hand-out have the same text behind the dash. It says enough to be judged
+after a restart, when leases are forgotten. Clients are not to read it.
 """
 
 import re
@@ -77,10 +76,7 @@ def identity_of(subscription: SubscriptionId) -> str:
 
 
 def ack_ids_of(prefix: str, ids: Sequence[str]) -> AckIds:
-    """Read ack ids that all begin with `prefix` (`ams.core.names.ack_prefix`); raise `InvalidInput` "Invalid ack id".
-
-    What they say of the hand-out is not looked at (`read_hand_out`).
-    """
+    """Read ack ids that all begin with `prefix`, not their hand-outs; raise `InvalidInput` "Invalid ack id"."""
     if not ids:
         return {}
     hand_out = ids[0].rpartition("-")[2]

@@ -15,10 +15,9 @@ _OF_ONE = 64
 
 
 class Attempts:
-    """Failures of each address, of which so many a minute are borne; 0 bears all.
+    """Counts failures by address, and allows so many a minute; 0 allows all.
 
-    An allowance as of a bucket: it is full at first, each failure takes one, and a minute fills it again. The addresses
-    of a network of IPv6 (/64) share one: a client with one address there has all of them.
+    A token bucket: full at first, a failure takes one, a minute fills it. Addresses of an IPv6 network (/64) share one.
     """
 
     def __init__(self, per_minute: int, clock: Clock) -> None:

@@ -41,10 +41,9 @@ LEAP_WAIT = Milliseconds(24 * 3_600_000)  # how long such a step has to last unt
 
 
 class RetentionClock:
-    """The time of day by which what is old is removed: a sudden leap ahead is followed a day later only.
+    """The time of day for retention: a sudden leap ahead, as of a clock set wrong, is followed a day later only.
 
-    Somebody who sets the clock wrong, or a virtual machine that gets another time, would remove everything at once. A
-    step back is followed at once: it removes nothing. A start follows whatever the time is then.
+    A step back is followed at once, as it removes nothing. A start follows whatever the time is then.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -155,7 +154,7 @@ _SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 
 
 def seconds_span(text: str) -> Milliseconds:
-    """Read a span as JSON of protocol buffers has it, rounded up to milliseconds; raise `ValueError` for what is none.
+    """Read a span as JSON of protocol buffers has it, rounded up to milliseconds; raise `ValueError`.
 
     >>> seconds_span("10s"), seconds_span("0.5s")
     (10000, 500)
@@ -168,7 +167,7 @@ def seconds_span(text: str) -> Milliseconds:
 
 
 def seconds_text(span: Milliseconds) -> str:
-    """Write a span so.
+    """Write a span as JSON of protocol buffers has it.
 
     >>> seconds_text(Milliseconds(10_000)), seconds_text(Milliseconds(500))
     ('10s', '0.500s')

@@ -79,10 +79,10 @@ def of_certificate(name: "x509.Name") -> str:
 
 
 def normalised(text: str) -> str:
-    """Return the normal form of a name as people and configurations write it; a normal form stays as it is.
+    """Return the normal form of a name as people and configurations write it; raise `ValueError`.
 
     A text that begins with a slash is cut at slashes, any other at commas. What follows a cut without the name of an
-    attribute belongs to the value before it. Raises `ValueError` for what is no distinguished name.
+    attribute belongs to the value before it.
     """
     begun = text.lstrip()  # a blank at the end may be escaped
     attributes = _slashed(begun.rstrip()) if begun.startswith("/") else _comma_separated(begun)

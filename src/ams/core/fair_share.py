@@ -1,7 +1,7 @@
 """Fair share of a fixed capacity: a holder may take as much as it leaves free.
 
-One holder alone gets half when it takes a little at a time, each of two a third, and so on. So nobody can take all of
-what everybody needs, and no holder has to be registered before it comes.
+One holder alone gets half when it takes a little at a time, each of two a third, and so on. No holder has to be
+registered before it comes.
 """
 
 import contextlib
@@ -22,8 +22,7 @@ def fair_room(capacity: int, used: int, held: int) -> int:
 class FairShare(Generic[Holder]):
     """Counts who holds how much of a capacity. Not thread safe: used from one event loop.
 
-    Something that belongs to several holders, such as a project and a user, counts once for the capacity, and for
-    each of them.
+    An amount of several holders, such as a project and a user, counts once for the capacity and for each of them.
     """
 
     __slots__ = ("_by_holder", "capacity", "used")

@@ -1,6 +1,4 @@
-"""An issuer whose tokens are accepted, as a value, and what can be said of one.
-
-Issuers may be in a file that the setting `issuers_file` names; it says as well which entitlements mean which roles.
+"""An issuer whose tokens are accepted, and the file of issuers that the setting `issuers_file` names.
 
     [[issuer]]
     name = "egi"
@@ -59,16 +57,13 @@ _FIRST_GROUP_PART = 3  # before it are `urn`, the NID and what is delegated at l
 
 
 class Entitlement(NamedTuple):
-    """A membership in a group, in normal form: equal ones are equal.
-
-    The text is in the form of AARC-G069:
+    """A membership in a group, in the normal form of AARC-G069: equal ones are equal.
 
         <NAMESPACE>:group:<GROUP>[:<SUBGROUP>*][:role=<ROLE>][#<AUTHORITY>]
 
-    The namespace is a URN's, `urn:NID:DELEGATED[:SUBNAMESPACE*]`; subgroups go from the outer to the inner; a role
-    is one in the innermost group; an authority says who keeps the group, and the guideline has deprecated it. Two
-    texts mean the same if they are alike once the namespace is in lower case and percent-encodings are in upper
-    case (RFC 8141, 3.1); nothing is decoded, and groups, roles and authorities are case-sensitive.
+    The namespace is a URN's, `urn:NID:DELEGATED[:SUBNAMESPACE*]`, in lower case; percent-encodings are in upper case
+    (RFC 8141, 3.1), and nothing is decoded. Subgroups go from the outer to the inner, and the role is one in the
+    innermost. The authority says who keeps the group; the guideline has deprecated it.
     """
 
     namespace: str
@@ -79,8 +74,7 @@ class Entitlement(NamedTuple):
     def met(self) -> Iterator["Entitlement"]:
         """Yield what a member with this has as well: the same without its authority, without its role, without both.
 
-        A member of a subgroup is by that no member of the group around it: the guideline does not say so, issuers list
-        each membership by itself, and roles are not to be had by a guess.
+        A member of a subgroup is by that no member of the group around it: issuers list each membership by itself.
         """
         for role in {self.role, None}:
             for authority in {self.authority, None}:
@@ -176,10 +170,7 @@ def read_issuer(values: Mapping[str, object]) -> Issuer:
 
 
 def checked(issuer: Issuer) -> Issuer:
-    """Return an issuer, with what is listed twice listed once; raise `InvalidInput` for what cannot be.
-
-    URLs may be of http: `ams.outgoing.guard` decides which addresses may be asked.
-    """
+    """Return an issuer, with what is listed twice listed once; raise `InvalidInput`. Its URLs may be of http."""
     if len(checked_name("issuer", issuer.name)) > LONGEST_NAME:
         raise InvalidInput("Invalid issuer name")
     if not _is_url(issuer.url) or "?" in issuer.url:

@@ -152,9 +152,7 @@ def batch_of(messages: Sequence[Message], *, not_base64: int = 0) -> Batch:
 
 
 def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
-    """Make messages of which each has data, all of it base64 on one line; None when one of them is not so.
-
-    For messages without ordering keys, as most are: nobody looks whether they have one.
+    """Make messages that all have data, base64 on one line; None when one has not. Ordering keys are not looked at.
 
     Every step is taken for all messages at once: a call of our own for each would cost as much as the step.
     """
@@ -298,10 +296,7 @@ def attributes_of(fragment: bytes) -> Mapping[str, str]:
 
 
 def decoded_data(text: str) -> bytes:
-    """Decode the data of a message, line breaks within tolerated (contract 17.1, M7).
-
-    Raises `ValueError` when it is not standard, padded base64.
-    """
+    """Decode the data of a message, line breaks tolerated (contract 17.1, M7); raise `ValueError` for other text."""
     try:
         return pybase64.b64decode(text, validate=True)
     except ValueError:
@@ -327,10 +322,7 @@ _text = msgspec.json.Decoder(str).decode
 
 
 def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
-    """Return the bytes of data in fragments of `size` bytes together: what requests counted for (`Batch.data_bytes`).
-
-    When none has a key, attributes or escapes, which is usual, one number gives the other.
-    """
+    """Return the bytes of data (`Batch.data_bytes`) in fragments of `size` bytes together."""
     if are_data_alone(fragments):
         return size - _FRAME * len(fragments)
     return sum(map(_data_length, fragments))

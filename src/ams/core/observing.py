@@ -83,10 +83,7 @@ class TeeStream(io.TextIOBase):
 
 
 def configure_logs(level: str, form: str, facilities: str = "console") -> None:
-    """Send log lines to stderr, syslog or both, as JSON or for people; one event name per thing that happens.
-
-    Raises `BadSettings` when syslog is wanted and there is none.
-    """
+    """Send log lines to stderr, syslog or both; `form` is json or console. Raises `BadSettings` without a syslog."""
     destination: io.TextIOBase = Stderr() if "console" in facilities else Syslog()
     if facilities == "console,syslog":
         destination = TeeStream(destination, Syslog())

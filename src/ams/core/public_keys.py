@@ -1,7 +1,4 @@
-"""Public keys of named tokens: of a key pair whose private half is with a program, in a service account file.
-
-What such a program shows is checked in `ams.identity.self_signed`.
-"""
+"""Public keys of named tokens, whose private half a program has; `ams.identity.self_signed` checks what it shows."""
 
 import hashlib
 from typing import NamedTuple, Self

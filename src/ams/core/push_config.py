@@ -1,7 +1,7 @@
 """Push configuration: where a subscription's messages are delivered to, and the rules by which it changes.
 
-Pure values; the rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that is delivered:
-there is no second mark for it, so what is wanted and what is stored cannot differ.
+The rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that is delivered. In the form of
+Google's Pub/Sub one message goes with one request, and every bad answer counts as a nack (`docs/reference/pubsub.md`).
 """
 
 from collections.abc import Callable, Mapping
@@ -130,10 +130,7 @@ class PushConfig:
 
 
 def created(asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False) -> PushConfig:
-    """Return a new subscription's configuration; raise `InvalidInput` in the order of HTTP contract 13.2.
-
-    `local_http` permits `http` to this machine in Google's form.
-    """
+    """Return a new subscription's configuration; raise `InvalidInput` in the order of HTTP contract 13.2."""
     if asked.google is not None:
         return _in_googles_form(asked.endpoint, asked.google, local_http)
     asked = _typed(asked)

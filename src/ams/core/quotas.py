@@ -68,10 +68,7 @@ def exceeded(name: str, why: str) -> QuotaExceeded:
 
 
 def changed_limits(own: Limits, changes: Mapping[str, int | None]) -> Limits:
-    """Return a project's own values after changes; None takes a value away, so that the default holds again.
-
-    Raises `InvalidInput` for a quota that does not exist and a limit that cannot be.
-    """
+    """Return a project's own values after changes, None for the default again. Raises `InvalidInput`."""
     for name, value in changes.items():
         if name not in QUOTAS:
             raise InvalidInput(f"There is no quota {name[:64]!r}: there are {', '.join(QUOTAS)}")

@@ -1,7 +1,6 @@
 """Messages of a log as they are handed on: runs, each of one publish time and without a hole.
 
-A log stores messages so, and an answer is written so. An object for each message would cost more than all else that is
-done with it on the way, so they are made only for those who ask for single messages.
+A log stores messages so, and an answer is written so. Single messages are made only for those who ask for them.
 """
 
 from array import array

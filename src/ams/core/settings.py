@@ -89,10 +89,7 @@ class SettingsTable:
         config: str | None = None,
         warn: Callable[[str], None] = lambda line: None,
     ) -> Self:
-        """Put the settings together; `config`, or its variable, names a file. `warn` gets what is set for nothing.
-
-        Raises `BadSettings`, or `Unusable` for a file of the reference, with one line.
-        """
+        """Put the settings together; `config`, or its variable, names a file. Raises `BadSettings` or `Unusable`."""
         config = config or environment.get(cls.config_variable)
         values = cls._values(cls.from_file(config, warn), lambda name: f"{name} in {config}") if config else {}
         values |= cls._values(cls._from_environment(environment, warn), cls.variable)

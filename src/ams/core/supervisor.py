@@ -1,8 +1,8 @@
-"""Supervision: threads and tasks that a process cannot do without, and what follows when one of them ends.
+"""Supervision of threads and tasks that a process cannot do without, and background work in rounds.
 
-One policy for all of them. The end is logged with its traceback, what waits for the part is failed, the process is not
-ready from then on and says why, and the program ends it: a fresh start is the one repair that is known to work.
-Work that comes in rounds survives an exception of one round by itself, and reports it here so that it is counted.
+When a vital part ends, its traceback is logged, what waits for it is failed, the process is not ready and says why, and
+the program ends it: a fresh start is the one repair that is known to work. In rounds, an expected error puts a round
+off, a defect is counted and survived, and the next round is tried.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ async def run_until_stopped(
     """Run a program until SIGTERM or SIGINT, or until a vital part of it failed; return what ran.
 
     `announce` is called when it has started. Its stop may take `stop_seconds`, or `failed_seconds` after a failure.
-    None when it was to stop before it was ready; then the start has been undone.
+    None when it was stopped before it was ready; then the start has been undone.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -159,10 +159,9 @@ async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | Non
 
 
 def end_within(seconds: float) -> None:
-    """End this process in so many seconds, even if a thread hangs: a stop that hangs would wait for a `kill -9`.
+    """End this process in so many seconds, even if a thread hangs; write where every thread stands to standard error.
 
-    Nothing is lost by it that was answered: what is promised is on the disk before the answer. Where every thread
-    stands is written to standard error.
+    Nothing is lost that was answered: what is promised is on the disk before the answer.
     """
 
     def end() -> None:
@@ -260,10 +259,9 @@ class Rounds:
 
 
 class Turns:
-    """Lets one of those who wait go on in each turn of the event loop, in the order they came.
+    """Resumes one waiter per iteration of the event loop, in their order; with `every`, one in so many iterations.
 
-    Between two of them all else goes on that is due by then, so that it waits for one of them at most. With
-    `every` one goes on in so many turns, and who needs several turns waits for one of them too.
+    All other work that is due by then is done between two of them.
     """
 
     def __init__(self, every: int = 1) -> None:

@@ -332,10 +332,7 @@ class Connection:
         progress: Progress,
         closes: bool = False,
     ) -> Reply:
-        """Send a request and return the answer with the first `keep` bytes of its body; raise `Unreachable`.
-
-        `closes` says that there will be no other one.
-        """
+        """Send a request; return the answer with at most `keep` bytes of its body. Raises `Unreachable`."""
         url = httpcore.URL(
             scheme=self._origin.scheme, host=self._origin.host, port=self._origin.port, target=target.encode()
         )

@@ -1,8 +1,7 @@
 """Holding leases: the heartbeats of one process, and its workers in step with what the answers say (`ams.push.leases`).
 
-A lease counts from the sending of the last heartbeat that was answered. A holder without answers stops before it ends:
-what is in flight gets a moment to finish and is cut off then, as another holder may deliver it from the end on. So is a
-process that stood still, when it goes on after that end.
+A lease counts from the sending of the last heartbeat that was answered. A holder without answers, or one that stood
+still, stops before its lease ends: what is in flight gets a moment to finish and is cut off then.
 """
 
 import asyncio
@@ -92,7 +91,7 @@ class Holding:
     async def run(self, survive: Callable[[str], None] | None = None) -> None:
         """Send heartbeats until this is cancelled, or there are no leases any more.
 
-        `survive` is called for a heartbeat that ended with an unexpected exception; it counts as one not answered.
+        `survive` is called for a heartbeat with an unexpected exception; it counts as one not answered.
         """
         while True:
             self._now.clear()

@@ -1,11 +1,10 @@
 """Leases: which process delivers what, so that no subscription is delivered by two and none is left out.
 
 A process that delivers is a **holder**. It says every `HEARTBEAT_SECONDS` that it lives and what it holds, and is
-answered what is its to hold. Who has not said so for `LEASE_SECONDS` holds nothing any more, and others get its share;
-it knows this itself, by its own clock from the sending of its last answered heartbeat, and has stopped by then.
+answered what is its to hold. A holder that has not said so for `LEASE_SECONDS` holds nothing any more, and others get
+its share; by its own clock, from its last answered heartbeat, it has stopped by then.
 
-Every keeper of leases goes by `share`. Here are those of a service that is one process; what nodes share is in the
-database (`ams.storage.registry.push`).
+Every keeper of leases goes by `share`: those of one process, here, and those of nodes (`ams.storage.registry.push`).
 """
 
 import asyncio
@@ -39,10 +38,10 @@ class Leases(Protocol):
     """Keeps who holds what. In memory where one process has everything, else in the database all nodes share."""
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: frozenset[SubscriptionId]) -> frozenset[SubscriptionId]:
-        """Note that a holder lives; return what it shall hold from now on, of all that is `wanted`.
+        """Note that a holder lives; return what it shall hold from now on, of all that is `wanted`, in equal shares.
 
         What it held and is not returned it has to finish and leave; it is free when the holder's next heartbeat lacks
-        it. Holders get equal shares. Every wanted subscription is returned to at most one living holder.
+        it. Every wanted subscription is returned to at most one living holder.
         """
         ...
 
@@ -74,10 +73,7 @@ class Share(NamedTuple):
 
 
 def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> Share:
-    """Return what a holder shall hold, and what it has.
-
-    Without `gives` it gets nothing that it does not say it holds already, nor did have.
-    """
+    """Return the share of a holder; without `gives` it gets nothing that it does not hold, nor did hold, already."""
     taken: Subscriptions = frozenset().union(*standing.others.values())
     held = heartbeat.held - taken
     if heartbeat.leaving:
@@ -119,9 +115,8 @@ _NOBODY = _Holder(0, False, frozenset(), NOTHING)
 class MemoryLeases:
     """Keeps who holds what until the process ends.
 
-    `settled` says that no holder has anything of an earlier life of this process, as when all holders end with it. Else
-    what holders say they hold is theirs, and nothing else is given away in the first `LEASE_SECONDS`: a holder that was
-    given it earlier may still be at it.
+    `settled`: no holder has anything of an earlier life of this process. Else what holders say they hold is theirs, and
+    nothing else is given away in the first `LEASE_SECONDS`.
     """
 
     def __init__(self, clock: Clock, *, settled: bool) -> None:

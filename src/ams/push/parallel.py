@@ -1,10 +1,9 @@
 """The cycle of a parallel subscription: several deliveries at a time, each with messages that are leased one by one.
 
-A delivery that is accepted is acknowledged, and what is refused fails: it comes again by itself after a wait, or is put
-aside, while the others go on. A refused delivery of several messages is sent once more in halves, so that a message
-fails only when it was refused alone. When the endpoint is to blame, no message fails: all are given back, and the
-subscription waits, then tries with one delivery until one is accepted. In Google's form every answer that is no good
-one, and none at all, is a nack of its message, whoever is to blame.
+What is refused fails: it comes again by itself after a wait, or is put aside, while the others go on. A refused
+delivery of several messages is sent once more in halves, so that a message fails only when it was refused alone. When
+the endpoint is to blame, no message fails: all are given back, and the subscription waits, then tries with one delivery
+until one is accepted. In Google's form every bad answer, and none at all, is a nack of its message.
 """
 
 import asyncio
@@ -229,9 +228,9 @@ class ParallelCycle:
         self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
 
     def _blamed(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
-        """Let all wait, as the endpoint failed: `wait` milliseconds, None: as the policy says.
+        """Let all wait, once for all that was under way, as the endpoint failed.
 
-        Once for all that was under way at the same time; `asked` is a number of seconds the endpoint asked for.
+        `wait` is in milliseconds, None for what the policy says; `asked` is how many seconds the endpoint asked for.
         """
         if wave != self._wave:
             return

@@ -67,10 +67,7 @@ def succeeded(policy: Policy, state: History) -> History:
 
 
 def failed(policy: Policy, state: History, *, retry_after: float | None, random: float) -> tuple[History, int]:
-    """Return the state after a failure, and the milliseconds to wait.
-
-    `retry_after`: seconds the endpoint asked to be left alone for, None if it did not; `random` is in [0, 1).
-    """
+    """Return the state after a failure, and the milliseconds to wait; `retry_after`: seconds the endpoint asked for."""
     state = History(state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last)
     if policy.type == EXPONENTIAL:
         delay = int(longest(policy, state) * random)  # full jitter

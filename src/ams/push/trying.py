@@ -64,9 +64,8 @@ def cut(text: str, most: int) -> str:
 def repeats(text: str, messages: Sequence[Pulled]) -> bool:
     """Return whether a text has anything in it of what these messages carry, so that no log may have it.
 
-    That is eleven letters and digits in a row of a message's data, as sent or decoded, of its ordering key, or of a
-    value of its attributes; of a shorter one all of it. What stands between letters, as spaces and quotes, counts for
-    nothing.
+    That is eleven letters and digits in a row, of a shorter value all, of data as sent or decoded, key or attributes.
+    What stands between letters, as spaces and quotes, counts for nothing.
     """
     said = _letters(text)
     pieces = [said[at : at + _PIECE] for at in range(0, len(said) - _PIECE + 1, _STEP)]
@@ -175,10 +174,7 @@ class Outcome(NamedTuple):
 
 
 class Tries:
-    """Sends messages of one target, and tells its report; raises `ValueError` when something is wrong with the target.
-
-    Failures are told in the words of the endpoint, short and without secrets.
-    """
+    """Sends messages of one target and tells its report, without secrets. Raises `ValueError` for a bad target."""
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
         self._target = target
@@ -237,10 +233,7 @@ class Tries:
         self._report.stopped(self._failure(SEND, ENDED, answer.status))
 
     def left_alone(self, reason: NotAsked) -> int:
-        """Report that an endpoint is not asked; return the milliseconds until it may be.
-
-        What it last failed with says more than that it is left alone.
-        """
+        """Report that an endpoint is not asked; return the milliseconds until it may be."""
         if self._report.failure is None or self._report.failure.what != SEND:
             self.failed(SEND, str(reason))
         # A little longer for each differently: all subscriptions of the endpoint got the same `Retry-After`.

@@ -77,9 +77,8 @@ class _Moment:
 def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None = None) -> Manifest:
     """Copy the data folder `data` to the new folder `target`; blocking. Works while its service runs or does not.
 
-    Without `with_key` the files that open something by themselves are left out: the key of the tokens, the first
-    administrator's token, the private key of a self-made certificate, and those of the certificate service. Raises
-    `Unusable` with one line; then nothing is left at `target`.
+    Without `with_key` the files that open something by themselves (`SECRETS`) are left out. Raises `Unusable`; then
+    nothing is left at `target`.
     """
     folder, target = Folder.look(data), os.path.abspath(target)
     if not is_ours(folder.path):

@@ -43,8 +43,7 @@ async def export(
 ) -> Mapping[str, int]:
     """Write an installation to a new file; return how many lines of each kind are in it.
 
-    Without secrets, tokens and the secrets of push are left out: who imports it makes new ones. Raises `Unusable` with
-    one line, `Damaged` for what cannot be read; then no file is left.
+    Without secrets, tokens and the secrets of push are left out. Raises `Unusable` or `Damaged`; then no file is left.
     """
     with writing(path) as file:
         return await _Exporting(source, file, progress, with_secrets).run()

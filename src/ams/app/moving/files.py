@@ -27,10 +27,7 @@ class Numbered(NamedTuple):
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[IO[bytes]]:
-    """Open a new file to write to, durable and whole when the block ends, and gone when it fails.
-
-    Raises `Unusable` when the file is there already or cannot be written.
-    """
+    """Open a new file to write to: durable when the block ends, gone when it fails. Raises `Unusable`."""
     if path == STANDARD:
         try:
             yield sys.stdout.buffer

@@ -51,11 +51,9 @@ async def import_(
 ) -> Mapping[str, int]:
     """Store what a file holds in an empty installation; return how many lines of each kind that were.
 
-    `messages_only` stores no more than the messages: a later file, of a later moment, brings those that came since and
-    the rest. Its logs go on where those that are there end.
-
-    Lines are judged as they come: `check` does it before. Raises `Unusable` for a bad line, which leaves an import that
-    was broken off, and for an installation that holds something, which is left as it is.
+    `messages_only` stores its messages alone: a later file brings those that came since and the rest. Lines are judged
+    as they come: `check` does it before. Raises `Unusable` for a bad line, after which the import can be gone on with,
+    and for an installation that holds something, which is left as it is.
     """
     if not await target.registry.is_empty():
         raise Unusable("there are users or topics already: import into a new installation")

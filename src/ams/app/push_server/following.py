@@ -50,7 +50,7 @@ MISSES, HITS = 3, 2
 class Condition:
     """Whether the push server can work, as it answers every client (push contract 4, P26).
 
-    Starts as `STARTING`; the first success makes it `OK`, and single failures do not end that.
+    The first success makes it `OK`, and single failures do not end that.
     """
 
     def __init__(self, text: str = STARTING) -> None:

@@ -28,7 +28,7 @@ class _Place(NamedTuple):
 class HttpHandOuts:
     """Keeps the promise of `ams.push.upstream.HandOuts`; `waiting` says when to lease.
 
-    Where it says so and there is nothing, as when others have all messages, `pauses` keep this from asking at speed.
+    Where there is nothing all the same, as when others have all messages, `pauses` keep this from asking at speed.
     """
 
     def __init__(self, client: AsyncClient, waiting: Polling | Waking, pauses: Polling) -> None:

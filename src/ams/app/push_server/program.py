@@ -77,10 +77,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterator[Running]:
-    """Deliver and answer until the block ends, then stop in order: no calls, deliveries in flight, connections.
-
-    The `supervisor` knows when the block should end by itself.
-    """
+    """Deliver and answer until the block ends, then stop: no calls, deliveries in flight, connections."""
     chance = random.Random()  # noqa: S311  # for pauses
     condition = Condition(OK if settings.skip_subs_load else STARTING)
     figures = PushFigures(condition, supervisor)
@@ -119,10 +116,7 @@ async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIter
 
 
 async def serve(settings: PushSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come.
-
-    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
-    """
+    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come. Raises `PartFailed`."""
     supervisor = Supervisor()
     run = await run_until_stopped(
         running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS

@@ -281,7 +281,7 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
 
 
 def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
-    """Return what TLS goes by: 1.2 at least, as the library has it, and a certificate of every client.
+    """Return TLS of 1.2 at least, as the library has it, which wants a certificate of every client.
 
     The files are read again for each connection, so that renewed ones need no restart.
     """

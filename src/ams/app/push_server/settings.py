@@ -103,10 +103,7 @@ class PushSettings(SettingsTable):
 
 
 def _of_reference(path: str) -> dict[str, Any]:
-    """Return the settings a file says; missing switches are the secure ones (P9).
-
-    Raises `Unusable` in the reference's words; no value of the file is in them but a level of logs.
-    """
+    """Return the settings of a file of the reference; missing switches are the secure ones (P9). Raises `Unusable`."""
     try:
         with open(path, "rb") as file:
             text = file.read()

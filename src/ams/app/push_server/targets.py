@@ -99,10 +99,7 @@ def of_message(activated: pb.Subscription) -> Target:
 
 
 def of_subscription(shown: wire.Subscription) -> Target | None:
-    """Return the target of a subscription that a service shows, None for one that is not to be pushed.
-
-    Raises `Invalid`; a type that is unknown is not taken for another one (P4).
-    """
+    """Return the target of a subscription, None where nothing is to be pushed. Raises `Invalid` (P4)."""
     config = of_config(shown.push_config)
     if config is None:
         return None

@@ -71,10 +71,7 @@ class _Request:
 
 
 class Waking:
-    """Says when a pull may bring something: when the service says so; `fallback` looks where it cannot.
-
-    Raises a `ClientError` when the service cannot be asked.
-    """
+    """Says when a pull may bring something, or has `fallback` look. Raises a `ClientError`."""
 
     def __init__(self, client: AsyncClient, fallback: Polling, seconds: float = WAIT_SECONDS) -> None:
         self._client = client
@@ -271,10 +268,7 @@ class HttpUpstream:
         self._acknowledged(target, message)
 
     def patience(self, target: Target) -> float | None:
-        """Return the acknowledgement deadline; a service cuts to whole seconds, so 0 leaves nearly one.
-
-        Leases of a parallel subscription are extended, so that any time will do.
-        """
+        """Return the acknowledgement deadline, which a service cuts to whole seconds; None where leases go on."""
         if target.is_parallel:
             return None
         return float(max(target.ack_deadline_seconds, 1))

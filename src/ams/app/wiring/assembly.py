@@ -138,12 +138,7 @@ class Service:
 
 
 def assemble(
-    settings: Settings,
-    engines: Engines,
-    roles: RoleTable,
-    reach: Reach | None,
-    trusted: Trusted,
-    to_nodes: HttpClient,
+    settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted, to_nodes: HttpClient
 ) -> Service:
     """Make the service; `reach` is None while push is disabled."""
     registry, log, cursors = engines.registry, engines.log, engines.cursors
@@ -282,8 +277,12 @@ def routes(
     doctor = Doctor(
         registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
     )
+    # So `/status` calls the push server (contract 14.5).
+    push_server = (
+        f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"
+    )
     rows = [
-        *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))).rows(),
+        *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, push_server)).rows(),
         *MetricsRoutes(metrics, Usage(registry, counting, admission, clock)).rows(),
         *UserRoutes(Users(registry, roles.roles), admission).rows(),
         *TokenRoutes(Tokens(registry, clock)).rows(),
@@ -321,7 +320,3 @@ def _remedies(settings: Settings, engines: Engines) -> Remedies:
     guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
     tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
     return shared(lambda log: f"{tool} --delete --topic {log}")
-
-
-def _push_server(settings: Settings) -> str:
-    return f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"

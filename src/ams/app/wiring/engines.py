@@ -12,7 +12,7 @@ import structlog
 from ams.core.backoff import Backoff, Pauses
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable, Unusable
-from ams.core.names import Offset, TopicId, new_uuid, topic_id_text
+from ams.core.names import new_uuid, topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Supervisor
@@ -61,10 +61,7 @@ class Engines:
 async def open_engines(
     settings: Settings, clock: Clock, files: Disk, tell: ReportWait, supervisor: Supervisor
 ) -> AsyncIterator[Engines]:
-    """Open what keeps things; raise `Unusable` with one line when something cannot be used.
-
-    What is on other machines and does not answer is waited for; `tell` is called with what for.
-    """
+    """Open what keeps things, and wait for what does not answer: `tell` is called with it. Raises `Unusable`."""
     async with contextlib.AsyncExitStack() as stack:
         yield await _Opening(settings, clock, files, tell, supervisor, stack).engines()
 
@@ -140,7 +137,8 @@ class _Opening:
         return log
 
     async def _sqlite_cursors(self, folder: Folder, space: FreeSpace, log: Log) -> SqliteCursors:
-        ends = await patiently("Kafka", partial(_ends, log), self.tell)
+        bounds = await patiently("Kafka", log.all_bounds, self.tell)
+        ends = {topic: each.end for topic, each in bounds.items()}
         cursors = await SqliteCursors.open(
             folder.cursors, ends=ends, clock=self.clock, on_full=space.release_reserve, supervisor=self.supervisor
         )
@@ -172,15 +170,8 @@ async def _make_missing_logs(log: Log, registry: Registry) -> None:
         logger.warning("topic.log_lost", topic=topic_id_text(topic))
 
 
-async def _ends(log: Log) -> dict[TopicId, Offset]:
-    return {topic: bounds.end for topic, bounds in (await log.all_bounds()).items()}
-
-
 async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: ReportWait) -> T:
-    """Return what `attempt` opens; while it raises `Unavailable`, try again.
-
-    Each reason is logged once: of several brokers another one may be the last to be asked each time.
-    """
+    """Return what `attempt` opens; try again while it raises `Unavailable`. Each reason is logged once."""
     pauses, last = Pauses(BACKOFF), ""
     said: set[str] = set()
     while True:

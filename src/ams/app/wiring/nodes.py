@@ -1,7 +1,5 @@
 """Nodes that share an installation: who works on which parallel subscription, and how they ask each other."""
 
-import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -27,15 +25,6 @@ class Nodes:
     ownership: Ownership
     forwarder: Forwarder | None  # None where there are no others
     name: str = ""  # of this node, where there are others
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Let go of connections to others when the block ends."""
-        try:
-            yield
-        finally:
-            if self.forwarder is not None:
-                await self.forwarder.close()
 
 
 def client_of(settings: Settings) -> HttpClient:

@@ -60,14 +60,7 @@ async def pubsub(
     credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None
     try:
         async with answering(
-            settings.host,
-            settings.pubsub_port or 0,
-            services,
-            streams,
-            calls,
-            connections,
-            supervisor,
-            credentials,
+            settings.host, settings.pubsub_port or 0, services, streams, calls, connections, supervisor, credentials
         ) as address:
             yield address
     finally:

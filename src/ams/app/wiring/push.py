@@ -86,26 +86,12 @@ def reach_of(settings: Settings) -> Reach | None:
     if not settings.push_enabled:
         return None
     trusted = trust(settings.push_ca_file, "push_ca_file")
-    return Reach(
-        EndpointCheck(guard, trusted),
-        HttpSender(guard, trusted, local_http=settings.pubsub_emulator),
-        _driven(settings),
-    )
-
-
-def push_identity(settings: Settings, engines: Engines) -> PushIdentity:
-    """Return who delivers in Google's form."""
-    issuer = issuer_of(settings)
-    if settings.pubsub_port is not None and settings.registry != "sqlite" and not settings.proxy_hostname:
-        logger.warning("push.issuer", issuer=issuer, remedy="set proxy_hostname, or each node is an issuer of its own")
-    return PushIdentity(engines.registry.signing_keys, issuer, engines.clock)
+    sender = HttpSender(guard, trusted, local_http=settings.pubsub_emulator)
+    return Reach(EndpointCheck(guard, trusted), sender, _driven(settings))
 
 
 def issuer_of(settings: Settings) -> str:
-    """Return the URL by which receivers of deliveries know the service: where others find it, by all that is set.
-
-    It is the same after each start; the port must be the one that was taken.
-    """
+    """Return the URL by which receivers of deliveries know the service. `settings.port` is the one that was taken."""
     if settings.proxy_hostname:
         return f"https://{settings.proxy_hostname}"
     scheme, host = "https" if settings.cert or settings.tls_self_signed else "http", settings.host
@@ -126,8 +112,11 @@ def push_of(
     reach: Reach | None,
 ) -> Push:
     """Assemble push; without a reach it is disabled."""
-    registry, cursors, identity = engines.registry, engines.cursors, push_identity(settings, engines)
+    registry, cursors, issuer = engines.registry, engines.cursors, issuer_of(settings)
     is_alone = settings.registry == "sqlite"
+    if settings.pubsub_port is not None and not is_alone and not settings.proxy_hostname:
+        logger.warning("push.issuer", issuer=issuer, remedy="set proxy_hostname, or each node is an issuer of its own")
+    identity = PushIdentity(registry.signing_keys, issuer, engines.clock)
     tally, workers = Tally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
         upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
@@ -143,15 +132,9 @@ def push_of(
     if reach is not None:
         server = reach.driven or Leaseholders(assignment, runner.settle if runner else no_push_server)
         pushing = Pushing(
-            registry,
-            True,
-            settings.push_worker_token,
-            reach.endpoints,
-            server,
-            assignment,
-            not reach.driven,
+            registry, True, settings.push_worker_token, reach.endpoints, server, assignment, not reach.driven,
             settings.pubsub_emulator,
-        )
+        )  # fmt: skip
     return Push(pushing, assignment, dead_letters, identity, runner, reach)
 
 
@@ -164,14 +147,13 @@ def _driven(settings: Settings) -> "DrivenPushServer | None":
         from ams.push.rpc.wire import PushServerAddress
     except ImportError:
         raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
-    return DrivenPushServer(
-        PushServerAddress(
-            host=settings.push_server_host,
-            port=settings.push_server_port,
-            tls=settings.push_tls_enabled,
-            verify=settings.verify_push_server,
-            authorities=settings.certificate_authorities_dir,
-            cert=settings.cert,
-            key=settings.key,
-        )
+    place = PushServerAddress(
+        host=settings.push_server_host,
+        port=settings.push_server_port,
+        tls=settings.push_tls_enabled,
+        verify=settings.verify_push_server,
+        authorities=settings.certificate_authorities_dir,
+        cert=settings.cert,
+        key=settings.key,
     )
+    return DrivenPushServer(place)

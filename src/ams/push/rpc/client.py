@@ -1,7 +1,4 @@
-"""The service as a client of a push server: every call ends soon, and its outcome is worded for people.
-
-A keeper of `ams.service.push.pushing.PushServer`, without importing it: that is above this package.
-"""
+"""A push server elsewhere: calls that end soon and are worded for people, and deliveries as they are wanted."""
 
 import asyncio
 import random
@@ -60,10 +57,7 @@ def _health(answer: Any) -> str:
 
 
 class GrpcPushServer:
-    """A push server elsewhere: ours or the reference's. One connection, made when it is first needed.
-
-    Making one raises `BadSettings` when a file of certificates cannot be used.
-    """
+    """A push server, ours or the reference's, over one connection. Raises `BadSettings` for certificates' files."""
 
     def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
         self._place = place
@@ -102,10 +96,7 @@ class GrpcPushServer:
         return (await self.deactivate(path)).worded()
 
     async def health(self, *, details: bool) -> str:
-        """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5).
-
-        What is not healthy is asked for its state, which says why (push contract 15, P34).
-        """
+        """Return the health of the server itself (P34); with `details`, as its transport words it (14.5)."""
         checked = await self._ask(wire.CHECK, health_pb2.HealthCheckRequest(), _health)
         if not checked.is_ok and not checked.is_away:
             checked = await self._ask(wire.STATUS, pb.StatusRequest(), lambda _: "ok")
@@ -156,7 +147,11 @@ _BACKOFF = Backoff(1.0, 10.0)
 
 
 class Driving:
-    """Keeps what a push server delivers as it is wanted. `targets` is asked in every round."""
+    """Keeps what a push server delivers as `targets` says, after any failure on either side.
+
+    Both are compared at every change and every minute; differences are repaired (push contract 15, P3, P28, P31). What
+    it has and this process did not give it is sent again: it may be of before a change it was not there for.
+    """
 
     def __init__(
         self, server: GrpcPushServer, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = ROUND_SECONDS

@@ -111,10 +111,7 @@ def trust(place: PushServerAddress) -> Trust | None:
 
 
 def authorities(folder: str, setting: str = "certificate_authorities_dir") -> bytes:
-    """Return the certificates of all `*.pem` files at the top of a folder, one after the other.
-
-    Raises `BadSettings` when there are none or one cannot be used: half of the CAs would be a riddle later.
-    """
+    """Return the certificates of all `*.pem` files of a folder; raise `BadSettings` for none or a bad one."""
     found = sorted(Path(folder).glob("*.pem"))
     if not found:
         raise BadSettings(f"{setting} {folder}: there is no *.pem file")
@@ -128,10 +125,9 @@ def authorities(folder: str, setting: str = "certificate_authorities_dir") -> by
 
 
 async def connect(place: PushServerAddress, trusted: Trust | None) -> grpc.aio.Channel:
-    """Return a channel, which connects when it is first used.
+    """Return a channel, which connects when it is first used. Raises `OSError`.
 
-    One that does not verify asks for the server's certificate first and trusts exactly that. Raises `OSError` when the
-    server cannot be asked.
+    One that does not verify asks for the server's certificate first and trusts exactly that.
     """
     if trusted is None:
         return grpc.aio.insecure_channel(place.address, _OPTIONS)

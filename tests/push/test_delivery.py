@@ -16,10 +16,9 @@ from ams.core.push_config import MATTERMOST, GoogleForm
 from ams.push.delivery import (
     NO_TOKEN,
     PREFIX,
-    Bodies,
     Body,
+    Deliveries,
     Delivery,
-    DeliveryHeaders,
     GoogleDeliveries,
     google_seconds,
     key,
@@ -43,7 +42,7 @@ def encoded(data: bytes) -> str:
 
 
 def body(*messages: Pulled, **config: object) -> Body:
-    return Bodies(target(**config)).body(messages)
+    return Deliveries(target(**config)).body(messages)
 
 
 ITEM = (
@@ -128,7 +127,7 @@ BODY = b'{"text":"\xc3\xa4"}'
 
 
 def headers(*secrets: str, **config: object) -> dict[str, str]:
-    made = DeliveryHeaders(target(secrets=secrets, **config))
+    made = Deliveries(target(secrets=secrets, **config))
     return dict(made.headers([pulled(3), pulled(7)], BODY, attempt=2, now=int(time.time())))
 
 
@@ -197,7 +196,7 @@ def test_mattermost_gets_none_of_them_and_is_told_username_and_channel() -> None
 
 
 def webhook_id(of: Target) -> str:
-    return dict(DeliveryHeaders(of).headers([pulled(0)], BODY, attempt=1, now=1))["webhook-id"]
+    return dict(Deliveries(of).headers([pulled(0)], BODY, attempt=1, now=1))["webhook-id"]
 
 
 def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
@@ -209,7 +208,7 @@ def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
 @pytest.mark.parametrize("value", ["two\nlines", "ä", "\x00"])
 def test_a_value_that_no_header_can_carry_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(ValueError, match="authorization header") as raised:
-        DeliveryHeaders(target(header_value=value))
+        Deliveries(target(header_value=value))
 
     assert value not in str(raised.value)
 
@@ -217,7 +216,7 @@ def test_a_value_that_no_header_can_carry_is_refused_without_showing_it(value: s
 @pytest.mark.parametrize("path", ["", "S", "/projects/P/topics/T", "projects/P/subscriptions/S"])
 def test_what_is_not_the_name_of_a_subscription_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="resource name"):
-        DeliveryHeaders(target(path))
+        Deliveries(target(path))
 
 
 # Google's form

@@ -16,11 +16,9 @@ class Clock(Protocol):
 
     def wall(self) -> Milliseconds:
         """Return the time of day: milliseconds since the epoch. May step, also backwards."""
-        ...
 
     def monotonic(self) -> Milliseconds:
         """Return a time that never goes backwards, only good for differences."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

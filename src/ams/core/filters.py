@@ -36,7 +36,6 @@ class Filter(Protocol):
 
     def matches(self, attributes: Attributes) -> bool:
         """Whether a message with these attributes passes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

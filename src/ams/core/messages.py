@@ -43,17 +43,14 @@ class Sent(Protocol):
     @property
     def attributes(self) -> Mapping[str, str] | None:
         """None: there are none."""
-        ...
 
     @property
     def data(self) -> str:
         """base64 text exactly as it came."""
-        ...
 
     @property
     def ordering_key(self) -> str | None:
         """None or empty: it has none."""
-        ...
 
 
 class _MadeWhenAsked(Sequence[Message]):

@@ -142,11 +142,9 @@ class Figures(Protocol):
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
-        ...
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""
-        ...
 
 
 class _Live(Collector):

@@ -53,7 +53,7 @@ def of_socket(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def of_http(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bool) -> str:
+def _of_http(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bool) -> str:
     """Return why there was no answer, or no whole one; `heard` whether anything of it came."""
     said = one_line(str(error))
     if isinstance(error, httpcore.LocalProtocolError):
@@ -86,7 +86,7 @@ _INFO = {"ssl_object": "ssl_object", "client_addr": "sockname", "server_addr": "
 """httpcore's names for what asyncio calls otherwise."""
 
 
-class TooLong(httpcore.ReadError):
+class _TooLong(httpcore.ReadError):
     """More came than was allowed."""
 
 
@@ -117,9 +117,9 @@ class Stream(httpcore.AsyncNetworkStream):
         return self._wire.ended or bool(self._wire.received)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return what came, empty at the end; raise `TooLong`, or `httpcore.ReadError`. Times are the caller's."""
+        """Return what came, empty at the end; raise `_TooLong`, or `httpcore.ReadError`. Times are the caller's."""
         if self._left <= 0:
-            raise TooLong("The answer is too long")
+            raise _TooLong("The answer is too long")
         unsent, self._unsent = self._unsent, b""
         if unsent:
             with contextlib.suppress(OSError):  # an answer may have come before: what is read shows it
@@ -341,7 +341,7 @@ class Connection:
         try:
             answer = await self._http.handle_async_request(request)
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
-            raise Unreachable(of_http(error, heard=self.was_heard)) from error
+            raise Unreachable(_of_http(error, heard=self.was_heard)) from error
         progress.step = "reading the answer"
         self._stream.allow(MAX_BODY)
         kept = bytearray()
@@ -351,7 +351,7 @@ class Connection:
                 if len(kept) < keep:
                     kept += part[: keep - len(kept)]
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
-            cut = of_http(error, heard=self.was_heard)
+            cut = _of_http(error, heard=self.was_heard)
         finally:
             await answer.aclose()
         return Reply(answer.status, answer.headers, bytes(kept), cut)

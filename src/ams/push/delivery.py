@@ -68,24 +68,59 @@ _TOPIC_CHARACTERS = 8
 """Of a topic's identity in `webhook-id`: its messages begin at offset 0 again when it is made anew, and are others."""
 
 
-class DeliveryHeaders:
-    """Makes the headers of one target's deliveries; raises `ValueError` for what no header can be made of."""
+_encode = msgspec.json.Encoder().encode
+_COLON = ord(":")
+
+
+MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
+LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
+_MARGIN_SECONDS, _MARGIN = 1.0, 0.2
+"""Kept for the acknowledgement: so much, or this part of what there is when that is less."""
+
+
+class Body(NamedTuple):
+    """The body of one delivery."""
+
+    content: bytes
+    undecodable: int  # messages whose data should have been decoded and is no text, so that it is base64 still (P13)
+
+
+class Delivery(NamedTuple):
+    """One request to an endpoint."""
+
+    headers: Headers
+    body: bytes
+    undecodable: int
+
+
+class Deliveries:
+    """Makes the deliveries of one target; raises `ValueError` when there is something wrong with it."""
 
     def __init__(self, target: Target) -> None:
         config = target.config
-        self._plain = config.type == MATTERMOST
+        self._mattermost = config if config.type == MATTERMOST else None
+        self._decodes = config.base64_decode
+        self._single = config.max_messages == 1
+        self._is_parallel = target.is_parallel
+        self._tail = b'},"subscription":%b}' % _encode(target.path.removeprefix("/"))
         self._fixed = [("Content-Type", "application/json")]
-        if config.header_value and not self._plain:
+        if config.header_value and self._mattermost is None:
             if not (config.header_value.isascii() and config.header_value.isprintable()):
                 raise ValueError("the authorization header has characters that no header can carry")
             self._fixed.append(("Authorization", config.header_value))
         self._keys = [key(each) for each in target.secrets]
         self._prefix = _prefix(target)
-        self._is_parallel = target.is_parallel
+        self.url = config.endpoint if self._mattermost is None else config.mattermost_url
+        self.most = max(1, config.max_messages) if self._mattermost is None else 1  # messages of one delivery (P12)
+
+    def delivery(self, messages: Sequence[Pulled], *, attempt: int, now: int) -> Delivery:
+        """Return the delivery of these messages; `attempt` from 1, `now` in seconds since the epoch."""
+        content, undecodable = self.body(messages)
+        return Delivery(self.headers(messages, content, attempt=attempt, now=now), content, undecodable)
 
     def headers(self, messages: Sequence[Pulled], body: bytes, *, attempt: int, now: int) -> Headers:
         """Return the headers of a delivery of these messages, in order; `now` in seconds."""
-        if self._plain:
+        if self._mattermost is not None:
             return self._fixed
         webhook_id = f"{self._prefix}{messages[0].offset}-{messages[-1].offset}"
         if self._is_parallel and messages[-1].offset - messages[0].offset >= len(messages):
@@ -101,43 +136,6 @@ class DeliveryHeaders:
         if self._keys:
             made.append(("webhook-signature", signatures(self._keys, webhook_id, now, body)))
         return made
-
-
-def _prefix(target: Target) -> str:
-    """Return what every id of the target begins with: names have no dots (HTTP contract 2), so parts are clear."""
-    match target.path.split("/"):
-        case ["", "projects", project, "subscriptions", subscription]:
-            topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""
-            return f"{project}.{subscription}.{topic}"
-    raise ValueError("the resource name is not that of a subscription")
-
-
-_encode = msgspec.json.Encoder().encode
-_COLON = ord(":")
-
-
-class Body(NamedTuple):
-    """The body of one delivery."""
-
-    content: bytes
-    undecodable: int  # messages whose data should have been decoded and is no text, so that it is base64 still (P13)
-
-
-class Bodies:
-    """Makes the bodies of one target."""
-
-    def __init__(self, target: Target) -> None:
-        config = target.config
-        self._mattermost = config if config.type == MATTERMOST else None
-        self._single = config.max_messages == 1
-        self._decodes = config.base64_decode
-        subscription = _encode(target.path.removeprefix("/"))
-        self._tail = b'},"subscription":%b}' % subscription
-
-    @property
-    def is_mattermost(self) -> bool:
-        """Whether a body holds one message, whatever the configuration allows (P12)."""
-        return self._mattermost is not None
 
     def body(self, messages: Sequence[Pulled]) -> Body:
         """Return the body that carries these messages: at least one, and no more for Mattermost or `max_messages` 1."""
@@ -180,6 +178,15 @@ class Bodies:
         return Body(_encode(post), int(self._decodes and text is None))
 
 
+def _prefix(target: Target) -> str:
+    """Return what every id of the target begins with: names have no dots (HTTP contract 2), so parts are clear."""
+    match target.path.split("/"):
+        case ["", "projects", project, "subscriptions", subscription]:
+            topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""
+            return f"{project}.{subscription}.{topic}"
+    raise ValueError("the resource name is not that of a subscription")
+
+
 def _decoded(message: Pulled) -> tuple[Pulled, bool]:
     """Return a message with its data as text, and whether it is text; else as it was."""
     fragment = message.fragment
@@ -210,37 +217,6 @@ def _text(message: Message) -> str | None:
         return decoded_data(message.data).decode()
     except ValueError:
         return None
-
-
-MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
-LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
-_MARGIN_SECONDS, _MARGIN = 1.0, 0.2
-"""Kept for the acknowledgement: so much, or this part of what there is when that is less."""
-
-
-class Delivery(NamedTuple):
-    """One request to an endpoint."""
-
-    headers: Headers
-    body: bytes
-    undecodable: int
-
-
-class Deliveries:
-    """Makes the deliveries of one target; raises `ValueError` when there is something wrong with it."""
-
-    def __init__(self, target: Target) -> None:
-        self._bodies = Bodies(target)
-        self._headers = DeliveryHeaders(target)
-        config = target.config
-        self.url = config.mattermost_url if self._bodies.is_mattermost else config.endpoint
-        self.most = 1 if self._bodies.is_mattermost else max(1, config.max_messages)  # messages of one delivery (P12)
-
-    def delivery(self, messages: Sequence[Pulled], *, attempt: int, now: int) -> Delivery:
-        """Return the delivery of these messages; `attempt` from 1, `now` in seconds since the epoch."""
-        content, undecodable = self._bodies.body(messages)
-        headers = self._headers.headers(messages, content, attempt=attempt, now=now)
-        return Delivery(headers, content, undecodable)
 
 
 def seconds(patience: float | None) -> float:

@@ -43,15 +43,12 @@ class Leases(Protocol):
         What it held and is not returned it has to finish and leave; it is free when the holder's next heartbeat lacks
         it. Every wanted subscription is returned to at most one living holder.
         """
-        ...
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return how a delivery goes, as a living holder that has it reported last; None when there is none."""
-        ...
 
     async def is_held(self) -> bool:
         """Whether any holder lives."""
-        ...
 
 
 Subscriptions = frozenset[SubscriptionId]
@@ -170,11 +167,9 @@ class Others(Protocol):
 
     async def are_there(self) -> bool:
         """Whether there are any, as was noted last."""
-        ...
 
     async def note(self, there: bool) -> None:
         """Note whether there are any; durable when it returns."""
-        ...
 
 
 class RememberedLeases:

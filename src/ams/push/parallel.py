@@ -16,37 +16,28 @@ from ams.push import retry
 from ams.push.delivery import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
 from ams.push.sender import EndpointAnswer, NotAsked
-from ams.push.trying import Means, Outcome, Tries
-from ams.push.upstream import Gone, HandOut, NotTaken, Refused, Target, UpstreamError, Verdict
+from ams.push.trying import Means, Outcome, TargetCycle
+from ams.push.upstream import Gone, HandOut, NotTaken, Target, Verdict
 
 logger = structlog.get_logger("ams.push")
 
 _SPARE_SECONDS = 10  # by which a lease outlives a delivery, for what is to be stored then
 
 
-class ParallelCycle:
+class ParallelCycle(TargetCycle):
     """Delivers a target, several deliveries at a time; raises `ValueError` when there is something wrong with it."""
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
         if means.upstream.hand_outs is None:
             raise ValueError(PARALLEL_ELSEWHERE)
+        super().__init__(target, means, report)
         self._hand_outs = means.upstream.hand_outs
-        self._target = target
-        self._means = means
-        self._report = report
-        self._tries = Tries(target, means, report)
-        self._policy = retry.policy_of(target.config)
-        self._history = retry.History()
-        """Of the endpoint, and of what the messages come from; a message that is refused has its own."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._pause: int | None = None  # milliseconds to wait before anything more is sent
         self._wave = 0  # raised by each failure of the endpoint: what began before is no news of it
         self._refused = 0  # messages in a row that were refused
         self._freed = asyncio.Event()  # something that was under way has ended
         self._ended = asyncio.Event()  # nothing more is to be sent
-        self.batch = retry.first_batch(self._tries.most)
-        self.gone = False
-        self.stopped = False
 
     @property
     def outstanding(self) -> int:
@@ -78,7 +69,7 @@ class ParallelCycle:
         try:
             await self._begin()
         except Exception as error:
-            self._note(error, CONSUME, retry.AWAY_MOST)
+            self._note(error, CONSUME)
 
     async def _begin(self) -> None:
         if self._pause is not None:
@@ -95,7 +86,7 @@ class ParallelCycle:
         else:
             if not self._under_way:  # there is nothing to deliver: what was wrong is over (P5)
                 self._refused = 0
-                self._history = retry.succeeded(self._policy, self._history)
+                self._succeed()
                 self._report.cleared()
             await self._unless_ended(self._hand_outs.wait(self._target))
 
@@ -142,7 +133,7 @@ class ParallelCycle:
         except Exception as error:
             if wave == self._wave or isinstance(error, Gone):
                 self._wave += 1
-                self._note(error, ACKNOWLEDGE, retry.UNSTORED_MOST)
+                self._note(error, ACKNOWLEDGE)
         finally:
             self._hand_outs.release(self._target, hand_out)  # what of it is settled stays so
 
@@ -157,7 +148,9 @@ class ParallelCycle:
             self._blamed(wave, self._tries.left_alone(reason))
             return False
         if not outcome.error:
-            await self._accepted(hand_out, outcome, limit)
+            await self._hand_outs.acknowledge(self._target, hand_out)
+            self._refused = 0
+            self._accept(len(messages), outcome, limit)
             return True
         if is_google:
             return await self._nack(hand_out, wave, outcome)
@@ -202,16 +195,6 @@ class ParallelCycle:
             self._count_refusal(wave)
         return wave == self._wave
 
-    async def _accepted(self, hand_out: HandOut, outcome: Outcome, limit: float) -> None:
-        await self._hand_outs.acknowledge(self._target, hand_out)
-        self._refused = 0
-        self._history = retry.succeeded(self._policy, self._history)
-        count = len(hand_out.messages)
-        self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
-        self.batch = retry.batch_after(
-            self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit
-        )
-
     async def _fail(self, hand_out: HandOut, status: int, said: str) -> None:
         """Let a message fail that was sent alone; `status` 0: there was no answer."""
         wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
@@ -235,21 +218,10 @@ class ParallelCycle:
         if wave != self._wave:
             return
         self._wave += 1
-        self._history, usual = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
+        usual = self._wait(asked)
         self._pause = usual if wait is None else wait
 
-    def _note(self, error: Exception, what: str, most: int) -> None:
-        random = self._means.random()
-        if isinstance(error, Gone):
-            logger.info("push.gone", subscription=self._target.path)
-            self.gone = True
+    def _note(self, error: Exception, what: str) -> None:
+        self._pause = self._wait_after(error, what)
+        if self.gone:
             self.end()
-        elif isinstance(error, Refused):
-            self._tries.failed(what, str(error))
-            self._history, self._pause = retry.refused(self._history, random=random)
-        elif isinstance(error, UpstreamError):
-            self._tries.failed(what, str(error))
-            self._history, self._pause = retry.away(self._policy, self._history, most, random=random)
-        else:  # a defect must end neither the process nor the worker (P4)
-            self._tries.defect(what, error)
-            self._history, self._pause = retry.failed(self._policy, self._history, retry_after=None, random=random)

@@ -15,9 +15,9 @@ from ams.core.messages import decoded_data, parse
 from ams.core.push_config import DEFAULT_OUTSTANDING, MATTERMOST
 from ams.push import retry
 from ams.push.delivery import PREFIX, Deliveries, GoogleDeliveries
-from ams.push.report import SEND, Report, Tally
+from ams.push.report import CONSUME, SEND, Report, Tally
 from ams.push.sender import EndpointAnswer, HttpSender, NotAsked, SendFailed
-from ams.push.upstream import Pulled, Target, Upstream
+from ams.push.upstream import Gone, Pulled, Refused, Target, Upstream, UpstreamError
 from ams.wire.push import Attempt, Failure
 
 MAX_BYTES = 300  # of a detail, as UTF-8
@@ -261,3 +261,52 @@ class Tries:
 
     def _failure(self, what: str, detail: str, status: int = 0) -> Failure:
         return Failure(self._means.clock.wall(), what, self._details.detail(detail), status)
+
+
+class TargetCycle:
+    """The base of the cycles that deliver a target; raises `ValueError` when there is something wrong with it."""
+
+    def __init__(self, target: Target, means: Means, report: Report) -> None:
+        self._target = target
+        self._means = means
+        self._report = report
+        self._tries = Tries(target, means, report)
+        self._policy = retry.policy_of(target.config)
+        self._history = retry.History()
+        self.batch = retry.first_batch(self._tries.most)  # most messages of the next delivery
+        self.gone = False  # whether the subscription does not exist any more
+        self.stopped = False  # whether the endpoint wants nothing any more
+
+    def _succeed(self) -> None:
+        self._history = retry.succeeded(self._policy, self._history)
+
+    def _accept(self, count: int, outcome: Outcome, limit: float) -> None:
+        """Note a delivery of so many messages that was acknowledged."""
+        self._succeed()
+        self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
+        self.batch = retry.batch_after(
+            self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit
+        )
+
+    def _wait(self, asked: float | None = None) -> int:
+        """Return the milliseconds to wait after a failure of the endpoint, which `asked` for so many seconds."""
+        self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
+        return wait
+
+    def _wait_after(self, error: Exception, what: str) -> int | None:
+        """Report an error that is not the endpoint's; return the milliseconds to wait, None when all is gone."""
+        if isinstance(error, Gone):
+            logger.info("push.gone", subscription=self._target.path)
+            self.gone = True
+            return None
+        if isinstance(error, Refused):
+            self._tries.failed(what, str(error))
+            self._history, wait = retry.refused(self._history, random=self._means.random())
+            return wait
+        if isinstance(error, UpstreamError):
+            self._tries.failed(what, str(error))
+            most = retry.AWAY_MOST if what == CONSUME else retry.UNSTORED_MOST
+            self._history, wait = retry.away(self._policy, self._history, most, random=self._means.random())
+            return wait
+        self._tries.defect(what, error)  # it must end neither the process nor the worker (P4)
+        return self._wait()

@@ -94,19 +94,15 @@ class HandOuts(Protocol):
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         """Lease what there is now, at most so many messages, and at most so many bytes but for one at least."""
-        ...
 
     async def wait(self, target: Target) -> None:
         """Return when there may be something to lease."""
-        ...
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
         """Let the leases end so many seconds from now; `NotTaken` when they ended before."""
-        ...
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
         """Acknowledge each; durable when it returns. `NotTaken` when some were leased no more; the others are done."""
-        ...
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         """Note that each has failed once more; raises as `acknowledge`.
@@ -114,11 +110,9 @@ class HandOuts(Protocol):
         They come again when the subscription's retry policy says so, or after `wait` if it has none. What failed as
         often as its dead letter policy allows is put aside instead.
         """
-        ...
 
     def release(self, target: Target, hand_out: HandOut) -> None:
         """Let them be leased again at once, without a failure: nobody is to blame."""
-        ...
 
 
 class Upstream(Protocol):
@@ -130,25 +124,19 @@ class Upstream(Protocol):
         Waits until there is one; may return nothing after a while. A pull without an acknowledgement in between returns
         the same messages.
         """
-        ...
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
         """Acknowledge everything up to `last`; durable when it returns."""
-        ...
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the target's dead letter topic, once however often this is asked, and acknowledge it."""
-        ...
 
     def forget(self, target: Target) -> None:
         """Forget what is remembered of a target that is not delivered here any more."""
-        ...
 
     def patience(self, target: Target) -> float | None:
         """Return the seconds from a pull within which its messages must be acknowledged; None: any time will do."""
-        ...
 
     @property
     def hand_outs(self) -> HandOuts | None:
         """Messages of parallel subscriptions; None: they are not delivered from here."""
-        ...

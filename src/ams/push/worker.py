@@ -18,8 +18,8 @@ from ams.push.delivery import seconds
 from ams.push.parallel import ParallelCycle
 from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report
 from ams.push.sender import CircuitOpen
-from ams.push.trying import Means, Outcome, Tries
-from ams.push.upstream import Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.push.trying import Means, Outcome, TargetCycle
+from ams.push.upstream import NotTaken, Pulled, Target, Verdict
 from ams.wire.push import Failure, WorkerState
 
 logger = structlog.get_logger("ams.push")
@@ -28,52 +28,30 @@ QUIET_SECONDS = 10.0
 """While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
 
 
-class Cycle:
-    """Delivers a target step by step; raises `ValueError` when there is something wrong with the target."""
+class _Cycle(TargetCycle):
+    outstanding: int | None = None  # there is one delivery at a time
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
-        self._target = target
-        self._means = means
-        self._report = report
-        self._tries = Tries(target, means, report)
-        self._policy = retry.policy_of(target.config)
-        self._history = retry.History()
+        super().__init__(target, means, report)
         self._refusals = retry.Refusals(target.config)
         self._stage = CONSUME
         self._first = -1  # offset of the first message of the newest delivery, and how often it was just that
         self._tried = 0
         self._late_in_a_row = 0
-        self.batch = retry.first_batch(self._tries.most)  # most messages of the next delivery
         self.in_flight = False  # whether messages were pulled that are being sent or acknowledged
-        self.gone = False
-        self.stopped = False
 
     async def step(self) -> int | None:
         """Pull, send and acknowledge once; return the milliseconds to wait before the next time, None for none."""
         try:
             return await self._pull_and_deliver()
-        except Gone:
-            logger.info("push.gone", subscription=self._target.path)
-            self.gone = True
-            return None
         except NotTaken:  # the endpoint has done nothing wrong (P15)
             self.batch = retry.halved(self.batch)
             self._tries.late(self._stage)
             self._late_in_a_row += 1
             # As after a seek. When it happens again, something is too slow for its deadline: no repeat at speed.
             return self._wait() if self._late_in_a_row > 1 else None
-        except Refused as error:
-            self._tries.failed(self._stage, str(error))
-            self._history, wait = retry.refused(self._history, random=self._means.random())
-            return wait
-        except UpstreamError as error:
-            self._tries.failed(self._stage, str(error))
-            most = retry.AWAY_MOST if self._stage == CONSUME else retry.UNSTORED_MOST
-            self._history, wait = retry.away(self._policy, self._history, most, random=self._means.random())
-            return wait
-        except Exception as error:  # a defect must end neither the process nor the worker (P4)
-            self._tries.defect(self._stage, error)
-            return self._wait()
+        except Exception as error:
+            return self._wait_after(error, self._stage)
         finally:
             self.in_flight = False
 
@@ -82,7 +60,7 @@ class Cycle:
         messages = await self._pull()
         if not messages:
             self._report.cleared()
-            self._history = retry.succeeded(self._policy, self._history)
+            self._succeed()
             return None
         self.in_flight = True
         self._stage = SEND
@@ -115,11 +93,7 @@ class Cycle:
         await self._means.upstream.acknowledge(self._target, messages[-1])
         self._late_in_a_row = 0
         self._refusals.passed(messages[-1])
-        self._history = retry.succeeded(self._policy, self._history)
-        self._report.delivered(len(messages), outcome.undecodable, self._means.clock.wall())
-        self.batch = retry.batch_after(
-            self.batch, self._tries.most, messages=len(messages), seconds=outcome.milliseconds / 1000, limit=limit
-        )
+        self._accept(len(messages), outcome, limit)
         return None
 
     async def _not_accepted(self, messages: Sequence[Pulled], outcome: Outcome) -> int | None:
@@ -139,14 +113,10 @@ class Cycle:
             verdict = Verdict(said, attempts, answer.status)
             await self._means.upstream.dead_letter(self._target, messages[0], verdict)
             self._refusals.dead_lettered()
-            self._history = retry.succeeded(self._policy, self._history)
+            self._succeed()
             self._report.dead_lettered()
             return None
         return self._wait(answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
-
-    def _wait(self, asked: float | None = None) -> int:
-        self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
-        return wait
 
     def end(self) -> None:
         """Take note that no step is to follow; the one at hand is not cut short."""
@@ -156,11 +126,6 @@ class Cycle:
 
     async def abandon(self) -> None:
         """Do nothing: what is under way ends with the task of the worker."""
-
-    @property
-    def outstanding(self) -> int | None:
-        """Nothing to say: there is one delivery at a time."""
-        return None
 
 
 DEFECT_SECONDS = 10.0  # how long a worker rests after an unexpected exception
@@ -173,14 +138,14 @@ class Worker:
         self.target = target
         self._means = means
         self._tell_gone = gone
-        self._report = Report(target.path, means.tally)
+        self.report = Report(target.path, means.tally)
         self._task: asyncio.Task[None] | None = None
         self._ending = False
-        self._cycle: Cycle | ParallelCycle | None = None
+        self._cycle: _Cycle | ParallelCycle | None = None
         try:
-            self._cycle = (ParallelCycle if target.is_parallel else Cycle)(target, means, self._report)
+            self._cycle = (ParallelCycle if target.is_parallel else _Cycle)(target, means, self.report)
         except ValueError as error:
-            self._report.stopped(Failure(means.clock.wall(), SEND, str(error)))
+            self.report.stopped(Failure(means.clock.wall(), SEND, str(error)))
 
     def start(self, after: float = 0.0) -> None:
         """Begin, in so many seconds."""
@@ -200,21 +165,12 @@ class Worker:
         if self._cycle is not None:
             await self._cycle.abandon()
 
-    @property
-    def changed(self) -> bool:
-        """Whether anything happened since this was set to False."""
-        return self._report.changed
-
-    @changed.setter
-    def changed(self, value: bool) -> None:
-        self._report.changed = value
-
     def state(self) -> WorkerState:
         """Return how the delivery goes."""
         config = self.target.config
         circuit = self._means.sender.circuit(config.mattermost_url if config.type == MATTERMOST else config.endpoint)
         cycle = self._cycle
-        return self._report.state(circuit, cycle.batch if cycle else 1, cycle.outstanding if cycle else None)
+        return self.report.state(circuit, cycle.batch if cycle else 1, cycle.outstanding if cycle else None)
 
     async def _run(self, after: float) -> None:
         cycle = self._cycle
@@ -226,9 +182,9 @@ class Worker:
             try:
                 wait = await cycle.step()
                 if wait is not None and not self._ending:
-                    self._report.waiting(self._means.clock.wall() + wait)
+                    self.report.waiting(self._means.clock.wall() + wait)
                     await self._means.sleep(wait / 1000)
-                    self._report.waiting(None)
+                    self.report.waiting(None)
             except Exception:  # a defect must not end the delivery in silence, nor that of others
                 logger.exception("push.worker_failed", subscription=self.target.path)
                 await self._means.sleep(DEFECT_SECONDS)

@@ -193,8 +193,8 @@ class Workers:
         """Return the states that changed since they were last taken; for who keeps states by identity elsewhere."""
         changes = {}
         for worker in self._running.values():
-            if worker.changed and worker.target.id and worker not in self._draining:
-                worker.changed = False
+            if worker.report.changed and worker.target.id and worker not in self._draining:
+                worker.report.changed = False
                 changes[SubscriptionId(worker.target.id)] = worker.state()
         return changes
 
@@ -203,7 +203,7 @@ class Workers:
         lost = frozenset(changes)
         for worker in self._running.values():
             if worker.target.id in lost:
-                worker.changed = True
+                worker.report.changed = True
 
     def _token(self, target: Target) -> str:
         newest = self._wanted.get(target.path)

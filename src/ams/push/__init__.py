@@ -2,7 +2,7 @@
 
 connecting        one connection, and how much is heard on it
 endpoints         the ownership check; slots, connections and circuit of each endpoint
-sender            one request to an endpoint, and what came of it; `circuit` says whether it is asked at all
+sender            one request to an endpoint, and what came of it
 delivery          the body, headers and signatures of a delivery, also in Google's form
 retry             when to try again, how much at once, and which messages are refused too often
 upstream          the targets of deliveries, where messages come from, and where acknowledgements go

@@ -12,11 +12,12 @@ import ssl
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from ams.core.backoff import Backoff
 from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing.guard import Guard, Refused
-from ams.push.circuit import OPEN, Circuit, name
 from ams.push.connecting import Connection, Connector, Endpoint, Place, Progress, Unreachable
 
 HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
@@ -86,6 +87,63 @@ MAX_IDLE = 1000  # connections kept in all; the one longest idle makes place for
 MAX_FORGETTABLE = 10_000  # endpoints in the table before those without requests are forgotten
 
 
+CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # names: requests go through; none does; one does, to see
+
+FAILURES = 5  # in a row, after which the circuit opens
+BACKOFF = Backoff(1.0, 60.0)  # for how long it is open: longer each time it opens again, within `JITTER` of these
+JITTER = 0.15
+"""Part of a span by which it is made shorter or longer, so that endpoints that failed together are asked one by one."""
+PROBE_SECONDS = 45.0
+"""After which a probe without a result is forgotten: more than any request takes, so only a cancelled one."""
+_LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
+
+
+class Circuit(NamedTuple):
+    """Whether an endpoint is asked at all, as a value. Times are monotonic seconds.
+
+    An endpoint that does not answer several times in a row is left alone for a while, longer each time it still does
+    not; then one request finds out. Only the transport counts: one that answers, with any status, is there.
+    """
+
+    failures: int = 0  # in a row, while closed
+    openings: int = 0  # in a row without an answer in between; 0: it is closed
+    until: float = 0.0  # when the next probe may go
+    probe_until: float = 0.0  # until when the probe that was sent is waited for; not after `until`: none was
+
+    def allows(self, now: float) -> bool:
+        """Whether a request may go; before it is sent, `begins` notes it."""
+        return self.openings == 0 or now >= max(self.until, self.probe_until)
+
+    def begins(self, now: float) -> "Circuit":
+        """Return the state when a request goes that was allowed: of an open circuit the only probe."""
+        return self._replace(probe_until=now + PROBE_SECONDS) if self.openings else self
+
+    def succeeded(self) -> "Circuit":
+        """Return the state after an answer, whatever its status."""
+        return Circuit() if self.failures or self.openings else self
+
+    def failed(self, now: float, random: float) -> "Circuit":
+        """Return the state after a request without an answer; `random` is in [0, 1)."""
+        if self.openings == 0 and self.failures + 1 < FAILURES:
+            return Circuit(self.failures + 1)
+        if self.openings and now < self.until:  # it was on its way when the circuit opened: it says nothing new
+            return self
+        span = BACKOFF.nominal(self.openings) * (1 - JITTER + 2 * JITTER * random)
+        return Circuit(0, self.openings + 1, now + span)
+
+    def name(self, now: float) -> str:
+        """Return `CLOSED`, `OPEN` or `HALF_OPEN`."""
+        if self.openings == 0:
+            return CLOSED
+        return OPEN if now < self.until else HALF_OPEN
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until it is worth asking again; 0 where a request may go now."""
+        if self.allows(now):
+            return 0.0
+        return self.until - now if now < self.until else min(_LOOK_AGAIN_SECONDS, self.probe_until - now)
+
+
 @dataclass(slots=True, eq=False)
 class EndpointState:
     """How an endpoint stands."""
@@ -127,7 +185,7 @@ class Endpoints:
                 self._standings = {
                     endpoint: each
                     for endpoint, each in self._standings.items()
-                    if each.users or name(each.circuit, now) == OPEN
+                    if each.users or each.circuit.name(now) == OPEN
                 }
             standing = self._standings[endpoint] = EndpointState()
         return standing

@@ -18,10 +18,8 @@ from urllib.parse import urlsplit
 from ams.core.clock import Clock, SystemClock
 from ams.core.push_config import authority, is_https, is_local_http
 from ams.outgoing.guard import Guard, Refused
-from ams.push import circuit
-from ams.push.circuit import CLOSED
 from ams.push.connecting import Connection, Connector, Endpoint, Progress, Reply, Unreachable, one_line
-from ams.push.endpoints import IDLE_SECONDS, Endpoints, EndpointState
+from ams.push.endpoints import CLOSED, IDLE_SECONDS, Endpoints, EndpointState
 
 Headers = Sequence[tuple[str, str]]
 
@@ -119,7 +117,7 @@ class HttpSender:
             standing = self._endpoints.get(_place(url, self._local_http))
         except SendFailed:
             return CLOSED
-        return circuit.name(standing.circuit, self._now()) if standing else CLOSED
+        return standing.circuit.name(self._now()) if standing else CLOSED
 
     async def close(self) -> None:
         """End all idle connections; requests that go on end theirs."""
@@ -127,14 +125,14 @@ class HttpSender:
 
     def _check(self, standing: EndpointState) -> None:
         now = self._now()
-        if not circuit.allows(standing.circuit, now):
-            raise CircuitOpen(circuit.wait(standing.circuit, now))
+        if not standing.circuit.allows(now):
+            raise CircuitOpen(standing.circuit.wait(now))
 
     async def _counted(
         self, standing: EndpointState, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
     ) -> Reply:
         before = standing.circuit
-        begun = standing.circuit = circuit.begins(before, self._now())
+        begun = standing.circuit = before.begins(self._now())
         try:
             reply = await self._asked(standing, delivery, progress)
         except (asyncio.CancelledError, Refused) as error:
@@ -146,7 +144,7 @@ class HttpSender:
         except Unreachable:
             self._failed(standing)
             raise
-        standing.circuit = circuit.succeeded(standing.circuit)
+        standing.circuit = standing.circuit.succeeded()
         return reply
 
     async def _asked(self, standing: EndpointState, delivery: _Delivery, progress: Progress) -> Reply:
@@ -177,7 +175,7 @@ class HttpSender:
         return reply
 
     def _failed(self, standing: EndpointState) -> None:
-        standing.circuit = circuit.failed(standing.circuit, self._now(), self._chance())
+        standing.circuit = standing.circuit.failed(self._now(), self._chance())
 
     def _now(self) -> float:
         return self._clock.monotonic() / 1000

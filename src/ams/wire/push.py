@@ -119,7 +119,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     next_attempt: int | None = None
     """When it is tried again; None: as soon as there is something to deliver, or never (`stopped`)."""
     circuit: str = "closed"
-    """`closed`, `open` or `half-open` (`ams.push.circuit`)."""
+    """`closed`, `open` or `half-open` (`ams.push.endpoints`)."""
     batch: int = 1
     """Most messages that one delivery has now (`ams.push.retry`)."""
     delivered: int = 0

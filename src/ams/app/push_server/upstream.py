@@ -10,8 +10,9 @@ it is idle, and all together at most `POLLS` times a second.
 """
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import structlog
@@ -226,12 +227,10 @@ class HttpUpstream:
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         """Return the next messages; nothing after a while in which there were none."""
         standing = self._standings.setdefault(target.path, _Standing())
-        try:
+        with _asking():
             if not standing.may_have_more and not await self._waiting.until_due(target):
                 return ()
             answer = await self._client.call(pull_call(target, max_messages))
-        except client_errors.ClientError as error:
-            raise kind_of(error)(error.message) from error
         messages = within(max_bytes, [pulled(each) for each in answer.received_messages])
         standing.may_have_more = bool(messages)
         is_all = len(messages) < max_messages and len(messages) == len(answer.received_messages)
@@ -258,20 +257,13 @@ class HttpUpstream:
         """Let the service put a message into the dead letter topic, and acknowledge it."""
         project, subscription = named(target.path)
         ack = wire.ack_id(project, subscription, message.offset)
-        letter = wire.dead_letter(
-            project, subscription, ack, reason=verdict.reason, attempts=verdict.attempts, status=verdict.status
-        )
-        try:
-            await self._client.call(letter)
-        except client_errors.ClientError as error:
-            raise kind_of(error)(error.message) from error
+        with _asking():
+            await self._client.call(wire.dead_letter(project, subscription, ack, **verdict._asdict()))
         self._acknowledged(target, message)
 
     def patience(self, target: Target) -> float | None:
         """Return the acknowledgement deadline, which a service cuts to whole seconds; None where leases go on."""
-        if target.is_parallel:
-            return None
-        return float(max(target.ack_deadline_seconds, 1))
+        return None if target.is_parallel else float(max(target.ack_deadline_seconds, 1))
 
     def forget(self, target: Target) -> None:
         """Forget where a subscription stands, and that it is waited for."""
@@ -282,6 +274,14 @@ class HttpUpstream:
         standing = self._standings.get(target.path)
         if standing is not None and standing.end == last.offset:
             standing.may_have_more = False
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except client_errors.ClientError as error:
+        raise kind_of(error)(error.message) from error
 
 
 def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[UpstreamError]:

@@ -38,15 +38,11 @@ microseconds at a time; with Python's default of 5 ms every publish could wait t
 
 
 STOP_SECONDS = 9.5  # how long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs
-FAILED_SECONDS = 1.0
-"""How long a service of which a vital part failed goes on saying so, if `drain_seconds` is not longer."""
-OWN_FILES = 768
-"""Open files kept for the operations port, segments, indexes, databases and our own sockets. Half of all, if less."""
+FAILED_SECONDS = 1.0  # how long a service that failed goes on saying so, if `drain_seconds` is not longer
+OWN_FILES = 768  # open files kept for the log, databases and our own sockets; half of all, if less
 _LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
-_CODES = ("OK", "INTERNAL", "UNAVAILABLE")
-"""Codes of gRPC that are counted from 0, so that what comes of them first is seen as a change."""
-GARBAGE_THRESHOLDS = (50_000, 20, 100)
-"""Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
+_CODES = ("OK", "INTERNAL", "UNAVAILABLE")  # counted from 0, so that the first one is seen as a change
+GARBAGE_THRESHOLDS = (50_000, 20, 100)  # requests leave no cycles behind: Python's default took a tenth of all work
 
 
 @dataclass(slots=True)

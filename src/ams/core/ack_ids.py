@@ -16,10 +16,8 @@ from ams.core.errors import InvalidInput
 from ams.core.names import Offset, SubscriptionId
 
 DEFAULT_ACK_DEADLINE = 10
-MIN_ACK_DEADLINE = 10
-"""Least seconds of parallel subscriptions and of Google's streams. Other subscriptions may have 0."""
-MAX_ACK_DEADLINE = 600
-"""Most seconds (HTTP contract 9.3). Also the longest lease, and the longest delay that a nack asks for."""
+MIN_ACK_DEADLINE = 10  # seconds, of parallel subscriptions and of Google's streams; others may have 0
+MAX_ACK_DEADLINE = 600  # seconds (HTTP contract 9.3); also the longest lease, and the longest delay of a nack
 BAD_ACK_DEADLINE = f"Invalid ackDeadlineSeconds(needs value between 0 and {MAX_ACK_DEADLINE}) Arguments"
 
 MAX_HAND_OUT = 400  # characters of a hand-out that are looked at: ours are much shorter

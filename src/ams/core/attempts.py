@@ -8,10 +8,8 @@ from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 
 MINUTE = 60_000  # milliseconds
-REMEMBERED = 100_000
-"""Most addresses of which anything is remembered; those that failed longest ago are forgotten first."""
-_OF_ONE = 64
-"""Length in bits of the IPv6 prefix that counts as one client: the smallest network that providers assign."""
+REMEMBERED = 100_000  # most addresses that are remembered; those that failed longest ago are forgotten first
+_OF_ONE = 64  # bits of the IPv6 prefix that counts as one client: the smallest network of a provider
 
 
 class Attempts:
@@ -23,8 +21,7 @@ class Attempts:
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._limit = per_minute
         self._clock = clock
-        self._left: LruCache[str, tuple[float, float]] = LruCache(REMEMBERED)
-        """Allowance and when it was so, by address."""
+        self._left: LruCache[str, tuple[float, float]] = LruCache(REMEMBERED)  # allowance, and when it was so
         self.failures = 0
 
     def check(self, address: str) -> None:

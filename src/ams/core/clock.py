@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import NewType, Protocol
 
-Milliseconds = NewType("Milliseconds", int)
-"""Whole milliseconds since the epoch, UTC, where it is a moment; a span where it is a duration."""
+Milliseconds = NewType("Milliseconds", int)  # since the epoch, UTC, where it is a moment; a span where it is a duration
 
 
 class Clock(Protocol):

@@ -117,8 +117,7 @@ class Issuer:
     name: IssuerName
     url: str  # exactly as tokens say it in `iss`
     audiences: tuple[str, ...] = ()  # one of them must be in `aud`
-    clients: tuple[str, ...] = ()
-    """One of them must be `azp` or `client_id`. Audiences, clients or both are given, and what is given must be met."""
+    clients: tuple[str, ...] = ()  # one of them must be `azp` or `client_id`; audiences, clients or both must be given
     jwks_url: str = ""  # empty: as discovery says
     introspect: Introspect = "never"
     introspection_url: str = ""  # empty: as discovery says

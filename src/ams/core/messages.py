@@ -33,8 +33,7 @@ class Message(NamedTuple):
     attributes: Mapping[str, str]
     data: str  # base64 text exactly as it came
     fragment: Fragment
-    ordering_key: str = ""
-    """Messages of one key are handed on in their order where that is asked for. Empty: it has none."""
+    ordering_key: str = ""  # messages of one key may be handed on in order; empty: none
 
 
 class Sent(Protocol):
@@ -97,8 +96,7 @@ class Batch(_MadeWhenAsked):
         self.fragments = fragments
         self.size = size  # bytes of the fragments
         self.largest = largest
-        self.data_bytes = data_bytes
-        """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
+        self.data_bytes = data_bytes  # bytes that a publish request counts for: of its data texts (contract 12.2)
         self.not_base64 = not_base64  # messages whose data is other text than base64
 
     @property
@@ -309,8 +307,7 @@ def data_or_text(text: str) -> bytes:
 
 
 _FRAME = len('"data":""')  # what a fragment without attributes has beside its data
-_SIGN = len('"data":')
-"""Where a fragment without attributes has the quote before its data, or a blank if there are escapes in it."""
+_SIGN = len('"data":')  # the quote before the data of a fragment without attributes, or a blank if it has escapes
 _QUOTE, _COLON, _COMMA = b'":,'
 _PLAIN = {_QUOTE}
 _KEY = b'"orderingKey":'  # how the fragment of a message with an ordering key begins

@@ -42,8 +42,7 @@ class RetryPolicy:
 class DeadLetterPolicy:
     """Where messages go that failed too often."""
 
-    topic: str
-    """Name of a topic of the same project; as long as it is asked for, a reference `projects/P/topics/T` too."""
+    topic: str  # name of a topic of the same project, or a reference `projects/P/topics/T` in requests
     max_attempts: int = DEFAULT_ATTEMPTS
 
 
@@ -56,8 +55,7 @@ class ParallelOptions:
     filter: str = ""  # which messages are delivered (`ams.core.filters`); empty: all
     enable_message_ordering: bool = False
     enable_exactly_once_delivery: bool = False
-    retain_acked_messages: bool = False
-    """Kept and shown for clients of Google's, without an effect: all that the topic keeps can be sought."""
+    retain_acked_messages: bool = False  # kept for clients of Google's, without an effect
     expiration_ttl: Milliseconds | None = None  # how long it stays without being used; None: for ever
     message_retention: Milliseconds | None = None
     """How long its messages wait at most, before they are passed over; None: as long as the topic keeps them."""

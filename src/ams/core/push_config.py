@@ -17,8 +17,7 @@ LINEAR, SLOWSTART, EXPONENTIAL = "linear", "slowstart", "exponential"
 
 DEFAULT_PERIOD = 3000  # milliseconds between two tries
 DEFAULT_BASE = 1000  # milliseconds from which exponential grows
-GOOGLE_PERIOD = 1000
-"""Milliseconds: the first wait after a failure of what is delivered in Google's form, where no retry policy says it."""
+GOOGLE_PERIOD = 1000  # milliseconds: the first wait in Google's form, where no retry policy says it
 MOST_PERIOD = 2**32 - 1
 """Milliseconds, seven weeks: the longest period that a push server can be told (push contract 2). A longer one is kept
 as it is, and delivering goes by this."""
@@ -66,8 +65,7 @@ class GoogleForm:
 
     is_wrapped: bool = True  # whether a body is JSON with the message in it; else it is the data alone
     write_metadata: bool = False  # whether headers say what the wrapper would, where there is none
-    service_account: str = ""
-    """The address of mail in the OpenID Connect token of a delivery; empty: deliveries have none."""
+    service_account: str = ""  # mail address in the OpenID Connect token of a delivery; empty: no token
     audience: str = ""  # whom that token is for; empty: the endpoint
     version: str = ""  # as asked for, one of three that look the same here; empty: not said
 
@@ -102,27 +100,20 @@ class PushConfig:
     endpoint: str = ""
     max_messages: int = 1
     header_type: str = ""  # empty for mattermost, and in records that came from elsewhere
-    header_value: str = field(default="", repr=False)
-    """What deliveries carry in `Authorization`; empty: no such header."""
+    header_value: str = field(default="", repr=False)  # `Authorization` of deliveries; empty: no such header
     retry_policy: str = LINEAR
-    retry_period: int = DEFAULT_PERIOD
-    """Milliseconds: between two tries of linear, the base from which exponential grows; 0 for slowstart."""
-    verification_hash: str = field(default="", repr=False)
-    """What the endpoint has to answer to prove that its owner agreed to get messages."""
-    verified: bool = False
-    """Whether messages are delivered: to an endpoint that was verified, to any mattermost, or in Google's form."""
+    retry_period: int = DEFAULT_PERIOD  # milliseconds between two tries, or the base of exponential; 0 for slowstart
+    verification_hash: str = field(default="", repr=False)  # the endpoint's answer that proves its owner's consent
+    verified: bool = False  # whether messages are delivered; without a check to mattermost and in Google's form
     mattermost_url: str = field(default="", repr=False)
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool = False
-    dead_letter_topic: str = ""
-    """Name of the topic, in the same project, for messages that are refused; empty: they are retried without limit."""
+    dead_letter_topic: str = ""  # name of a topic of the same project for refused messages; empty: no limit of retries
     max_delivery_attempts: int = 0  # refusals after which a message goes there; 0 without a dead letter topic
-    max_outstanding: int = 0
-    """Of a parallel subscription: deliveries that may be under way at a time; 0: `DEFAULT_OUTSTANDING`."""
+    max_outstanding: int = 0  # deliveries of a parallel subscription under way at a time; 0: `DEFAULT_OUTSTANDING`
     google: GoogleForm | None = None  # Google's form, for `HTTP_ENDPOINT`; None: AMS's
-    revision: int = field(default=0, compare=False)
-    """Raised by each modification, also by one that changes nothing else: the delivery begins anew."""
+    revision: int = field(default=0, compare=False)  # raised by each modification: the delivery begins anew
 
     def without_secrets(self) -> "PushConfig":
         """Return what those may see who only consume (HTTP contract 17.2, A14)."""

@@ -21,8 +21,7 @@ class Run(NamedTuple):
     time: Milliseconds
     fragments: Sequence[Fragment]
     size: int  # bytes of the fragments
-    has_ordering_keys: bool
-    """Whether some of them may have an ordering key; False where none has, so that nobody needs to look."""
+    has_ordering_keys: bool  # False: none has one, so that nobody needs to look
 
     @classmethod
     def of(cls, first: Offset, time: Milliseconds, fragments: Sequence[Fragment]) -> "Run":

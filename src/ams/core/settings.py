@@ -28,14 +28,11 @@ CLIENT_VARIABLES = frozenset({
     "AMS_AUTHN_ENDPOINT", "AMS_AUTHN_KEY", "AMS_AUTHN_KEY_FILE", "AMS_AUTHN_CA", "AMS_PROFILE", "AMS_CONFIG",
     "AMS_DEBUG", "AMS_NEW_TOKEN_KEY", "AMS_MIGRATE_MONGODB", "AMS_MIGRATE_KAFKA", "AMS_MIGRATE_TOKEN",
 })  # fmt: skip
-AUTHN_VARIABLES = "AMS_AUTHN_"
-"""What variables of the certificate service begin with, and of the commands that ask it."""
+AUTHN_VARIABLES = "AMS_AUTHN_"  # prefix of variables of the certificate service and its commands
 MAX_PORT = 65535
 
-MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28
-"""The largest keeps the scan at a start short; positions in a segment are 32 bits."""
-MAX_RETENTION_SECONDS = 365 * 86_400
-"""Also for a topic's and a project's own time: the log has no class of segments that are kept longer."""
+MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28  # the largest keeps a start short; positions are 32 bits
+MAX_RETENTION_SECONDS = 365 * 86_400  # of topics and projects too: the log keeps nothing longer
 MAX_PULL_WAIT = 8  # seconds; clients of old give up at ten (clients.md A14)
 
 MAX_LEEWAY = 300  # seconds
@@ -68,11 +65,9 @@ class SettingsTable:
 
     listed_by: ClassVar[str]  # the command that lists them
     prefix: ClassVar[str]  # what the names of their environment variables begin with
-    of_others: ClassVar[str | Words] = ()
-    """What variables begin with that begin in the same way and are for other programs."""
+    of_others: ClassVar[str | Words] = ()  # prefixes of variables of other programs with the same beginning
     config_variable: ClassVar[str] = ""  # the environment variable that may name the file
-    empty_is_unset: ClassVar[bool] = True
-    """Whether a variable that is set to nothing is taken for one that is not set."""
+    empty_is_unset: ClassVar[bool] = True  # whether an empty variable counts as not set
 
     log_level: str = setting("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting("console", "How log lines look.", choices=("console", "json"))

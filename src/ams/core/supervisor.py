@@ -21,8 +21,7 @@ import structlog
 
 from ams.core.errors import AmsError
 
-FAULT = 70
-"""How a process ends of which a vital part failed, or which hung at its stop: a fault of the program itself."""
+FAULT = 70  # exit status when a vital part failed or the stop hung: a fault of the program itself
 
 logger = structlog.get_logger("ams")
 
@@ -42,10 +41,8 @@ class Supervisor:
     """Watches the vital parts of one process. Made and used on its event loop."""
 
     def __init__(self) -> None:
-        self.failure: str | None = None
-        """Which vital part failed first, and the kind of its exception; never the exception's own text."""
-        self.survived: Counter[str] = Counter()
-        """Rounds of background work that ended with an unexpected exception, by work."""
+        self.failure: str | None = None  # the first vital part that failed, and the kind of its exception
+        self.survived: Counter[str] = Counter()  # rounds of background work that ended with a defect, by work
         self._failed = asyncio.Event()
 
     def thread(self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = _nothing) -> threading.Thread:

@@ -23,8 +23,7 @@ class Precondition(NamedTuple):
     """Which versions of a resource a change is meant for."""
 
     versions: frozenset[str] | None = None  # None: any
-    view: Callable[[Any], object] = lambda state: state
-    """Makes of what is stored what the client was shown: a version is of that."""
+    view: Callable[[Any], object] = lambda state: state  # makes of what is stored what clients are shown
 
     def seen_by(self, view: Callable[[Any], object]) -> "Precondition":
         """Return the same for a resource of which clients are shown a view."""

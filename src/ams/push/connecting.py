@@ -72,15 +72,13 @@ def one_line(text: str, most: int = MAX_TEXT) -> str:
     return "".join(each for each in " ".join(text.split()) if each.isprintable())[:most]
 
 
-_TOGETHER = 8 * 1024
-"""Bytes of a request that are sent at once: its head and a small body are one record of TLS and one call."""
+_TOGETHER = 8 * 1024  # bytes of a request that are sent at once: one record of TLS and one call
 _PIECE = 4096  # read at once: others go on between two pieces of a long answer
 _HIGH_WATER = 32 * 1024  # bytes that wait to be read before nothing more is received
 _RECEIVE_BYTES = 16 * 1024
 """What the kernel keeps of an answer that is not read yet: a server that sends without end fills no memory here, and
 what comes at once takes little time to be deciphered."""
-_SEND_BYTES = 64 * 1024
-"""Written at once: TLS and the transport keep several copies of what the other side has not taken yet."""
+_SEND_BYTES = 64 * 1024  # written at once: TLS and the transport keep several copies of it
 _GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
 _INFO = {"ssl_object": "ssl_object", "client_addr": "sockname", "server_addr": "peername", "socket": "socket"}
 """httpcore's names for what asyncio calls otherwise."""
@@ -269,8 +267,7 @@ def _wake(waiting: "asyncio.Future[None] | None") -> None:
 
 
 MAX_HEAD = 16 * 1024  # bytes of the head of an answer, with all the heads of status 1xx before it
-MAX_BODY = 64 * 1024
-"""Bytes of its body, as sent. More than any answer to a delivery needs; what is read of it costs others time."""
+MAX_BODY = 64 * 1024  # bytes of its body, as sent: more than any answer to a delivery needs
 
 TLS_GAP_SECONDS = 0.002
 """Between two beginnings of TLS, which take the processor a millisecond each. Many connections are made at once when

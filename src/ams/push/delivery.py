@@ -64,8 +64,7 @@ def signatures(keys: Sequence[bytes], webhook_id: str, timestamp: int, body: byt
     return " ".join("v1," + base64.b64encode(hmac.digest(each, signed, "sha256")).decode() for each in keys)
 
 
-_TOPIC_CHARACTERS = 8
-"""Of a topic's identity in `webhook-id`: its messages begin at offset 0 again when it is made anew, and are others."""
+_TOPIC_CHARACTERS = 8  # of a topic's identity in `webhook-id`: a topic made anew begins at offset 0 again
 
 
 _encode = msgspec.json.Encoder().encode
@@ -74,8 +73,7 @@ _COLON = ord(":")
 
 MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
 LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
-_MARGIN_SECONDS, _MARGIN = 1.0, 0.2
-"""Kept for the acknowledgement: so much, or this part of what there is when that is less."""
+_MARGIN_SECONDS, _MARGIN = 1.0, 0.2  # kept for the acknowledgement: seconds, or this part if that is less
 
 
 class Body(NamedTuple):

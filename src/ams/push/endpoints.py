@@ -91,10 +91,8 @@ CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # names: requests go th
 
 FAILURES = 5  # in a row, after which the circuit opens
 BACKOFF = Backoff(1.0, 60.0)  # for how long it is open: longer each time it opens again, within `JITTER` of these
-JITTER = 0.15
-"""Part of a span by which it is made shorter or longer, so that endpoints that failed together are asked one by one."""
-PROBE_SECONDS = 45.0
-"""After which a probe without a result is forgotten: more than any request takes, so only a cancelled one."""
+JITTER = 0.15  # part by which a span varies, so that endpoints that failed together are asked one by one
+PROBE_SECONDS = 45.0  # after which a probe without a result is forgotten: more than any request takes
 _LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
 
 

@@ -29,8 +29,7 @@ class Heartbeat(NamedTuple):
 
     holder: str  # A name of its own, another one at each start
     held: frozenset[SubscriptionId]  # what it delivers now, or is still finishing: no other holder may have that
-    states: Mapping[SubscriptionId, WorkerState] = NOTHING
-    """How deliveries go that changed since its last answered heartbeat."""
+    states: Mapping[SubscriptionId, WorkerState] = NOTHING  # those that changed since its last answered heartbeat
     leaving: bool = False  # whether it wants no more: what it does not hold any more is free at once
 
 

@@ -15,8 +15,7 @@ from ams.wire.push import Attempt, Failure, WorkerState
 
 ATTEMPTS = 100  # newest attempts that are remembered
 
-CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"
-"""What can fail, in the words of `pushStatus` (push contract 8.4)."""
+CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"  # what can fail (push contract 8.4)
 
 ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 """Phases: all is well; the last cycle failed and there will be another; the endpoint said that it is gone (410)."""
@@ -55,8 +54,7 @@ class Tally:
 
     by_path: bool = False  # whether each subscription is counted by itself
     total: Sums = field(default_factory=Sums)
-    each: dict[str, Sums] = field(default_factory=dict)
-    """Of each subscription that was delivered here, by its resource name, if they are counted apart."""
+    each: dict[str, Sums] = field(default_factory=dict)  # by resource name of the subscription, if `by_path`
 
     def of(self, path: str) -> tuple[Sums, ...]:
         """Return what an event of a subscription is counted in."""

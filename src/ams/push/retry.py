@@ -18,8 +18,7 @@ from ams.core.backoff import Backoff
 from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MATTERMOST, MOST_PERIOD, SLOWSTART, PushConfig
 from ams.push.upstream import Pulled
 
-JITTER = 0.15
-"""Part by which a delay is made shorter or longer, so that what failed together is not tried together (P14)."""
+JITTER = 0.15  # part by which a delay varies, so that what failed together is not tried together (P14)
 
 SLOWSTART_FIRST, SLOWSTART_LEAST, SLOWSTART_MOST = 1000, 300, 24 * 3_600_000  # milliseconds (push contract 9.2)
 LINEAR_MOST = 60_000  # milliseconds: the longest linear delay, but never below the period itself
@@ -28,8 +27,7 @@ REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 """Milliseconds: what only a change of rights or settings can repair is tried this seldom, whatever the policy (P21)."""
 RETRY_AFTER_MOST = 3600.0  # seconds: an endpoint that asks for more is asked again after these
 
-MESSAGE_MOST = MAX_ACK_DEADLINE * 1000
-"""Milliseconds: the longest wait of a single message of a parallel subscription, as of any that is given back."""
+MESSAGE_MOST = MAX_ACK_DEADLINE * 1000  # milliseconds: the longest wait of a message of a parallel subscription
 
 UNREACHED = Backoff(1.0, 60.0, jitter=(0.0, 1.0), least=1.0)
 """Seconds between tries to reach a service that does not answer (push contract 15, P2)."""
@@ -138,16 +136,13 @@ def halved(messages: int) -> int:
     return max(1, messages // 2)
 
 
-ACCEPTED = frozenset({102, 200, 201, 202, 204})
-"""Statuses of endpoints that took the messages (push contract 15, P17)."""
+ACCEPTED = frozenset({102, 200, 201, 202, 204})  # statuses of endpoints that took the messages (P17)
 ACCEPTED_BY_MATTERMOST = frozenset({200})
 GONE = 410  # the endpoint wants nothing any more
 ASKS_FOR_TIME = frozenset({429, 503})  # statuses whose `Retry-After` is kept to
-NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
-"""Statuses of the endpoint, or of what stands before it, that say nothing of what was sent."""
+NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})  # of the endpoint, not of what was sent
 
-OF_THE_MESSAGE = frozenset({400, 413, 415, 422})
-"""Statuses by which an endpoint refuses what was sent, and may well accept the next message."""
+OF_THE_MESSAGE = frozenset({400, 413, 415, 422})  # of what was sent: the next message may be accepted
 
 
 def accepted(config: PushConfig) -> frozenset[int]:

@@ -28,10 +28,8 @@ class EndpointAnswer(NamedTuple):
     """What an endpoint answered."""
 
     status: int
-    text: str
-    """The beginning of its body, at most 2 KiB, on one line; read only when the status is not one of success."""
-    retry_after: float | None = None
-    """Seconds, from `Retry-After`; None: it did not say, or not so that it can be understood."""
+    text: str  # the beginning of its body on one line, at most 2 KiB; empty when the status is one of success
+    retry_after: float | None = None  # seconds, from `Retry-After`; None: not said, or not understood
 
 
 class SendFailed(Exception):

@@ -23,8 +23,7 @@ from ams.wire.push import Attempt, Failure
 MAX_BYTES = 300  # of a detail, as UTF-8
 HIDDEN = "***"
 _LEAST_PART = 8  # characters of a part of a value that is hidden by itself; shorter ones are words
-_LEAST_BEGINNING = 4
-"""Characters of the beginning of a secret, at the end of a text that was cut, that are hidden too."""
+_LEAST_BEGINNING = 4  # characters of the beginning of a secret, at the end of a cut text, that are hidden too
 
 
 _PARTS = re.compile("[/?&=#]")
@@ -76,8 +75,7 @@ def repeats(text: str, messages: Sequence[Pulled]) -> bool:
     )
 
 
-_PIECE, _STEP = 8, 4
-"""Characters that are looked for, and from one of them to the next: of eleven in a row there are always eight."""
+_PIECE, _STEP = 8, 4  # of eleven characters in a row there are always eight from one of every four on
 
 
 def _letters(text: str) -> str:
@@ -96,8 +94,7 @@ def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
             continue
 
 
-_TOKEN = re.compile(r"\beyJ[\w.-]*")
-"""A JWT, or its beginning where it was cut: it is made anew all the time, so it is known by its form."""
+_TOKEN = re.compile(r"\beyJ[\w.-]*")  # a JWT, or its beginning where it was cut
 _UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>?")

@@ -22,17 +22,12 @@ class Target:
     topic: str
     config: PushConfig
     ack_deadline_seconds: int  # seconds, 0 to 600
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What deliveries are signed with, newest first, as `whsec_...` (`ams.push.delivery`); empty: they are not."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # signing secrets `whsec_...`, newest first
     id: str = ""  # identity of the subscription; empty where the service does not send it
-    topic_id: str = ""
-    """Identity of the topic, so that a topic made anew is another target; empty while there is none, or untold."""
-    revision: int = 0
-    """Of the configuration: what was modified is another target, also if it is the same, as after a 410."""
-    is_parallel: bool = False
-    """Whether messages are leased one by one, so that several deliveries are under way (`ams.push.parallel`)."""
-    counts_attempts: bool = False
-    """Whether the subscription has a dead letter policy, so that deliveries in Google's form say which one they are."""
+    topic_id: str = ""  # identity of the topic: a topic made anew is another target; empty: none, or untold
+    revision: int = 0  # of the configuration: what was modified is another target, as after a 410
+    is_parallel: bool = False  # whether messages are leased one by one (`ams.push.parallel`)
+    counts_attempts: bool = False  # whether deliveries in Google's form say which attempt they are
     identity_token: str = field(default="", repr=False, compare=False)
     """Of deliveries in Google's form. It is renewed while a worker goes on: another one makes no other target."""
 

@@ -24,8 +24,7 @@ from ams.wire.push import Failure, WorkerState
 
 logger = structlog.get_logger("ams.push")
 
-QUIET_SECONDS = 10.0
-"""While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
+QUIET_SECONDS = 10.0  # after which a pull counts as empty while something is wrong, so that this is cleared
 
 
 class _Cycle(TargetCycle):

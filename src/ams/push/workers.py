@@ -24,8 +24,7 @@ class Leased:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        self.ends: float | None = None
-        """When the lease ends, by the loop's clock; None: there is none, and no other process delivers."""
+        self.ends: float | None = None  # loop time; None: no lease, and no other process delivers
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         """Return messages that may be sent now."""
@@ -95,8 +94,7 @@ class _LeasedHandOuts:
 
 
 DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
-_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0
-"""Over which many first pulls are spread: so much for each, so much at most (P14)."""
+_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
 
 
 class Workers:

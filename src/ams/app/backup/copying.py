@@ -22,8 +22,7 @@ from ams.storage.folder import MARKER, RESTORING, VERSION, is_being_restored, is
 MANIFEST = "backup.json"
 FORMAT = 1  # the version of the manifest and of what it means
 PARTIAL = ".partial"  # ending of a folder that is no backup yet
-SLICE = 2 << 20
-"""Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""
+SLICE = 2 << 20  # bytes that are synced at once: more would hold up the service's own syncs
 PAGES = 512
 LOCK_SECONDS = 10  # how long a database may be locked by another process
 

@@ -29,8 +29,7 @@ from ams.storage.log.embedded import EmbeddedLog, Part
 SOCKET = "control"  # its name in the data folder
 ANSWER_SECONDS = 60  # how long an answer may take: an index that is being written is finished first
 
-SILENT_SECONDS = 60.0
-"""How long a copy that says nothing keeps files from going; a warning is logged after half of it."""
+SILENT_SECONDS = 60.0  # after which a silent copy is given up; a warning is logged after half of it
 SAID_EVERY_SECONDS = 5.0  # how often a copy that gets on says so
 
 logger = structlog.get_logger("ams.backup")

@@ -50,8 +50,7 @@ SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", 
 _TOKEN_KEY = SECRETS[0]
 _LEFT_OUT = ("lock", "authn.lock", SOCKET, MARKER, MANIFEST)
 _DATABASES = ("registry.db", "cursors.db")
-_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"
-"""Of the certificate service, when it has the folder too; the lists it fetched can be fetched again."""
+_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, when it has the folder too
 
 
 class _Source(Protocol):
@@ -69,8 +68,7 @@ class _Moment:
     time: Milliseconds
     registry: Snapshot
     cursors: Snapshot
-    authn: Snapshot | None
-    """The certificate service's: a moment of its own, as the two know each other by their API only."""
+    authn: Snapshot | None  # the certificate service's, of a moment of its own
     parts: Sequence[Part]
 
 

@@ -66,8 +66,7 @@ _ORDER: tuple[tuple[type[Line], ...], ...] = (
 _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
 _ONCE = (Header, Lost, End)
 _LEFT_OUT = "left out"  # stands for the secret of an issuer in a file without secrets
-MAX_SPAN = 2**32
-"""Messages from a subscription's offset to the last that is done: more would take gigabytes of memory."""
+MAX_SPAN = 2**32  # messages from a subscription's offset to the last that is done: more would take gigabytes
 MAX_SECRETS = 2  # of a subscription's push: the one that signs, and the one before for a while
 
 
@@ -89,8 +88,7 @@ class Rules:
         self._ends: dict[Name, int] = {}
         self._log: Name | None = None  # the log that messages belong to now
         self._end = self._time = 0
-        self._seen: set[tuple[object, ...]] = set()
-        """Names, identities and secrets that may stand in a file once, each behind a word for what it is."""
+        self._seen: set[tuple[object, ...]] = set()  # what may stand in a file once, behind its kind
         self._judge: Mapping[type[Line], Callable[[Any], None]] = {
             Header: self._header, Log: self._begin_log, Message: self._message, Lost: lambda line: None,
             User: self._user, Project: self._project, Membership: self._membership, Schema: self._schema,

@@ -43,8 +43,7 @@ STARTING = ""
 NO_WORKER = "Could not retrieve push worker user"
 """In the words of the contract; the service, or its answer to who the worker is, is missing."""
 
-MISSES, HITS = 3, 2
-"""Failures in a row after which what worked works no more, and successes after which it does again."""
+MISSES, HITS = 3, 2  # failures in a row after which it works no more, and successes after which it does again
 
 
 class Condition:

@@ -35,10 +35,8 @@ class HttpHandOuts:
         self._client = client
         self._waiting = waiting
         self._pauses = pauses
-        self._said_due: set[str] = set()
-        """Subscriptions that were said to have messages, and nothing was leased since."""
-        self._unsettled: dict[_Place, set[int]] = {}
-        """What is leased, and not acknowledged, failed or released, as far as is known."""
+        self._said_due: set[str] = set()  # subscriptions said to have messages, of which nothing was leased since
+        self._unsettled: dict[_Place, set[int]] = {}  # offsets not acknowledged, failed or released, as far as is known
         self._under_way: set[asyncio.Task[Any]] = set()  # requests that go on when nobody waits for them any more
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:

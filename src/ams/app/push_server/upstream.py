@@ -177,8 +177,7 @@ def unknown_route(error: Exception) -> bool:
 
 
 _GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
-_ACK_LATE = frozenset({"no ack pending", "wrong ack"})
-"""How a reference words that it does not know of a hand-out; answered as an error of its own."""
+_ACK_LATE = frozenset({"no ack pending", "wrong ack"})  # of a reference, for a hand-out that it does not know
 _NOT_NEXT = "message is not the next one of the subscription"
 """How a service words that a message was acknowledged, or the subscription moved, before it was put aside."""
 
@@ -210,8 +209,7 @@ class _Standing:
     __slots__ = ("end", "may_have_more")
 
     def __init__(self) -> None:
-        self.end = -1
-        """Offset of the last message of a pull that brought all there was; -1: it brought as many as it might."""
+        self.end = -1  # offset of the last message of a pull that brought all there was, or -1
         self.may_have_more = False  # whether a pull at once is right, without waiting
 
 

@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from ams.storage.log.kafka.options import KafkaOptions
 
 T = TypeVar("T")
-ReportWait = Callable[[str], None]
-"""Is called with what a start waits for; an empty text when it does not wait any more."""
+ReportWait = Callable[[str], None]  # is called with what a start waits for, empty: for nothing any more
 
-BACKOFF = Backoff(0.25, 5.0)
-"""Seconds between two tries of what is on other machines: it comes back by itself, so a start does not give up."""
+BACKOFF = Backoff(0.25, 5.0)  # seconds between two tries of what is on other machines
 
 logger = structlog.get_logger("ams")
 
@@ -53,8 +51,7 @@ class Engines:
     registry: Registry
     cursors: CursorStore
     history: HistoryStore
-    embedded: EmbeddedLog | None
-    """The log, when it is in the data folder: then this process is the only one, and may put things in order."""
+    embedded: EmbeddedLog | None  # the log, when it is in the data folder: then this process is the only one
 
 
 @contextlib.asynccontextmanager

@@ -142,8 +142,7 @@ class GrpcPushServer:
 WORK = "driving of the push server"
 AT_ONCE = 8  # calls under way at the same time
 ROUND_SECONDS = 60.0  # from one round to the next, a tenth more or less
-_BACKOFF = Backoff(1.0, 10.0)
-"""Seconds after rounds in which it did not answer, so that it is found soon when it is back."""
+_BACKOFF = Backoff(1.0, 10.0)  # seconds between rounds in which it did not answer
 
 
 class Driving:
@@ -163,8 +162,7 @@ class Driving:
         self._results: dict[str, Outcome] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turn = asyncio.Lock()
-        self._away: Outcome | None = None
-        """What was answered for it in this round by no server: then it is asked nothing more."""
+        self._away: Outcome | None = None  # the answer of this round that it is away: it is asked nothing more
         self._asked: set[asyncio.Task[bool]] = set()
         self._pauses = Pauses(_BACKOFF)
         self._rounds = Rounds(WORK, seconds, self._go_on)

@@ -177,7 +177,6 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
 async def _served(
     settings: Settings, made: Service, sock: socket.socket, state: State
 ) -> AsyncIterator[tuple[str, str]]:
-    """Serve the API until the block ends; gives its URL, and HOST:PORT of Google's Pub/Sub."""
     supervisor, connections = state.supervisor, _connections(settings)
     certificate = _certificate(settings, made)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
@@ -233,7 +232,11 @@ def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
 
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come. Raises `PartFailed`."""
-    _tune()
+    # Threads are let in early, and what lives for ever is not collected again.
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -251,14 +254,6 @@ async def serve(settings: Settings) -> None:
     if run is not None:
         logger.info("stopped", data=run.service.folder.path)
         supervisor.check()
-
-
-def _tune() -> None:
-    """Make the interpreter fit a server: threads are let in early, and what lives for ever is not collected again."""
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def warn_of_plain_http(settings: Settings) -> None:

@@ -92,7 +92,6 @@ def ack_ids_of(prefix: str, ids: Sequence[str]) -> AckIds:
 
 
 def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset] | None:
-    """Return the offsets when all ids have one hand-out, as consumers mostly send them; None otherwise."""
     begin, end = len(prefix), -len(tail)
     digits = [each[begin:end] for each in ids if each.startswith(prefix) and each.endswith(tail)]
     lengths, together = [*map(len, digits)], "".join(digits)

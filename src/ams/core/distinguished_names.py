@@ -85,7 +85,17 @@ def normalised(text: str) -> str:
     attribute belongs to the value before it.
     """
     begun = text.lstrip()  # a blank at the end may be escaped
-    attributes = _slashed(begun.rstrip()) if begun.startswith("/") else _comma_separated(begun)
+    if begun.startswith("/"):  # as in `/C=GR/O=Acme/CN=service/example.com`: only cuts before an attribute's name count
+        before, *pieces = _SLASHED.split(begun.rstrip())
+        if before:
+            raise ValueError("this is no distinguished name")
+        pairs = [piece.partition("=") for piece in pieces]
+        attributes = [
+            Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescaped, value.encode()).decode())
+            for name, _, value in pairs
+        ]
+    else:
+        attributes = _comma_separated(begun)
     if not attributes:
         raise ValueError("this is no distinguished name")
     return _normal_form(each for each in attributes if each.label)
@@ -122,17 +132,6 @@ def _label(name: str) -> str:
     """Return how the normal form calls an attribute; empty for one that it leaves out."""
     known = name.lower().removeprefix("oid.")
     return _OIDS.get(known) or _SPELLINGS.get(known, "")
-
-
-def _slashed(text: str) -> list[Attribute]:
-    """Read `/C=GR/O=Acme/CN=service/example.com`: a slash cuts only before the name of an attribute."""
-    before, *pieces = _SLASHED.split(text)
-    if before:
-        raise ValueError("this is no distinguished name")
-    pairs = [piece.partition("=") for piece in pieces]
-    return [
-        Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescaped, value.encode()).decode()) for name, _, value in pairs
-    ]
 
 
 def _comma_separated(text: str) -> list[Attribute]:

@@ -13,9 +13,9 @@ Words are spelled exactly so. Blanks may stand between all parts. `!=` is true o
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 from ams.core.errors import InvalidInput
 
@@ -31,94 +31,71 @@ _ESCAPE = re.compile(r'\\(?:(["\\n])|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-3][
 _ONE_LETTER = {'"': '"', "\\": "\\", "n": "\n"}
 
 
-class Filter(Protocol):
-    """A filter that was read, or a part of one."""
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Whether a message with these attributes passes."""
+Test = Callable[[Attributes], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class _Has:
-    key: str
+class Filter(NamedTuple):
+    """A filter that was read."""
 
-    def matches(self, attributes: Attributes) -> bool:
-        return self.key in attributes
-
-
-@dataclass(frozen=True, slots=True)
-class _Equals:
-    key: str
-    value: str
-
-    def matches(self, attributes: Attributes) -> bool:
-        return attributes.get(self.key) == self.value
-
-
-@dataclass(frozen=True, slots=True)
-class _StartsWith:
-    key: str
-    prefix: str
-
-    def matches(self, attributes: Attributes) -> bool:
-        value = attributes.get(self.key)
-        return value is not None and value.startswith(self.prefix)
+    matches: Test  # whether a message with these attributes is delivered
 
 
 @dataclass(frozen=True, slots=True)
 class _Not:
-    test: Filter
+    test: Test
 
-    def matches(self, attributes: Attributes) -> bool:
-        return not self.test.matches(attributes)
+    def __call__(self, attributes: Attributes) -> bool:
+        return not self.test(attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Every:
-    tests: tuple[Filter, ...]
+def _equals(key: str, value: str) -> Test:
+    return lambda attributes: attributes.get(key) == value
 
-    def matches(self, attributes: Attributes) -> bool:
-        for each in self.tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
-            if not each.matches(attributes):
+
+def _every(tests: Sequence[Test]) -> Test:
+    def every(attributes: Attributes) -> bool:
+        for each in tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
+            if not each(attributes):
                 return False
         return True
 
+    return every
 
-@dataclass(frozen=True, slots=True)
-class _Some:
-    tests: tuple[Filter, ...]
 
-    def matches(self, attributes: Attributes) -> bool:
-        for each in self.tests:  # noqa: SIM110 - likewise
-            if each.matches(attributes):
+def _some(tests: Sequence[Test]) -> Test:
+    def some(attributes: Attributes) -> bool:
+        for each in tests:  # noqa: SIM110 - likewise
+            if each(attributes):
                 return True
         return False
+
+    return some
 
 
 def parse(text: str) -> Filter:
     """Read a filter; raise `InvalidInput` that says at which character, from 1, and what was expected there."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise InvalidInput(TOO_LONG)
-    return _Parser(text).expression()
+    return Filter(_Parser(text).expression())
 
 
 @dataclass(slots=True)
 class _Level:
     negated: bool = False  # whether NOT stands before its parenthesis
     joined_by: str = ""  # AND or OR; empty until one was read
-    tests: list[Filter] = field(default_factory=list)
+    tests: list[Test] = field(default_factory=list)
 
-    def closed(self) -> Filter:
+    def closed(self) -> Test:
         # Parentheses around a single test are nothing, nor is NOT twice: so a filter nests only as deep as it has room
         # for tests, a dozen levels, however many parentheses it has.
-        test = self.tests[0] if len(self.tests) == 1 else _JOINED[self.joined_by](tuple(self.tests))
+        test = self.tests[0] if len(self.tests) == 1 else _JOINED[self.joined_by](self.tests)
         return _negated(test) if self.negated else test
 
 
-_JOINED: Mapping[str, Callable[[tuple[Filter, ...]], Filter]] = {"AND": _Every, "OR": _Some}
+_JOINED = {"AND": _every, "OR": _some}
 
 
-def _negated(test: Filter) -> Filter:
+def _negated(test: Test) -> Test:
     return test.test if isinstance(test, _Not) else _Not(test)
 
 
@@ -130,7 +107,7 @@ class _Parser:
         self._at = 0
         self._levels = [_Level()]
 
-    def expression(self) -> Filter:
+    def expression(self) -> Test:
         while True:
             negated = self._skip("-") or self._skip_word("NOT")
             if self._skip("("):
@@ -158,7 +135,7 @@ class _Parser:
             self._fail(start, "AND, OR or the end")
         return False
 
-    def _test(self) -> Filter:
+    def _test(self) -> Test:
         start, word = self._next(), self._word()
         if word == "hasPrefix":
             self._expect("(")
@@ -170,19 +147,20 @@ class _Parser:
             self._expect(",")
             prefix = self._string("a string in double quotes")
             self._expect(")")
-            return _StartsWith(key, prefix)
+            return lambda attributes: key in attributes and attributes[key].startswith(prefix)
         if word != "attributes":
             self._fail(start, 'NOT, "(", attributes or hasPrefix')
         if self._skip(":"):
-            return _Has(self._key())
+            key = self._key()
+            return lambda attributes: key in attributes
         if not self._skip("."):
             self._fail(self._next(), '":" or "." after attributes')
         key = self._key()
-        if self._skip("!="):
-            return _Not(_Equals(key, self._string("a string in double quotes")))
-        if self._skip("="):
-            return _Equals(key, self._string("a string in double quotes"))
-        return self._fail(self._next(), '"=" or "!="')
+        is_negated = self._skip("!=")
+        if not is_negated and not self._skip("="):
+            self._fail(self._next(), '"=" or "!="')
+        value = self._string("a string in double quotes")
+        return _Not(_equals(key, value)) if is_negated else _equals(key, value)
 
     def _key(self) -> str:
         return self._word() or self._string("a key: letters, digits, _ and -, or a string in double quotes")

@@ -230,22 +230,24 @@ def read_issuers(path: str) -> tuple[Issuer, ...]:
     tables = table.get("issuer", [])
     if set(table) - {"issuer"} or not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise BadSettings(f"issuers_file {path}: it has tables [[issuer]], and nothing else")
-    issuers = tuple(_issuer_of(path, number, each) for number, each in enumerate(tables, 1))
+    issuers = []
+    for number, values in enumerate(tables, 1):
+        try:
+            issuers.append(read_issuer(values))
+        except InvalidInput as error:
+            name = values.get("name")
+            which = name if isinstance(name, str) and name.isprintable() else number
+            raise BadSettings(f"issuers_file {path}: issuer {which}: {error.message}") from None
     try:
         check_together(issuers)
     except InvalidInput as error:
         raise BadSettings(f"issuers_file {path}: {error.message}") from None
-    return issuers
+    return tuple(issuers)
 
 
 def _only(values: Mapping[str, object], known: frozenset[str]) -> None:
     if unknown := sorted(set(values) - known):
         raise InvalidInput(f"An issuer has no {unknown[0]!r}: what there is, is {', '.join(sorted(known))}")
-
-
-def _tables(rules: object) -> list[Mapping[str, object]]:
-    """Return what may be rules; what is not is found by its type later."""
-    return [rule for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list | tuple) else []
 
 
 def _check_introspection(issuer: Issuer) -> None:
@@ -293,12 +295,3 @@ def _is_url(url: str) -> bool:
 
 def _once(texts: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(texts))
-
-
-def _issuer_of(path: str, number: int, values: Mapping[str, object]) -> Issuer:
-    try:
-        return read_issuer(values)
-    except InvalidInput as error:
-        name = values.get("name")
-        which = name if isinstance(name, str) and name.isprintable() else number
-        raise BadSettings(f"issuers_file {path}: issuer {which}: {error.message}") from None

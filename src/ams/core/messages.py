@@ -152,7 +152,15 @@ def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
     Every step is taken for all messages at once: a call of our own for each would cost as much as the step.
     """
     if len(sent) == 1:  # usual too, and lists of one cost more than what is done here
-        return _one_of_base64(sent)
+        data = sent[0].data
+        try:
+            if not pybase64.b64decode(data, None, True):
+                return None
+        except ValueError:
+            return None
+        fragment = _base64_fragment(data, sent[0].attributes)
+        size = len(fragment)
+        return Batch(sent, (fragment,), size, size, len(data))
     texts = [each.data for each in sent]
     try:
         if not all(map(pybase64.b64decode, texts, _STANDARD, _STRICTLY)):
@@ -173,18 +181,6 @@ def batch_of_base64_and_keys(sent: Sequence[Sent]) -> Batch | None:
         return None
     pairs = zip(sent, made.fragments, strict=True)
     return _counted(sent, [with_ordering_key(fragment, each.ordering_key) for each, fragment in pairs])
-
-
-def _one_of_base64(sent: Sequence[Sent]) -> Batch | None:
-    data = sent[0].data
-    try:
-        if not pybase64.b64decode(data, None, True):
-            return None
-    except ValueError:
-        return None
-    fragment = _base64_fragment(data, sent[0].attributes)
-    size = len(fragment)
-    return Batch(sent, (fragment,), size, size, len(data))
 
 
 def _counted(sent: Sequence[Sent], fragments: Sequence[Fragment]) -> Batch:

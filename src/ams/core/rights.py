@@ -73,19 +73,12 @@ def is_resource(text: str) -> bool:
 
 def allow(rights: Rights, action: str, names: Mapping[str, str]) -> bool:
     """Whether one of the rights is for `action` on what a request's path names, by variable."""
-    resource = _resource(names)
+    # Empty for what is in no project, which only a right to everything is for.
+    project, resource = names.get("project"), ""
+    if project is not None:
+        kinds = [f"/{kind}/{names[variable]}" for kind, variable in _KINDS.items() if variable in names]
+        resource = f"projects/{project}" + (kinds[0] if kinds else "")
     return any(
         each.action in (ANY, action) and (each.resource in (ANY, resource) or resource.startswith(each.resource + "/"))
         for each in rights
     )
-
-
-def _resource(names: Mapping[str, str]) -> str:
-    """Return the path of what is named; empty for what is in no project, which only a right to everything is for."""
-    project = names.get("project")
-    if project is None:
-        return ""
-    for kind, variable in _KINDS.items():
-        if variable in names:
-            return f"projects/{project}/{kind}/{names[variable]}"
-    return f"projects/{project}"

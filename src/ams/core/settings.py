@@ -390,9 +390,6 @@ class Settings(SettingsTable):
         yield (self.pubsub_port or 0) > MAX_PORT, "pubsub_port is a number from 0 to 65535"
         yield self.pubsub_emulator and self.pubsub_port is None, "pubsub_emulator needs pubsub_port"
         yield self.pubsub_emulator and not is_loopback(self.host), "pubsub_emulator is for a host of this machine only"
-        yield from self._cluster_mistakes()
-
-    def _cluster_mistakes(self) -> Mistakes:
         yield (self.log == "kafka") != bool(self.kafka_servers), "log = kafka and kafka_servers go together"
         yield (
             not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.kafka_prefix),

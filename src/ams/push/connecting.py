@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import httpcore
 
@@ -54,7 +54,6 @@ def of_socket(error: OSError) -> str:
 
 
 def _of_http(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bool) -> str:
-    """Return why there was no answer, or no whole one; `heard` whether anything of it came."""
     said = one_line(str(error))
     if isinstance(error, httpcore.LocalProtocolError):
         return f"The request cannot be sent: {said}"
@@ -80,12 +79,6 @@ _RECEIVE_BYTES = 16 * 1024
 what comes at once takes little time to be deciphered."""
 _SEND_BYTES = 64 * 1024  # written at once: TLS and the transport keep several copies of it
 _GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
-_INFO = {"ssl_object": "ssl_object", "client_addr": "sockname", "server_addr": "peername", "socket": "socket"}
-"""httpcore's names for what asyncio calls otherwise."""
-
-
-class _TooLong(httpcore.ReadError):
-    """More came than was allowed."""
 
 
 class Stream(httpcore.AsyncNetworkStream):
@@ -115,9 +108,9 @@ class Stream(httpcore.AsyncNetworkStream):
         return self._wire.ended or bool(self._wire.received)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return what came, empty at the end; raise `_TooLong`, or `httpcore.ReadError`. Times are the caller's."""
+        """Return what came, empty at the end; raise `httpcore.ReadError`. Times are the caller's."""
         if self._left <= 0:
-            raise _TooLong("The answer is too long")
+            raise httpcore.ReadError("The answer is too long")
         unsent, self._unsent = self._unsent, b""
         if unsent:
             with contextlib.suppress(OSError):  # an answer may have come before: what is read shows it
@@ -152,12 +145,6 @@ class Stream(httpcore.AsyncNetworkStream):
     def close(self) -> None:
         """End an idle connection in order."""
         self._wire.transport.close()
-
-    def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks for by its names."""
-        if info == "is_readable":
-            return self.is_readable
-        return self._wire.transport.get_extra_info(_INFO[info]) if info in _INFO else None
 
 
 async def connected(address: Address, port: int) -> socket.socket:
@@ -293,11 +280,6 @@ class Endpoint(NamedTuple):
         """Where connections to it go; others may be there too."""
         return self.host, self.port, self.is_plain
 
-    @property
-    def scheme(self) -> bytes:
-        """Of its URL."""
-        return b"http" if self.is_plain else b"https"
-
 
 class Reply(NamedTuple):
     """What an endpoint said."""
@@ -315,7 +297,8 @@ class Connection:
         self.endpoint = endpoint
         self.idle_since = 0.0  # loop time; for the table that keeps it
         self._stream = stream
-        self._origin = httpcore.Origin(endpoint.scheme, endpoint.host.encode(), endpoint.port)
+        scheme = b"http" if endpoint.is_plain else b"https"
+        self._origin = httpcore.Origin(scheme, endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
 
     async def ask(
@@ -341,8 +324,7 @@ class Connection:
             raise Unreachable(_of_http(error, heard=self.was_heard)) from error
         progress.step = "reading the answer"
         self._stream.allow(MAX_BODY)
-        kept = bytearray()
-        cut = ""
+        kept, cut = bytearray(), ""
         try:
             async for part in answer.aiter_stream():
                 if len(kept) < keep:

@@ -186,7 +186,6 @@ def _prefix(target: Target) -> str:
 
 
 def _decoded(message: Pulled) -> tuple[Pulled, bool]:
-    """Return a message with its data as text, and whether it is text; else as it was."""
     fragment = message.fragment
     # Data comes last. A quote within it has a backslash before it, so a colon before one says that it begins there.
     opening = fragment.rfind(b'"', 0, -1)
@@ -288,11 +287,11 @@ class GoogleDeliveries:
                 yield name, value
 
 
-def google_seconds(target: Target) -> float:
-    """Return how long a delivery may take: as long as the acknowledgement's deadline."""
-    return min(float(target.ack_deadline_seconds), GOOGLE_MOST_SECONDS)
-
-
 def _is_free(name: str) -> bool:
     low = name.lower()
     return bool(_NAME.fullmatch(name)) and low not in _WITHHELD and not low.startswith(_WITHHELD_BEGINNINGS)
+
+
+def google_seconds(target: Target) -> float:
+    """Return how long a delivery may take: as long as the acknowledgement's deadline."""
+    return min(float(target.ack_deadline_seconds), GOOGLE_MOST_SECONDS)

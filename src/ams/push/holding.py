@@ -65,7 +65,6 @@ class Holding:
         reached: Callable[[], None] = _nothing,
         missed: Callable[[], None] = _nothing,
     ) -> None:
-        """`reached` is called for each answer, `missed` for each heartbeat without one."""
         self._workers = workers
         self._ask = ask
         self._holder = holder or new_uuid()
@@ -131,7 +130,6 @@ class Holding:
             await self._heartbeat(Heartbeat(self._holder, frozenset(), self._workers.take_changes(), leaving=True))
 
     async def _round(self) -> float:
-        """Send one heartbeat and follow the answer; return how long to wait for the next one."""
         if self._is_over(self._ends):
             await self._lose(STOOD_STILL)
         changes = self._workers.take_changes()
@@ -174,7 +172,6 @@ class Holding:
         return self._ends - _SPARE_SECONDS - _FINISH_SECONDS - asyncio.get_running_loop().time()
 
     def _is_over(self, ends: float | None) -> bool:
-        """Whether a lease that ends then is to be held no more."""
         return ends is not None and asyncio.get_running_loop().time() >= ends - _SPARE_SECONDS
 
     async def _lose(self, reason: str) -> None:

@@ -185,7 +185,10 @@ class RememberedLeases:
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         """Note that a holder lives; return what it shall hold. Raises `AmsError`."""
         async with self._turn:
-            leases = self._leases or await self._begun()
+            if self._leases is None:
+                self._noted = await self._others.are_there()
+                self._leases = MemoryLeases(self._clock, settled=not self._noted)
+            leases = self._leases
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
             assigned = await leases.heartbeat(heartbeat, wanted)
@@ -201,11 +204,6 @@ class RememberedLeases:
     async def is_held(self) -> bool:
         """Whether any holder lives."""
         return await self._leases.is_held() if self._leases else False
-
-    async def _begun(self) -> MemoryLeases:
-        self._noted = await self._others.are_there()
-        self._leases = MemoryLeases(self._clock, settled=not self._noted)
-        return self._leases
 
     async def _note(self, there: bool) -> None:
         await self._others.note(there)

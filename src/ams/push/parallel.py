@@ -67,28 +67,25 @@ class ParallelCycle(TargetCycle):
     async def step(self) -> None:
         """Begin a delivery; wait for a place, for the end of a pause, or for messages, whichever is missing."""
         try:
-            await self._begin()
+            if self._pause is not None:
+                wait, self._pause = self._pause, None
+                self._report.waiting(self._means.clock.wall() + wait)
+                await self._unless_ended(self._means.sleep(wait / 1000))
+                self._report.waiting(None)
+            elif len(self._under_way) >= self._room:
+                self._freed.clear()
+                await self._unless_ended(self._freed.wait())
+            elif found := await self._lease():
+                for each in found:
+                    self._start(each)
+            else:
+                if not self._under_way:  # there is nothing to deliver: what was wrong is over (P5)
+                    self._refused = 0
+                    self._succeed()
+                    self._report.cleared()
+                await self._unless_ended(self._hand_outs.wait(self._target))
         except Exception as error:
             self._note(error, CONSUME)
-
-    async def _begin(self) -> None:
-        if self._pause is not None:
-            wait, self._pause = self._pause, None
-            self._report.waiting(self._means.clock.wall() + wait)
-            await self._unless_ended(self._means.sleep(wait / 1000))
-            self._report.waiting(None)
-        elif len(self._under_way) >= self._room:
-            self._freed.clear()
-            await self._unless_ended(self._freed.wait())
-        elif found := await self._lease():
-            for each in found:
-                self._start(each)
-        else:
-            if not self._under_way:  # there is nothing to deliver: what was wrong is over (P5)
-                self._refused = 0
-                self._succeed()
-                self._report.cleared()
-            await self._unless_ended(self._hand_outs.wait(self._target))
 
     @property
     def _room(self) -> int:
@@ -196,7 +193,6 @@ class ParallelCycle(TargetCycle):
         return wave == self._wave
 
     async def _fail(self, hand_out: HandOut, status: int, said: str) -> None:
-        """Let a message fail that was sent alone; `status` 0: there was no answer."""
         wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
         verdict = Verdict(said, hand_out.attempt, status)
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)

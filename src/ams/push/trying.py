@@ -278,7 +278,6 @@ class TargetCycle:
         self._history = retry.succeeded(self._policy, self._history)
 
     def _accept(self, count: int, outcome: Outcome, limit: float) -> None:
-        """Note a delivery of so many messages that was acknowledged."""
         self._succeed()
         self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
         self.batch = retry.batch_after(
@@ -286,7 +285,6 @@ class TargetCycle:
         )
 
     def _wait(self, asked: float | None = None) -> int:
-        """Return the milliseconds to wait after a failure of the endpoint, which `asked` for so many seconds."""
         self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
         return wait
 

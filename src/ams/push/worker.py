@@ -42,7 +42,15 @@ class _Cycle(TargetCycle):
     async def step(self) -> int | None:
         """Pull, send and acknowledge once; return the milliseconds to wait before the next time, None for none."""
         try:
-            return await self._pull_and_deliver()
+            self._stage = CONSUME
+            messages = await self._pull()
+            if not messages:
+                self._report.cleared()
+                self._succeed()
+                return None
+            self.in_flight = True
+            self._stage = SEND
+            return await self._deliver(messages)
         except NotTaken:  # the endpoint has done nothing wrong (P15)
             self.batch = retry.halved(self.batch)
             self._tries.late(self._stage)
@@ -53,17 +61,6 @@ class _Cycle(TargetCycle):
             return self._wait_after(error, self._stage)
         finally:
             self.in_flight = False
-
-    async def _pull_and_deliver(self) -> int | None:
-        self._stage = CONSUME
-        messages = await self._pull()
-        if not messages:
-            self._report.cleared()
-            self._succeed()
-            return None
-        self.in_flight = True
-        self._stage = SEND
-        return await self._deliver(messages)
 
     async def _pull(self) -> Sequence[Pulled]:
         pull = self._means.upstream.pull(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)

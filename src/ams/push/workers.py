@@ -176,8 +176,9 @@ class Workers:
         """Return how the delivery of a subscription goes; None when it is not to be delivered here."""
         if path not in self._wanted:
             return None
-        worker = self._present(path)
-        return worker.state() if worker else WorkerState()
+        worker = self._running.get(path)  # perhaps one of before, which still drains
+        is_present = worker is not None and worker not in self._draining and self._is_wanted(worker)
+        return worker.state() if worker and is_present else WorkerState()
 
     def state_of(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return the same of a subscription by its identity."""
@@ -209,11 +210,6 @@ class Workers:
 
     def _is_wanted(self, worker: Worker) -> bool:
         return self._wanted.get(worker.target.path) == worker.target
-
-    def _present(self, path: str) -> Worker | None:
-        """Return the worker of a wanted target; None while the one before it still drains."""
-        worker = self._running.get(path)
-        return worker if worker is not None and worker not in self._draining and self._is_wanted(worker) else None
 
     def _is_free(self, target: Target) -> bool:
         return target.path not in self._running and target.id not in self._busy

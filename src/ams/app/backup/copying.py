@@ -179,7 +179,11 @@ def draft(target: str) -> Iterator[str]:
         except OSError:
             raise Unusable(f"another backup is writing to {path}") from None
         try:
-            _empty(path)
+            for entry in os.scandir(path):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
             yield path
             os.rename(path, target)
             Disk().sync_folder(os.path.dirname(target))
@@ -188,14 +192,6 @@ def draft(target: str) -> Iterator[str]:
             raise
     finally:
         os.close(lock)
-
-
-def _empty(path: str) -> None:
-    for entry in os.scandir(path):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
 
 
 class Restored(NamedTuple):

@@ -71,7 +71,6 @@ async def answering(folder: str, log: EmbeddedLog, silent_seconds: float = SILEN
 async def _answer(
     log: EmbeddedLog, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent_seconds: float
 ) -> None:
-    """Answer one connection; the log's files are kept as long as it lasts."""
     began = time.monotonic()
     try:
         async with log.kept() as files:

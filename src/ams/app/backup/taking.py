@@ -54,8 +54,6 @@ _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate serv
 
 
 class _Source(Protocol):
-    """A folder whose files stay while they are copied."""
-
     def parts(self) -> Sequence[Part]: ...
 
     def confirm(self) -> None: ...
@@ -137,7 +135,6 @@ class _Resting:
 
 @contextlib.contextmanager
 def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
-    """Look at everything at one moment, and hold it until the block ends."""
     for path in (folder.registry, folder.cursors):
         if not os.path.exists(path):
             raise Unusable(f"{path} is missing: there is nothing to back up")
@@ -204,7 +201,6 @@ def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> 
 
 
 def _names_in(folder: Folder, below: str) -> list[str]:
-    """Return the names of a folder's files, seen from the data folder; none when it is not there."""
     with contextlib.suppress(FileNotFoundError):
         return [os.path.join(below, name) for name in sorted(os.listdir(folder.place(below)))]
     return []

@@ -160,13 +160,8 @@ async def fill(
 
 
 async def _finish(
-    target: Installation,
-    filling: RegistryImport,
-    logs: Mapping[Name, Loaded],
-    lost: int,
-    handed: Mapping[str, int],
+    target: Installation, filling: RegistryImport, logs: Mapping[Name, Loaded], lost: int, handed: Mapping[str, int]
 ) -> None:
-    """Make all that has to be there before any client can use it."""
 
     async def make_log(named: tuple[Name, TopicId]) -> None:
         name, topic = named
@@ -185,8 +180,6 @@ async def _finish(
 
 
 class _Lines:
-    """Lines one after the other, with a look at the next one."""
-
     def __init__(self, lines: Iterator[AnyLine]) -> None:
         self._lines = lines
         self.next: AnyLine | None = next(lines, None)

@@ -289,7 +289,6 @@ class Rules:
             raise InvalidInput(f"project {name} is not on any line before")
 
     def _check_position(self, project: str, topic: str, offset: int, done: Iterable[tuple[int, int]]) -> None:
-        """Raise `InvalidInput` for an offset beyond the topic's end, or bad ranges above the offset."""
         is_there, end = ("topic", project, topic) in self._seen, self._ends.get((project, topic), 0)
         if is_there and offset > end:
             raise InvalidInput(f"offset {offset} is beyond the end of the topic, {end}")

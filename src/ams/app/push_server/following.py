@@ -387,7 +387,6 @@ class ByProfile(ByActivation):
 
 
 def _named(profile: _Profile) -> Iterable[Named]:
-    """Return what a profile names; names that cannot be are left out."""
     for membership in profile.projects:
         for subscription in membership.subscriptions:
             with contextlib.suppress(Invalid):

@@ -6,6 +6,7 @@ The methods answer with the codes and texts of push contract 3; health is the st
 
 import contextlib
 import functools
+import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
@@ -80,60 +81,51 @@ _WHATEVER_THE_CONDITION = frozenset({STATUS.path, WATCH.path})  # they say how t
 logger = structlog.get_logger("ams.push_server")
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Read = Callable[[bytes], Any]
 
 
-class Gate(grpc.aio.ServerInterceptor):
-    """Lets calls through, streaming ones too (P22); `access` is None without TLS, when clients have no identity."""
+class Gate:
+    """Puts checks before methods, streaming ones too (P22); `access` is None without TLS: clients have no identity."""
 
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
         self._access = access
         self._condition = condition
 
-    async def intercept_service(
-        self,
-        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Return the handler of a call behind the checks."""
-        handler: Any = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method = handler_call_details.method
-        # Requests are read behind the checks: bytes of clients without access are not parsed.
-        read, write = handler.request_deserializer, handler.response_serializer
-        if handler.unary_stream:
-            stream = self._stream(method, read, handler.unary_stream)
-            return grpc.unary_stream_rpc_method_handler(stream, response_serializer=write)
-        single = self._single(method, read, handler.unary_unary)
-        return grpc.unary_unary_rpc_method_handler(single, response_serializer=write)
+    def handlers(self, service: str, answers: "Mapping[Method[Any, Any], Callable[..., Any]]") -> Any:
+        """Return the methods of a service for a server. Requests are read behind the checks."""
+        methods = {}
+        for method, answer in answers.items():
+            is_stream = inspect.isasyncgenfunction(answer)
+            checked = self._stream(method, answer) if is_stream else self._single(method, answer)
+            kind: Any = grpc.unary_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
+            methods[method.name] = kind(checked, response_serializer=method.answer.SerializeToString)
+        return grpc.method_handlers_generic_handler(service, methods)
 
-    def _single(self, method: str, read: Read, answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    def _single(self, method: Method[Any, Any], answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
         async def checked(request: bytes, context: Context) -> Any:
             began = time.monotonic()
             try:
-                return await answer(await self._admitted(method, read, request, context), context)
+                return await answer(await self._admitted(method, request, context), context)
             finally:
                 took = round((time.monotonic() - began) * 1000, 3)
-                logger.debug("call", method=method, code=str(context.code()), milliseconds=took)
+                logger.debug("call", method=method.path, code=str(context.code()), milliseconds=took)
 
         return checked
 
-    def _stream(self, method: str, read: Read, answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
+    def _stream(self, method: Method[Any, Any], answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
         async def checked(request: bytes, context: Context) -> AsyncIterator[Any]:
-            async for each in answer(await self._admitted(method, read, request, context), context):
+            async for each in answer(await self._admitted(method, request, context), context):
                 yield each
 
         return checked
 
-    async def _admitted(self, method: str, read: Read, request: bytes, context: Context) -> Any:
+    async def _admitted(self, method: Method[Any, Any], request: bytes, context: Context) -> Any:
         if self._access is not None and not self._access.permits(context.auth_context()):
-            logger.warning("call.unauthorised", method=method, peer=context.peer())
+            logger.warning("call.unauthorised", method=method.path, peer=context.peer())
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED)
-        if not self._condition.is_ok and method not in _WHATEVER_THE_CONDITION:
+        if not self._condition.is_ok and method.path not in _WHATEVER_THE_CONDITION:
             await context.abort(grpc.StatusCode.INTERNAL, UNABLE)
         try:
-            return read(request)
+            return method.request.FromString(request)
         except DecodeError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
 
@@ -143,16 +135,6 @@ class Health:
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
-
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the methods for a server."""
-        return grpc.method_handlers_generic_handler(
-            HEALTH,
-            {
-                "Check": _handler(CHECK, self.check),
-                "Watch": _handler(WATCH, self.watch, grpc.unary_stream_rpc_method_handler),
-            },
-        )
 
     async def check(self, request: Any, context: Context) -> Any:
         """Answer how it is; while the server cannot work, no call comes so far."""
@@ -181,17 +163,6 @@ class PushService:
     def __init__(self, follower: Follower, condition: Condition) -> None:
         self._follower = follower
         self._condition = condition
-
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the methods for a server."""
-        answers: tuple[tuple[Method[Any, Any], Callable[..., Any]], ...] = (
-            (ACTIVATE, self.activate),
-            (DEACTIVATE, self.deactivate),
-            (SUBSCRIPTION_STATUS, self.subscription_status),
-            (STATUS, self.status),
-        )
-        methods = {method.name: _handler(method, answer) for method, answer in answers}
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def activate(
         self, request: pb.ActivateSubscriptionRequest, context: Context
@@ -241,14 +212,6 @@ class PushService:
         return state
 
 
-def _handler(
-    method: Method[Any, Any], answer: Callable[..., Any], kind: Any = grpc.unary_unary_rpc_method_handler
-) -> Any:
-    return kind(
-        answer, request_deserializer=method.request.FromString, response_serializer=method.answer.SerializeToString
-    )
-
-
 STOP_SECONDS = 1.0  # for calls under way, at a stop
 
 MAX_CONNECTIONS = 256  # one more is closed as it comes: services that drive this server are few
@@ -264,8 +227,16 @@ _OPTIONS = (
 async def listening(settings: PushSettings, follower: Follower, condition: Condition) -> AsyncIterator[str]:
     """Answer calls until the block ends; gives host and port. Raises `BadSettings` and `Unusable` with one line."""
     access = AccessList(settings.acl) if settings.tls_enabled else None
-    server = grpc.aio.server(interceptors=[Gate(access, condition)], options=_OPTIONS)
-    server.add_generic_rpc_handlers((PushService(follower, condition).handlers(), Health(condition).handlers()))
+    gate, service, health = Gate(access, condition), PushService(follower, condition), Health(condition)
+    methods: dict[Method[Any, Any], Callable[..., Any]] = {
+        ACTIVATE: service.activate,
+        DEACTIVATE: service.deactivate,
+        SUBSCRIPTION_STATUS: service.subscription_status,
+        STATUS: service.status,
+    }
+    server = grpc.aio.server(options=_OPTIONS)
+    handlers = gate.handlers(SERVICE, methods), gate.handlers(HEALTH, {CHECK: health.check, WATCH: health.watch})
+    server.add_generic_rpc_handlers(handlers)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     credentials = _credentials(settings)
     try:
@@ -287,35 +258,28 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
     """
     if not settings.tls_enabled:
         return None
-    files = _Files(settings)
-    fetch: Any = files.changed  # it may return None; its types do not say so
-    return grpc.dynamic_ssl_server_credentials(files.known, fetch, require_client_authentication=True)
 
+    def read() -> tuple[bytes, bytes, bytes]:
+        chain, key = read_file("cert", settings.cert), read_file("key", settings.key)
+        return chain, key, authorities(settings.certificate_authorities_dir)
 
-class _Files:
-    def __init__(self, settings: PushSettings) -> None:
-        self._settings = settings
-        self._content = self._read()
+    known = read()
 
-    @property
-    def known(self) -> grpc.ServerCertificateConfiguration:
-        chain, key, roots = self._content
+    def shown() -> grpc.ServerCertificateConfiguration:
+        chain, key, roots = known
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 
-    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+    def changed() -> Any:
         """Return what is new; None to go on with what there is, also where a file cannot be used."""
+        nonlocal known
         try:
-            content = self._read()
+            before, known = known, read()
         except BadSettings as error:
             logger.error("certificate.unusable", reason=str(error))
             return None
-        if content == self._content:
+        if known == before:
             return None
-        self._content = content
-        logger.info("certificate.loaded", chain=self._settings.cert)
-        return self.known
+        logger.info("certificate.loaded", chain=settings.cert)
+        return shown()
 
-    def _read(self) -> tuple[bytes, bytes, bytes]:
-        settings = self._settings
-        chain, key = read_file("cert", settings.cert), read_file("key", settings.key)
-        return chain, key, authorities(settings.certificate_authorities_dir)
+    return grpc.dynamic_ssl_server_credentials(shown(), changed, require_client_authentication=True)

@@ -122,7 +122,6 @@ def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
 
 
 def _checked(sent: _Config, usual_policy: str = "") -> PushConfig:
-    """Return a configuration that can be delivered, with the service's defaults for what is 0."""
     policy = sent.retry_policy.type or usual_policy
     if sent.type == HTTP_ENDPOINT and not is_https(sent.push_endpoint):
         raise Invalid(f"Invalid push endpoint, {_why_not_https(sent.push_endpoint)}")

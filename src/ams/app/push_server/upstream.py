@@ -113,25 +113,19 @@ class Waking:
 
     async def _gather(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
-        self._merge()
+        waiters = sum(len(each.waiters) for each in self._requests) + len(self._new)
+        if len(self._requests) > waiters // SHARD + _SPARE:  # the smallest are put together
+            for request in sorted(self._requests, key=lambda each: len(each.waiters))[:_SPARE]:
+                assert request.task is not None
+                request.task.cancel()
+                self._requests.remove(request)
+                self._new = request.waiters | self._new
         waiting = [(key, future) for key, future in self._new.items() if not future.done()]
         self._new = {}
         for begin in range(0, len(waiting), SHARD):
             request = _Request(dict(waiting[begin : begin + SHARD]))
             self._requests.append(request)
             request.task = asyncio.create_task(self._ask(request))
-
-    def _merge(self) -> None:
-        """Put the smallest requests together when there are many more than there need be."""
-        waiting = sum(len(each.waiters) for each in self._requests) + len(self._new)
-        if len(self._requests) <= waiting // SHARD + _SPARE:
-            return
-        smallest = sorted(self._requests, key=lambda each: len(each.waiters))[:_SPARE]
-        for request in smallest:
-            assert request.task is not None
-            request.task.cancel()
-            self._requests.remove(request)
-            self._new = request.waiters | self._new
 
     async def _ask(self, request: _Request) -> None:
         for key in [key for key, future in request.waiters.items() if future.done()]:
@@ -305,19 +299,14 @@ def pulled(received: Received) -> Pulled:
     """Return a message as workers know it; its number is before the dash where its id has one."""
     message = received.message
     offset = int(received.ack_id.rpartition(":")[2].partition("-")[0])
-    fragment = with_ordering_key(_fragment(message), received.ordering_key)
-    return Pulled(offset, message.message_id, message.publish_time, fragment)
-
-
-def _fragment(message: _Message) -> Fragment:
-    """Join the parts as they came: neither is decoded. Answers of a reference are indented, bodies are not."""
     attributes, data = bytes(message.attributes), bytes(message.data)
-    if b"\n" in attributes:
+    if b"\n" in attributes:  # answers of a reference are indented, bodies are not
         attributes = msgspec.json.format(attributes, indent=-1)
-    shown = b" " + data if b"\\" in data else data
-    if attributes in (b"{}", b"null"):
-        return Fragment(b'"data":' + shown)
-    return Fragment(b'"attributes":%b,"data":%b' % (attributes, shown))
+    shown = b'"data":' + (b" " + data if b"\\" in data else data)
+    if attributes not in (b"{}", b"null"):
+        shown = b'"attributes":%b,%b' % (attributes, shown)
+    fragment = with_ordering_key(Fragment(shown), received.ordering_key)
+    return Pulled(offset, message.message_id, message.publish_time, fragment)
 
 
 def within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:

@@ -2,9 +2,8 @@
 
 engines     opens what is kept
 identity    which issuers are trusted, how they are asked, and who logs in by their tokens
-nodes       who works on what where several nodes share it, and how they ask each other
 push        what checks endpoints, what delivers, and what the API knows of it
-assembly    builds the service over all that
+assembly    builds the service over all that, and the other nodes that share it
 
 What a start puts in order is here.
 """
@@ -16,10 +15,9 @@ from typing import Protocol
 import structlog
 
 from ams.access.permissions import role_table
-from ams.app.wiring.assembly import Service, assemble
+from ams.app.wiring.assembly import Service, assemble, client_of
 from ams.app.wiring.engines import Engines, ReportWait, open_engines
 from ams.app.wiring.identity import trusted_by
-from ams.app.wiring.nodes import client_of
 from ams.app.wiring.push import reach_of
 from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings

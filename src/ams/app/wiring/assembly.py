@@ -1,8 +1,9 @@
-"""Assembly: use cases made of the engines, and the application over them."""
+"""Assembly: use cases made of the engines, the application over them, and how this node stands to others."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from urllib.parse import urlsplit
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
@@ -10,17 +11,17 @@ from ams.access.quota_slots import ConnectionSlots, QuotaSlots
 from ams.access.rates import Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
-from ams.app.wiring.nodes import Nodes, nodes_of
 from ams.app.wiring.push import Push, Reach, push_of
 from ams.core.attempts import Attempts
 from ams.core.clock import Milliseconds
-from ams.core.names import SubscriptionId
+from ams.core.names import SubscriptionId, new_uuid
 from ams.core.quotas import STREAMS, WAITING_PULLS
 from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor, is_change
 from ams.http.console import Console
 from ams.http.fast import FastRoutes, Gate
+from ams.http.forwarding import Forwarder
 from ams.http.lane import Lane
 from ams.http.limits import Bodies, affordable
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
@@ -38,7 +39,7 @@ from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routes.watching import HistoryRoutes, WatchRoutes
 from ams.http.routing import Row
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import networks
+from ams.outgoing.guard import EVERYWHERE, Guard, networks, trust
 from ams.service.about import About
 from ams.service.counting import Counting, Counts
 from ams.service.dead_letters import DeadLetters
@@ -50,6 +51,7 @@ from ams.service.issuers import Bindings
 from ams.service.live import Live
 from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
+from ams.service.parallel.ownership import Alone, Ownership, Shared
 from ams.service.parallel.settling import LeaseRequests
 from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
@@ -74,9 +76,23 @@ from ams.storage.cursors.acks import CursorStore
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.registry.owners import Node
 from ams.storage.registry.registry import Registry
 from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
+
+CONNECT_SECONDS = 1.0  # to another node; one that takes longer is as good as gone
+ANSWER_SECONDS = 6.0  # for an answer of another node, beside the wait of a pull: clients give up at ten
+MESSAGE_BYTES = 2048  # of a message in an answer, beside its content: id, time, the id to acknowledge it by
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """This node and the others."""
+
+    ownership: Ownership
+    forwarder: Forwarder | None  # None where there are no others
+    name: str = ""  # of this node, where there are others
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +254,10 @@ def assemble(
 
 
 def routes(
-    settings: Settings,
-    engines: Engines,
-    admission: Admission,
-    gate: Gate,
-    roles: RoleTable,
-    counting: Counting,
-    deliverer: Deliverer,
-    working: Working,
-    cases: UseCases,
-    losses: LossTotal,
-    push: Push,
-    identity: Identity,
-    workers: Pool,
-    expiry: Expiry,
-    nodes: Nodes,
-) -> list[Row]:
+    settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, counting: Counting,
+    deliverer: Deliverer, working: Working, cases: UseCases, losses: LossTotal, push: Push, identity: Identity,
+    workers: Pool, expiry: Expiry, nodes: Nodes,
+) -> list[Row]:  # fmt: skip
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     pushing, assignment = push.pushing, push.assignment
@@ -277,10 +281,9 @@ def routes(
     doctor = Doctor(
         registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
     )
-    # So `/status` calls the push server (contract 14.5).
-    push_server = (
-        f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"
-    )
+    push_server = "internal"  # as `/status` calls it (contract 14.5)
+    if settings.push_server_host:
+        push_server = f"{settings.push_server_host}:{settings.push_server_port}"
     rows = [
         *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, push_server)).rows(),
         *MetricsRoutes(metrics, Usage(registry, counting, admission, clock)).rows(),
@@ -311,6 +314,38 @@ def routes(
     ]
     changes = {row.action for row in rows if row.action and is_change(row.method, row.action)}
     return [*rows, *AuditRoutes(registry.audit, changes).rows()]
+
+
+def client_of(settings: Settings) -> HttpClient:
+    """Return what other nodes are asked by; raise `BadSettings`."""
+    tls = trust(settings.node_ca_file, "node_ca_file") if settings.node_ca_file else None
+    content = settings.max_pull_bytes + settings.max_message_bytes
+    return HttpClient(
+        Guard(EVERYWHERE),
+        tls,
+        seconds=settings.pull_wait + ANSWER_SECONDS,
+        connect_seconds=CONNECT_SECONDS,
+        most_bytes=content + settings.max_pull_messages * MESSAGE_BYTES,
+        at_once=settings.max_connections,
+    )
+
+
+def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: UnreadAnswers) -> Nodes:
+    """Return how this node stands to others; one with a log or a registry of its own has none."""
+    if engines.embedded or settings.registry == "sqlite":
+        return Nodes(Alone(), None)
+    node = Node(new_uuid(), settings.node_url, _pubsub_of(settings))
+    ownership = Shared(engines.registry.owners, node)
+    return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread), node.name)
+
+
+def _pubsub_of(settings: Settings) -> str:
+    """Return HOST:PORT of this node's Google Pub/Sub, which is on the host of `node_url`; empty when it is unknown."""
+    host = urlsplit(settings.node_url).netloc.rpartition("@")[2]
+    if not host or not settings.pubsub_port:
+        return ""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return f"{name}:{settings.pubsub_port}"
 
 
 def _remedies(settings: Settings, engines: Engines) -> Remedies:

@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import grpc
 import structlog
@@ -52,10 +52,6 @@ class Outcome(NamedTuple):
         return AWAY if self.is_away else f"Error: {self.text}"
 
 
-def _health(answer: Any) -> str:
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
-
-
 class GrpcPushServer:
     """A push server, ours or the reference's, over one connection. Raises `BadSettings` for certificates' files."""
 
@@ -97,7 +93,8 @@ class GrpcPushServer:
 
     async def health(self, *, details: bool) -> str:
         """Return the health of the server itself (P34); with `details`, as its transport words it (14.5)."""
-        checked = await self._ask(wire.CHECK, health_pb2.HealthCheckRequest(), _health)
+        shown = health_pb2.HealthCheckResponse.ServingStatus.Name
+        checked = await self._ask(wire.CHECK, health_pb2.HealthCheckRequest(), lambda answer: str(shown(answer.status)))
         if not checked.is_ok and not checked.is_away:
             checked = await self._ask(wire.STATUS, pb.StatusRequest(), lambda _: "ok")
         return checked.text if checked.is_away and details else checked.worded()
@@ -159,18 +156,13 @@ class Driving:
         self._targets = targets
         self._seconds = seconds
         self._given: dict[str, Target] = {}  # what this process made it deliver, and how
-        self._results: dict[str, Outcome] = {}
+        self.results: dict[str, Outcome] = {}  # of the last call about each subscription
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turn = asyncio.Lock()
         self._away: Outcome | None = None  # the answer of this round that it is away: it is asked nothing more
         self._asked: set[asyncio.Task[bool]] = set()
         self._pauses = Pauses(_BACKOFF)
         self._rounds = Rounds(WORK, seconds, self._go_on)
-
-    @property
-    def results(self) -> Mapping[str, Outcome]:
-        """What came of the last call about each subscription that is wanted, or could not be deactivated."""
-        return self._results
 
     def changed(self) -> None:
         """Say that something else is wanted than before; the next round begins at once."""
@@ -214,8 +206,8 @@ class Driving:
             except Exception as error:
                 logger.exception("push_server.wanted_unknown", kind=type(error).__name__)
                 return False
-            for path in [path for path in self._results if path not in wanted and path not in self._given]:
-                del self._results[path]
+            for path in [path for path in self.results if path not in wanted and path not in self._given]:
+                del self.results[path]
             gone = [path for path in self._given if path not in wanted]
             self._away = None
             outcomes = await asyncio.gather(*map(self._stop, gone), *map(self._bring, wanted.values()))
@@ -226,7 +218,7 @@ class Driving:
             outcome = await self._server.deactivate(path)
         if outcome.is_ok or outcome.is_unknown:
             del self._given[path]
-            self._results.pop(path, None)
+            self.results.pop(path, None)
         else:
             self._note(path, outcome)
         return outcome
@@ -265,8 +257,8 @@ class Driving:
         return outcome
 
     def _note(self, path: str, outcome: Outcome) -> None:
-        before = self._results.get(path)
-        self._results[path] = outcome
+        before = self.results.get(path)
+        self.results[path] = outcome
         if not outcome.is_ok and (before is None or before.code is not outcome.code):
             logger.warning("push_server.refused", subscription=path, reason=outcome.worded())
 

@@ -157,7 +157,6 @@ async def _certificate_of(place: PushServerAddress) -> x509.Certificate:
 
 
 def _name_in(certificate: x509.Certificate) -> str:
-    """Return a name the certificate is for; empty when it has none."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         hosts = names.get_values_for_type(x509.DNSName)

@@ -18,14 +18,14 @@ from ams.storage.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 
 class DatabaseReport(NamedTuple):
-    """What a database says of itself."""
+    """Result of a check of a database."""
 
     file: str
     problems: tuple[str, ...]
 
 
 class FolderReport(NamedTuple):
-    """What a data folder holds."""
+    """Result of a check of a data folder."""
 
     log: Report
     databases: Sequence[DatabaseReport]
@@ -64,7 +64,7 @@ def _database(path: str, more: Callable[[sqlite3.Connection], Sequence[str]] = l
 
 
 class Rotated(NamedTuple):
-    """What a change of the key did."""
+    """Result of a change of the key."""
 
     tokens: int  # how many were encrypted anew
     file: str  # where the new key is; empty when it is the operator's to keep

@@ -47,7 +47,7 @@ GARBAGE_THRESHOLDS = (50_000, 20, 100)  # requests leave no cycles behind: Pytho
 
 @dataclass(slots=True)
 class State:
-    """What the operations port looks at, from first to last. `service` is None until its engines are open."""
+    """Source of the operations port, from first to last. `service` is None until its engines are open."""
 
     supervisor: Supervisor
     service: Service | None = None

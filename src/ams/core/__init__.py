@@ -1,4 +1,4 @@
-"""What everything may use: names, errors, clock, settings, messages, and other values with their rules.
+"""Values and rules for all packages: names, errors, clock, settings, messages, and others.
 
 settings               the typed table of a program's settings, from flags, environment, file and defaults
 settings_import        settings of the reference implementation, read into ours

@@ -11,7 +11,7 @@ Milliseconds = NewType("Milliseconds", int)  # since the epoch, UTC, where it is
 
 
 class Clock(Protocol):
-    """What the time is."""
+    """Source of wall time and monotonic time."""
 
     def wall(self) -> Milliseconds:
         """Return the time of day: milliseconds since the epoch. May step, also backwards."""

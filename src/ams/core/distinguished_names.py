@@ -34,7 +34,7 @@ _OIDS = {
 }
 """Attributes that are kept, and how the normal form calls them."""
 _MIDDLE = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
-"""What stands between `E` and `DC`, in this order; only these are escaped."""
+"""Attributes between `E` and `DC`, in this order; only these are escaped."""
 _SINGLE = frozenset({"SERIALNUMBER", "CN"})  # of several values the last one counts, and an empty one does not
 
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
@@ -81,7 +81,7 @@ def of_certificate(name: "x509.Name") -> str:
 def normalised(text: str) -> str:
     """Return the normal form of a name as people and configurations write it; raise `ValueError`.
 
-    A text that begins with a slash is cut at slashes, any other at commas. What follows a cut without the name of an
+    A text that begins with a slash is cut at slashes, any other at commas. Text after a cut without the name of an
     attribute belongs to the value before it.
     """
     begun = text.lstrip()  # a blank at the end may be escaped

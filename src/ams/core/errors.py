@@ -107,7 +107,7 @@ class KeyReused(Conflict):
 
 
 class ChangedMeanwhile(Conflict):
-    """What a client read and wants to change has changed since; nothing was done."""
+    """The resource has changed since the client read it; nothing was done."""
 
     default_message = "It was changed meanwhile: read it again, nothing was done"
 

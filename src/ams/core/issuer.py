@@ -40,7 +40,7 @@ MOST_TEXTS = 100  # audiences, and clients
 MOST_CLAIMS = 10
 
 ROLES = frozenset({"project_admin", "publisher", "consumer"})
-"""What a rule may give: the roles of projects (`ams.access.permissions`), never one of the service."""
+"""Roles that a rule may give: those of projects (`ams.access.permissions`), never one of the service."""
 
 ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
 """Claims that hold entitlements: that of RFC 9068 and AARC-G069, and the older one of eduPerson."""
@@ -103,7 +103,7 @@ def _normal_part(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoleRule:
-    """Who has an entitlement has roles in a project."""
+    """Gives roles in a project to the holders of an entitlement."""
 
     entitlement: str  # in the form of AARC-G069, `urn:NAMESPACE:group:GROUP[:role=ROLE][#AUTHORITY]`
     project: str
@@ -124,13 +124,13 @@ class Issuer:
     client_id: str = ""  # client id for requests to the introspection endpoint
     client_secret: str = field(default="", repr=False)
     create_users: bool = False
-    """Whether who is not bound to a user becomes one at the first login, if entitlements give a role."""
+    """Return whether who is not bound to a user becomes one at the first login, if entitlements give a role."""
     entitlement_claims: tuple[str, ...] = ENTITLEMENT_CLAIMS
     roles: tuple[RoleRule, ...] = ()
 
     @property
     def takes_opaque(self) -> bool:
-        """Whether tokens that are no JWT are asked about here; one issuer does at most."""
+        """Return whether tokens that are no JWT are asked about here; one issuer does at most."""
         return self.introspect != "never"
 
 
@@ -284,7 +284,7 @@ def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:
 
 
 def _is_url(url: str) -> bool:
-    """Whether this is an absolute http or https URL, without a user and a fragment, that all programs read alike."""
+    """Return whether all programs read this as the same absolute http or https URL without a user and fragment."""
     if len(url) > LONGEST_URL or not url.isascii() or not url.isprintable() or set(url) & set(" \\#"):
         return False
     try:

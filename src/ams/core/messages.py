@@ -1,7 +1,7 @@
 """The message: ordering key, attributes and base64 text, and its ready-made JSON.
 
 Decoding and encoding a message costs more than all else that happens to it, so its JSON is made once, when it is
-published, and joined into answers as it is. Who needs the bytes (Kafka, Arrow, schemas) decodes at its own edge.
+published, and joined into answers as it is. Users of the bytes (Kafka, Arrow, schemas) decode them themselves.
 """
 
 import json
@@ -28,7 +28,7 @@ at one byte (`sent_bytes`).
 
 
 class Message(NamedTuple):
-    """What a publisher sent, checked."""
+    """A published message, checked."""
 
     attributes: Mapping[str, str]
     data: str  # base64 text exactly as it came
@@ -101,7 +101,7 @@ class Batch(_MadeWhenAsked):
 
     @property
     def has_ordering_keys(self) -> bool:
-        """Whether some have an ordering key."""
+        """Return whether some have an ordering key."""
         # Nothing is looked at when there is nothing but data in the fragments, which is usual.
         return self.size != self.data_bytes + _FRAME * len(self.fragments) and has_ordering_keys(self.fragments)
 
@@ -244,7 +244,7 @@ def parse(fragment: bytes) -> Message:
 
 
 def is_ordering_key(key: str) -> bool:
-    """Whether a message may have this for its ordering key; empty: it has none."""
+    """Return whether a message may have this for its ordering key; empty: it has none."""
     return len(key.encode()) <= MAX_ORDERING_KEY
 
 
@@ -267,7 +267,7 @@ def split_ordering_key(fragment: Fragment) -> tuple[bytes, Fragment]:
 
 
 def has_ordering_keys(fragments: Sequence[Fragment]) -> bool:
-    """Whether some of these messages have an ordering key."""
+    """Return whether some of these messages have an ordering key."""
     # Of the names a fragment begins with this is the last in the alphabet: one look at the largest is the quickest.
     return max(fragments, default=b"").startswith(_KEY)
 
@@ -319,7 +319,7 @@ def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
 
 
 def are_data_alone(fragments: Sequence[Fragment]) -> bool:
-    """Whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes or a key."""
+    """Return whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes or a key."""
     return set(map(_sign, fragments)) == _PLAIN
 
 

@@ -39,7 +39,7 @@ _FEW = 4  # ack ids that are read one by one in less time than all at once
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
+    """Return whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
     return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
 
 
@@ -57,7 +57,7 @@ def new_uuid() -> str:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether `text` is a uuid as `new_uuid` writes them."""
+    """Return whether `text` is a uuid as `new_uuid` writes them."""
     try:
         return str(uuid.UUID(text)) == text
     except ValueError:

@@ -44,7 +44,7 @@ def first_missing(bitmap: BitMap64, start: Offset) -> Offset:
 
 
 def _holds(bitmap: BitMap64, first: Offset, count: int) -> bool:
-    """Whether the set has `count` offsets from the first on, all of one container.
+    """Return whether the set has `count` offsets from the first on, all of one container.
 
     Asked of more than one container, the library may say wrongly that it has all of them (CRoaring 5.2).
     """

@@ -1,4 +1,4 @@
-"""What a parallel subscription has beyond an ordered one, and the rules by which it changes.
+"""Options of a parallel subscription, and the rules by which they change.
 
 Pure values; `check` has every limit. A filter, and whether messages of a key come in order, stay as they were made.
 """

@@ -49,5 +49,5 @@ def client_email(token: TokenName, key: str) -> str:
 
 
 def is_client_email(text: str, key: str) -> bool:
-    """Whether a text is what a program with the key of this id may call itself, by whatever token."""
+    """Return whether a text is what a program with the key of this id may call itself, by whatever token."""
     return text.endswith(client_email(TokenName(""), key))

@@ -54,7 +54,7 @@ _LONGEST_TEXT = 2048  # characters of an endpoint, an audience or an address
 _LONGEST_NAME = 253  # characters of a host name (RFC 1035)
 
 _PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}
-"""What the period of a policy is when nothing is said; 0: it has none."""
+"""Default period of each policy; 0: it has none."""
 
 Secret = Callable[[], str]  # makes a fresh text that cannot be guessed, for a verification hash or a header value
 
@@ -72,7 +72,7 @@ class GoogleForm:
 
 @dataclass(frozen=True, slots=True)
 class AskedPush:
-    """What a request says about push; empty text, 0 and None mean: not said."""
+    """Push configuration in a request; empty text, 0 and None: not said."""
 
     type: str = ""
     endpoint: str = ""
@@ -127,8 +127,7 @@ def created(asked: AskedPush, secret: Secret, *, parallel: bool = False, local_h
     asked = _typed(asked)
     _check_target(asked)
     _check_retry(asked)
-    _check_dead_letters(asked)
-    _check_type(asked, parallel)
+    _check_our_own(asked, parallel)
     return _configured(None, asked, secret)
 
 
@@ -142,8 +141,7 @@ def modified(
     asked = _typed(asked)
     _check_retry(asked)
     _check_target(asked)
-    _check_dead_letters(asked)
-    _check_type(asked, parallel)
+    _check_our_own(asked, parallel)
     # Nobody proved to own an endpoint of Google's form, so nothing of that is kept.
     kept = existing if existing is not None and existing.google is None else None
     return replace(_configured(kept, asked, secret), revision=revision)
@@ -195,15 +193,12 @@ def _check_retry(asked: AskedPush) -> None:
         raise InvalidInput(BAD_RETRY)
 
 
-def _check_dead_letters(asked: AskedPush) -> None:
-    """Look at what the contract does not know, after all that it does; whether the topic is there is seen later."""
+def _check_our_own(asked: AskedPush, parallel: bool) -> None:
+    """Check what the contract does not know, after all that it does; the topic is looked up later."""
     if not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS:
         raise InvalidInput(BAD_ATTEMPTS)
     if asked.max_delivery_attempts and not asked.dead_letter_topic:
         raise InvalidInput(NO_DEAD_LETTER_TOPIC)
-
-
-def _check_type(asked: AskedPush, parallel: bool) -> None:
     if not 0 <= asked.max_outstanding <= MAX_OUTSTANDING:
         raise InvalidInput(BAD_OUTSTANDING)
     if asked.max_outstanding and not parallel:
@@ -285,12 +280,12 @@ def check_google_form(form: GoogleForm, endpoint: str, *, is_permitted: bool) ->
 
 
 def is_https(url: str) -> bool:
-    """Whether a URL is absolute, https, without credentials, and spelled so that all programs read the same host."""
+    """Return whether a URL is absolute, https, without credentials, and read alike by all programs."""
     return _is_url(url, "https")
 
 
 def is_local_http(url: str) -> bool:
-    """Whether a URL is as `is_https` wants it, but with http to this machine, by its name or address."""
+    """Return whether a URL is as `is_https` wants it, but with http to this machine, by its name or address."""
     return _is_url(url, "http") and is_loopback(urlsplit(url).hostname or "")
 
 

@@ -23,7 +23,7 @@ CONSUME = (
     "subscriptions:show",
     "subscriptions:offsets",
 )
-"""What a client of a topic, and of a subscription, asks for; the official library looks first whether it is there."""
+"""Actions of a client of a topic, and of a subscription; the official library looks it up first."""
 
 _KINDS = {
     "topics": "topic",
@@ -62,7 +62,7 @@ def checked(rights: Iterable[tuple[str, str]], actions: Iterable[str]) -> Rights
 
 
 def is_resource(text: str) -> bool:
-    """Whether a right may be for this: a project or something in it, or everything."""
+    """Return whether a right may be for this: a project or something in it, or everything."""
     parts = text.split("/")
     if text == ANY:
         return True
@@ -72,7 +72,7 @@ def is_resource(text: str) -> bool:
 
 
 def allow(rights: Rights, action: str, names: Mapping[str, str]) -> bool:
-    """Whether one of the rights is for `action` on what a request's path names, by variable."""
+    """Return whether one of the rights is for `action` on what a request's path names, by variable."""
     # Empty for what is in no project, which only a right to everything is for.
     project, resource = names.get("project"), ""
     if project is not None:

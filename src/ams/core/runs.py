@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 class Runs(Sequence[Stored]):
-    """What a read found, in offset order; a sequence of messages for those who want them one by one."""
+    """Messages that a read found, in offset order; also a sequence of single messages."""
 
     __slots__ = ("_count", "runs")
 

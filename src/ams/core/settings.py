@@ -416,7 +416,7 @@ def flag(name: str) -> str:
 
 
 def is_plain_to_others(settings: Settings) -> bool:
-    """Whether the API is served without TLS at an address that other machines may reach."""
+    """Return whether the API is served without TLS at an address that other machines may reach."""
     return not (settings.cert or settings.tls_self_signed or is_loopback(settings.host))
 
 

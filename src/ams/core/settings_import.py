@@ -9,7 +9,7 @@ from ams.core.settings import Settings, is_plain_to_others, toml_text
 
 
 class Imported(NamedTuple):
-    """What came of a configuration: a TOML file of ours, and what a person should know."""
+    """An imported configuration: a TOML file of ours, and notes for the operator."""
 
     toml: str
     notes: tuple[str, ...]

@@ -202,7 +202,7 @@ class Rounds:
 
     @property
     def is_over(self) -> bool:
-        """Whether no round comes any more."""
+        """Return whether no round comes any more."""
         return self._closing
 
     async def start(self, supervisor: Supervisor) -> None:

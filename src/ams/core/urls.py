@@ -34,7 +34,7 @@ def without_credentials(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     if host == "localhost":
         return True
     try:

@@ -58,7 +58,7 @@ class Value:
 
     @property
     def is_null(self) -> bool:
-        """Whether nothing is said."""
+        """Return whether nothing is said."""
         return _is_null(self.node)
 
     def mapping(self, allowed: Collection[str] | None = None) -> "dict[str, Value]":
@@ -179,7 +179,7 @@ def _capped(content: bytes, shown: str) -> bytes:
 
 
 def _is_plain(node: yaml.Node) -> bool:
-    """Whether it is a word without quotes, which may stand for a number, a switch or nothing."""
+    """Return whether it is a word without quotes, which may stand for a number, a switch or nothing."""
     return isinstance(node, yaml.ScalarNode) and not node.style
 
 

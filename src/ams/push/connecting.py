@@ -75,7 +75,7 @@ _TOGETHER = 8 * 1024  # bytes of a request that are sent at once: one record of 
 _PIECE = 4096  # read at once: others go on between two pieces of a long answer
 _HIGH_WATER = 32 * 1024  # bytes that wait to be read before nothing more is received
 _RECEIVE_BYTES = 16 * 1024
-"""What the kernel keeps of an answer that is not read yet: a server that sends without end fills no memory here, and
+"""Unread bytes that the kernel keeps of an answer: a server that sends without end fills no memory here, and
 what comes at once takes little time to be deciphered."""
 _SEND_BYTES = 64 * 1024  # written at once: TLS and the transport keep several copies of it
 _GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
@@ -104,7 +104,7 @@ class Stream(httpcore.AsyncNetworkStream):
 
     @property
     def is_readable(self) -> bool:
-        """Whether something came without a request, or the end."""
+        """Return whether something came without a request, or the end."""
         return self._wire.ended or bool(self._wire.received)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -161,12 +161,6 @@ async def connected(address: Address, port: int) -> socket.socket:
             return plain
     except OSError as error:
         raise Unreachable(of_socket(error)) from error
-
-
-async def unsecured(plain: socket.socket) -> Stream:
-    """Speak without TLS. The socket is closed with the stream."""
-    _, wire = await asyncio.get_running_loop().create_connection(_Wire, sock=plain)
-    return Stream(wire)
 
 
 async def secured(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
@@ -268,11 +262,11 @@ _LOCALHOST = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")
 
 
 class Endpoint(NamedTuple):
-    """What is asked, and where connections to it go."""
+    """A URL to send requests to, and where connections to it go."""
 
     host: str
     port: int
-    target: str = ""  # Path and query: an endpoint is a whole URL. What else is at its host may have another owner.
+    target: str = ""  # path and query: another one at the same host may have another owner
     is_plain: bool = False  # without TLS, at an address of this machine
 
     @property
@@ -282,7 +276,7 @@ class Endpoint(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What an endpoint said."""
+    """Answer of an endpoint."""
 
     status: int
     headers: Headers
@@ -337,12 +331,12 @@ class Connection:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it can be asked again."""
+        """Return whether it can be asked again."""
         return self._http.is_idle() and not self._stream.is_readable
 
     @property
     def was_heard(self) -> bool:
-        """Whether anything of the last answer came."""
+        """Return whether anything of the last answer came."""
         return self._stream.heard
 
     def close(self) -> None:
@@ -372,7 +366,8 @@ class Connector:
         progress.step = "connecting"
         plain = await _first(addresses, endpoint.port, until)
         if endpoint.is_plain:
-            return Connection(endpoint, await unsecured(plain))
+            _, wire = await asyncio.get_running_loop().create_connection(_Wire, sock=plain)
+            return Connection(endpoint, Stream(wire))
         progress.step = "agreeing on TLS"
         # A turn is a moment in time: no connection can hold it and keep it from others.
         now = asyncio.get_running_loop().time()

@@ -97,7 +97,7 @@ _LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
 
 
 class Circuit(NamedTuple):
-    """Whether an endpoint is asked at all, as a value. Times are monotonic seconds.
+    """Return whether an endpoint is asked at all, as a value. Times are monotonic seconds.
 
     An endpoint that does not answer several times in a row is left alone for a while, longer each time it still does
     not; then one request finds out. Only the transport counts: one that answers, with any status, is there.
@@ -109,7 +109,7 @@ class Circuit(NamedTuple):
     probe_until: float = 0.0  # until when the probe that was sent is waited for; not after `until`: none was
 
     def allows(self, now: float) -> bool:
-        """Whether a request may go; before it is sent, `begins` notes it."""
+        """Return whether a request may go; before it is sent, `begins` notes it."""
         return self.openings == 0 or now >= max(self.until, self.probe_until)
 
     def begins(self, now: float) -> "Circuit":

@@ -25,7 +25,7 @@ NOTHING: Mapping[SubscriptionId, WorkerState] = {}
 
 
 class Heartbeat(NamedTuple):
-    """What a holder says of itself."""
+    """Message of a holder that it lives."""
 
     holder: str  # A name of its own, another one at each start
     held: frozenset[SubscriptionId]  # what it delivers now, or is still finishing: no other holder may have that
@@ -47,14 +47,14 @@ class Leases(Protocol):
         """Return how a delivery goes, as a living holder that has it reported last; None when there is none."""
 
     async def is_held(self) -> bool:
-        """Whether any holder lives."""
+        """Return whether any holder lives."""
 
 
 Subscriptions = frozenset[SubscriptionId]
 
 
 class Holdings(NamedTuple):
-    """Who has what before a heartbeat. Whose lease has ended has nothing, and is not in here."""
+    """Leases of all holders before a heartbeat, but for those that have ended."""
 
     own: Subscriptions
     others: Mapping[str, Subscriptions]
@@ -62,7 +62,7 @@ class Holdings(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a heartbeat comes to."""
+    """Answer to a heartbeat."""
 
     assigned: Subscriptions
     leases: Subscriptions  # what no other holder may have: that, and what the holder is still finishing
@@ -144,7 +144,7 @@ class MemoryLeases:
         return next((state for state in reported if state is not None), None)
 
     async def is_held(self) -> bool:
-        """Whether any holder lives."""
+        """Return whether any holder lives."""
         return bool(self._living())
 
     def holders(self) -> frozenset[str]:
@@ -153,7 +153,7 @@ class MemoryLeases:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no holder has anything of an earlier life any more."""
+        """Return whether no holder has anything of an earlier life any more."""
         return self._clock.monotonic() >= self._gives_from
 
     def _living(self) -> dict[str, _Holder]:
@@ -165,7 +165,7 @@ class Others(Protocol):
     """Remembers whether others deliver. All calls raise `AmsError` when that cannot be stored or read now."""
 
     async def are_there(self) -> bool:
-        """Whether there are any, as was noted last."""
+        """Return whether there are any, as was noted last."""
 
     async def note(self, there: bool) -> None:
         """Note whether there are any; durable when it returns."""
@@ -202,7 +202,7 @@ class RememberedLeases:
         return await self._leases.state(subscription) if self._leases else None
 
     async def is_held(self) -> bool:
-        """Whether any holder lives."""
+        """Return whether any holder lives."""
         return await self._leases.is_held() if self._leases else False
 
     async def _note(self, there: bool) -> None:

@@ -46,7 +46,7 @@ class ParallelCycle(TargetCycle):
 
     @property
     def in_flight(self) -> bool:
-        """Whether messages are being sent or acknowledged."""
+        """Return whether messages are being sent or acknowledged."""
         return bool(self._under_way)
 
     def end(self) -> None:

@@ -38,7 +38,7 @@ logger = structlog.get_logger("ams.push")
 
 @dataclass(slots=True)
 class Sums:
-    """What only grows."""
+    """Counters that only grow."""
 
     messages: int = 0  # delivered and acknowledged
     succeeded: int = 0  # requests to endpoints; the next ones likewise
@@ -50,7 +50,7 @@ class Sums:
 
 @dataclass(slots=True)
 class Tally:
-    """What all deliveries of a process came to since it started, for its metrics (push contract 15, P25)."""
+    """Counters of all deliveries of a process since it started, for its metrics (push contract 15, P25)."""
 
     by_path: bool = False  # whether each subscription is counted by itself
     total: Sums = field(default_factory=Sums)
@@ -64,7 +64,7 @@ class Tally:
 
 
 class Report:
-    """What a worker writes down of itself. Times are milliseconds since the epoch."""
+    """State and counters of one worker. Times are milliseconds since the epoch."""
 
     __slots__ = (
         "_attempts", "_failure", "_last_failure", "_last_success", "_next_attempt", "_path", "_stopped", "_sums",
@@ -86,7 +86,7 @@ class Report:
 
     @property
     def failure(self) -> Failure | None:
-        """What is wrong now."""
+        """The failure that goes on now."""
         return self._failure
 
     def attempted(self, attempt: Attempt) -> None:

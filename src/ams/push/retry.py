@@ -44,7 +44,7 @@ class Policy(NamedTuple):
 
 
 class History(NamedTuple):
-    """What is remembered of the cycles so far."""
+    """Failures of the cycles so far."""
 
     failures: int = 0  # in a row
     last: int = SLOWSTART_FIRST  # the delay slowstart came to, in milliseconds; the others leave it alone

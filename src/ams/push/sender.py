@@ -25,7 +25,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class EndpointAnswer(NamedTuple):
-    """What an endpoint answered."""
+    """Answer of an endpoint to a delivery."""
 
     status: int
     text: str  # the beginning of its body on one line, at most 2 KiB; empty when the status is one of success
@@ -216,7 +216,7 @@ def answer(reply: Reply, now: float) -> EndpointAnswer:
 
 
 def is_success(status: int) -> bool:
-    """Whether the text of an answer is of no interest."""
+    """Return whether the text of an answer is of no interest."""
     return 200 <= status < 300
 
 

@@ -150,7 +150,7 @@ _LEAST_WAIT = 100  # milliseconds, for an endpoint whose circuit is open
 
 
 class Means(NamedTuple):
-    """What workers work with."""
+    """Dependencies of a worker."""
 
     upstream: Upstream
     sender: HttpSender
@@ -162,7 +162,7 @@ class Means(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a request."""
+    """Result of a request."""
 
     answer: EndpointAnswer | None  # None: there was none
     error: str  # why it was not accepted; empty: it was

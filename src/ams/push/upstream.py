@@ -16,7 +16,7 @@ from ams.core.push_config import PushConfig
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a worker delivers where. Another value is another target: its worker starts anew."""
+    """A subscription and its endpoint. Another value is another target: its worker starts anew."""
 
     path: str  # resource name of the subscription, `/projects/P/subscriptions/S`: the key of its worker
     topic: str
@@ -50,7 +50,7 @@ class Verdict(NamedTuple):
 
 
 class UpstreamError(Exception):
-    """What was asked of the upstream did not succeed; the text is shown in `pushStatus`."""
+    """A request to the upstream failed; the text is shown in `pushStatus`."""
 
 
 class Gone(UpstreamError):
@@ -102,8 +102,8 @@ class HandOuts(Protocol):
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         """Note that each has failed once more; raises as `acknowledge`.
 
-        They come again when the subscription's retry policy says so, or after `wait` if it has none. What failed as
-        often as its dead letter policy allows is put aside instead.
+        They come again when the subscription's retry policy says so, or after `wait` if it has none. A message that
+        failed as often as its dead letter policy allows is put aside instead.
         """
 
     def release(self, target: Target, hand_out: HandOut) -> None:

@@ -148,7 +148,7 @@ class Workers:
         return True
 
     def deactivate(self, path: str) -> bool:
-        """Deliver this one no more; False when it is not delivered. What is in flight is finished."""
+        """Deliver this one no more; False when it is not delivered. Deliveries in flight are finished."""
         if not self._forget(path):
             return False
         worker = self._running.get(path)

@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup says of itself."""
+    """Description of a backup."""
 
     format: int
     ams: str  # version of the program that took it
@@ -134,11 +134,6 @@ def sync_folders(folder: str) -> None:
     """Put all names in a folder and below on stable storage."""
     for path, _, _ in os.walk(folder):
         Disk().sync_folder(path)
-
-
-def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Write a manifest into the folder it is about, durably: when all the rest is on stable storage."""
-    write_whole(Disk(), os.path.join(folder, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
 
 def read_manifest(folder: str) -> Manifest:

@@ -22,7 +22,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+
+import msgspec
 
 from ams import __version__
 from ams.app.backup.copying import (
@@ -36,9 +37,8 @@ from ams.app.backup.copying import (
     entry_of,
     nothing_changes,
     sync_folders,
-    write_manifest,
 )
-from ams.app.backup.keeping import SOCKET, keep
+from ams.app.backup.keeping import SOCKET, Kept, keep
 from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
 from ams.core.errors import Unusable
 from ams.storage.files import NEW, Disk, write_whole
@@ -51,14 +51,6 @@ _TOKEN_KEY = SECRETS[0]
 _LEFT_OUT = ("lock", "authn.lock", SOCKET, MARKER, MANIFEST)
 _DATABASES = ("registry.db", "cursors.db")
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, when it has the folder too
-
-
-class _Source(Protocol):
-    def parts(self) -> Sequence[Part]: ...
-
-    def confirm(self) -> None: ...
-
-    def get_on(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +95,6 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
         raise Unusable(f"the backup could not be made: {error}; nothing is left of it") from error
 
 
-@contextlib.contextmanager
-def _source(folder: Folder) -> Iterator[_Source]:
-    """Ask the service to keep the files, or take the folder when none runs."""
-    if is_in_use(folder.path):
-        with closing(keep(folder.path)) as kept:
-            yield kept
-        return
-    taken = Folder.take(folder.path)
-    try:
-        yield _Resting(taken)
-    finally:
-        taken.release()
-
-
 @dataclass(frozen=True, slots=True)
 class _Resting:
     """A folder without a service, taken so that none starts meanwhile."""
@@ -131,6 +109,23 @@ class _Resting:
 
     def get_on(self) -> None:
         """No request waits for it."""
+
+
+_Source = Kept | _Resting
+
+
+@contextlib.contextmanager
+def _source(folder: Folder) -> Iterator[_Source]:
+    """Ask the service to keep the files, or take the folder when none runs."""
+    if is_in_use(folder.path):
+        with closing(keep(folder.path)) as kept:
+            yield kept
+        return
+    taken = Folder.take(folder.path)
+    try:
+        yield _Resting(taken)
+    finally:
+        taken.release()
 
 
 @contextlib.contextmanager
@@ -183,7 +178,7 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
         token_key=any(each.name == _TOKEN_KEY for each in files),
         files=files,
     )
-    write_manifest(path, made)
+    write_whole(Disk(), os.path.join(path, MANIFEST), msgspec.json.format(msgspec.json.encode(made), indent=1))
     sync_folders(path)
     write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())
     return made

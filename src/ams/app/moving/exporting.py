@@ -5,7 +5,7 @@ it is there.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO, NamedTuple
 
@@ -74,8 +74,8 @@ class _Exporting:
             await self._write_log(topic, retentions.get(topic.id))
         standings = await self._standings({(each.project_id, each.name): each.id for each in topics})
         there = [await self._cursors.lost(each, {}) for each in await self._cursors.subscriptions()]
-        self._write(Lost(messages=await self._cursors.lost_in_all({}) - sum(there)))
-        await self._registry.read_out(self._write_all, standings, with_secrets=self._with_secrets)
+        self._write([Lost(messages=await self._cursors.lost_in_all({}) - sum(there))])
+        await self._registry.read_out(self._write, standings, with_secrets=self._with_secrets)
         self._file.write(encoded(End(counts=dict(self._counts))))
         return self._counts
 
@@ -85,7 +85,7 @@ class _Exporting:
             project=topic.project, topic=topic.name, id=topic_id_text(topic.id), first=bounds.oldest,
             bytes=totals.bytes, retention=retention,
         )  # fmt: skip
-        self._write(log)
+        self._write([log])
         end = bounds.oldest
         while end < bounds.end:
             most = min(_MESSAGES, bounds.end - end)
@@ -118,10 +118,7 @@ class _Exporting:
             found[each.id] = CursorPosition(progress.floor, lost, ranges_of(progress.done))
         return found
 
-    def _write_all(self, lines: Iterator[Line]) -> None:
+    def _write(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            self._write(line)
-
-    def _write(self, line: Line) -> None:
-        self._file.write(encoded(line))
-        self._counts[kind(line)] += 1
+            self._file.write(encoded(line))
+            self._counts[kind(line)] += 1

@@ -153,16 +153,6 @@ async def fill(
     """
     loop = asyncio.get_running_loop()
 
-    def finish(filling: RegistryImport) -> None:
-        asyncio.run_coroutine_threadsafe(_finish(target, filling, logs, lost, handed), loop).result()
-
-    await target.registry.fill(lines, logs, finish)
-
-
-async def _finish(
-    target: Installation, filling: RegistryImport, logs: Mapping[Name, Loaded], lost: int, handed: Mapping[str, int]
-) -> None:
-
     async def make_log(named: tuple[Name, TopicId]) -> None:
         name, topic = named
         await target.log.create(topic, label=".".join(name))
@@ -174,9 +164,15 @@ async def _finish(
         if placed.done and placed.topic is not None:
             await target.cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))
 
-    await _all(make_log, [each for each in filling.topics.items() if each[0] not in logs])
-    await _all(place, filling.cursors)
-    await target.cursors.lost_in_all({}, least=lost + sum(each.lost for each in filling.cursors))
+    async def finish(filling: RegistryImport) -> None:
+        await _all(make_log, [each for each in filling.topics.items() if each[0] not in logs])
+        await _all(place, filling.cursors)
+        await target.cursors.lost_in_all({}, least=lost + sum(each.lost for each in filling.cursors))
+
+    def finish_on_loop(filling: RegistryImport) -> None:
+        asyncio.run_coroutine_threadsafe(finish(filling), loop).result()
+
+    await target.registry.fill(lines, logs, finish_on_loop)
 
 
 class _Lines:

@@ -1,4 +1,4 @@
-"""What must be true of the lines of an export, one after the other: order, names, references, counts.
+"""Rules for the lines of an export, one after the other: order, names, references, counts.
 
 Everything is checked before any of it is used, so that what cannot be imported is reported with the number of its line.
 What is remembered grows with the names in a file, not with its messages.

@@ -47,7 +47,7 @@ MISSES, HITS = 3, 2  # failures in a row after which it works no more, and succe
 
 
 class Condition:
-    """Whether the push server can work, as it answers every client (push contract 4, P26).
+    """Return whether the push server can work, as it answers every client (push contract 4, P26).
 
     The first success makes it `OK`, and single failures do not end that.
     """
@@ -62,7 +62,7 @@ class Condition:
 
     @property
     def is_ok(self) -> bool:
-        """Whether calls are answered."""
+        """Return whether calls are answered."""
         return self.text == OK
 
     def reached(self) -> None:

@@ -35,7 +35,7 @@ logger = structlog.get_logger("ams.push_server")
 
 @dataclass(slots=True)
 class PushFigures:
-    """What the operations port shows; `states` is None until the workers are there."""
+    """Source of the operations port; `states` is None until the workers are there."""
 
     condition: Condition
     supervisor: Supervisor = field(default_factory=Supervisor)

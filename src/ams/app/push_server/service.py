@@ -51,7 +51,7 @@ class AccessList:
         self._permits = functools.lru_cache(maxsize=256)(self._judged)
 
     def permits(self, identity: Mapping[str, Iterable[bytes]] | None) -> bool:
-        """Whether a client may ask; `identity` is what the transport knows of the client."""
+        """Return whether a client may ask; `identity` is what the transport knows of the client."""
         pems = list((identity or {}).get("x509_pem_cert", ()))
         return bool(pems) and self._permits(pems[0])
 

@@ -164,7 +164,7 @@ class Waking:
 
 
 def unknown_route(error: Exception) -> bool:
-    """Whether this is how a service answers what it does not know: 404 or 405, with or without its envelope."""
+    """Return whether this is how a service answers what it does not know: 404 or 405, with or without its envelope."""
     if isinstance(error, client_errors.NotAms):
         return "404" in error.message or "405" in error.message
     return isinstance(error, client_errors.Refused) and error.code in (404, 405)

@@ -97,7 +97,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class UseCases:
-    """What several surfaces offer."""
+    """Use cases that several surfaces offer."""
 
     topics: Topics
     publisher: Publisher
@@ -220,7 +220,7 @@ def assemble(
     reader = RangeReader(registry, log, settings.max_read_messages)
     watcher = PushWatcher(registry, log, cursors, push.pushing, push.assignment, working)
     cases = UseCases(
-        Topics(registry, log, counting, retention, changed=settle if push.is_driven else None),
+        Topics(registry, log, counting, retention, changed=settle if push.reach and push.reach.driven else None),
         publisher,
         retention,
         Subscriptions(

@@ -48,7 +48,7 @@ logger = structlog.get_logger("ams")
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What keeps things, and the clock it goes by."""
+    """Stores of all that is kept, and their clock."""
 
     clock: Clock
     folder: Folder

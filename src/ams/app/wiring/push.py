@@ -42,7 +42,7 @@ logger = structlog.get_logger("ams.push")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What of push can be made before anything is opened, so that bad settings stop a start at once."""
+    """Parts of push that are made before anything is opened, so that bad settings stop a start at once."""
 
     endpoints: EndpointCheck
     sender: HttpSender
@@ -51,7 +51,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What push is made of."""
+    """Parts of push."""
 
     pushing: Pushing
     assignment: Assignment
@@ -60,20 +60,15 @@ class Push:
     runner: PushRunner | None  # the workers of this process; None where others deliver, or none does
     reach: Reach | None  # None while push is disabled
 
-    @property
-    def is_driven(self) -> bool:
-        """Whether a push server elsewhere is driven."""
-        return self.reach is not None and self.reach.driven is not None
-
     @contextlib.asynccontextmanager
     async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
         """Deliver, or have it delivered, until the block ends."""
         async with contextlib.AsyncExitStack() as stack:
             if self.reach is not None:
                 stack.push_async_callback(self.reach.sender.close)
-            if self.reach is not None and self.reach.driven is not None:
-                stack.push_async_callback(self.reach.driven.close)
-                await self.reach.driven.start(self.assignment.targets, supervisor)
+                if self.reach.driven is not None:
+                    stack.push_async_callback(self.reach.driven.close)
+                    await self.reach.driven.start(self.assignment.targets, supervisor)
             if self.runner is not None:
                 stack.push_async_callback(self.runner.close)
                 await self.runner.start(supervisor)

@@ -25,24 +25,24 @@ logger = structlog.get_logger("ams.push_rpc")
 
 
 class Outcome(NamedTuple):
-    """What came of a call."""
+    """Result of a call."""
 
     code: grpc.StatusCode
     text: str  # the answer's text, or the error's as the transport words it
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was carried out."""
+        """Return whether it was carried out."""
         return self.code is grpc.StatusCode.OK
 
     @property
     def is_away(self) -> bool:
-        """Whether there was no answer."""
+        """Return whether there was no answer."""
         return self.code in _AWAY_CODES
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the push server has no such subscription."""
+        """Return whether the push server has no such subscription."""
         return self.code is grpc.StatusCode.NOT_FOUND
 
     def worded(self) -> str:
@@ -125,7 +125,7 @@ class GrpcPushServer:
             return self._channel
 
     def _has_changed(self) -> bool:
-        """Whether a new connection may do better: our files were renewed, or the server's certificate, unverified."""
+        """Return whether a new connection may do better, with other files of ours or an unverified server."""
         if not self._place.tls:
             return False
         before = self._trust
@@ -183,7 +183,7 @@ class Driving:
         await self._rounds.start(supervisor)
 
     async def close(self) -> None:
-        """Stop. What the push server delivers goes on."""
+        """Stop. The push server delivers on."""
         await self._rounds.close()
 
     async def _go_on(self) -> None:

@@ -93,7 +93,7 @@ class PushServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What TLS to a push server goes by, as files held it; None is the library's own, or nothing to show."""
+    """Certificates for TLS to a push server, as files held them; None: the library's own, or none to show."""
 
     roots: bytes | None
     chain: bytes | None

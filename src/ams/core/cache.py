@@ -8,6 +8,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+def _one(_value: object) -> int:
+    return 1
+
+
 class LruCache(Generic[K, V]):
     """Entries of at most `size` together; values are never None. For one thread or one event loop.
 
@@ -16,7 +20,7 @@ class LruCache(Generic[K, V]):
 
     __slots__ = ("_entries", "_size", "_weigh", "_weight")
 
-    def __init__(self, size: int, weigh: Callable[[V], int] | None = None) -> None:
+    def __init__(self, size: int, weigh: Callable[[V], int] = _one) -> None:
         self._size = size
         self._weigh = weigh
         self._weight = 0
@@ -40,7 +44,7 @@ class LruCache(Generic[K, V]):
         """Set an entry, which counts as a use of it, and drop others where there are too many by now."""
         self.discard(key)
         self._entries[key] = value
-        self._weight += self._weight_of(value)
+        self._weight += self._weigh(value)
         while self._weight > self._size and len(self._entries) > 1:
             self.discard(next(iter(self._entries)))
 
@@ -48,7 +52,7 @@ class LruCache(Generic[K, V]):
         """Drop an entry, if it is there."""
         value = self._entries.pop(key, None)
         if value is not None:
-            self._weight -= self._weight_of(value)
+            self._weight -= self._weigh(value)
 
     def discard_where(self, condition: Callable[[K, V], bool]) -> None:
         """Drop all entries that meet a condition."""
@@ -59,9 +63,6 @@ class LruCache(Generic[K, V]):
         """Drop all entries."""
         self._entries.clear()
         self._weight = 0
-
-    def _weight_of(self, value: V) -> int:
-        return 1 if self._weigh is None else self._weigh(value)
 
 
 class ExpiringCache(Generic[K, V]):

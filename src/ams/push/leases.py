@@ -171,39 +171,29 @@ class Others(Protocol):
         """Note whether there are any; durable when it returns."""
 
 
-class RememberedLeases:
-    """Keeps the promise of `ams.push.leases.Leases`; `own` is the holder that ends with this process."""
+class RememberedLeases(MemoryLeases):
+    """Leases of a service whose other holders may outlive it; `own` is the holder that ends with this process."""
 
     def __init__(self, clock: Clock, own: str, others: Others) -> None:
-        self._clock = clock
+        super().__init__(clock, settled=True)
         self._own = own
         self._others = others
-        self._leases: MemoryLeases | None = None
-        self._noted = False  # what was noted last of others
+        self._noted: bool | None = None  # the last note of whether there are others; None: not read yet
         self._turn = asyncio.Lock()
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         """Note that a holder lives; return what it shall hold. Raises `AmsError`."""
         async with self._turn:
-            if self._leases is None:
+            if self._noted is None:
                 self._noted = await self._others.are_there()
-                self._leases = MemoryLeases(self._clock, settled=not self._noted)
-            leases = self._leases
+                self._gives_from = self._clock.monotonic() + (_LEASE if self._noted else 0)
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
-            assigned = await leases.heartbeat(heartbeat, wanted)
-            if self._noted and leases.is_settled and leases.holders() <= {self._own}:
+            assigned = await super().heartbeat(heartbeat, wanted)
+            if self._noted and self.is_settled and self.holders() <= {self._own}:
                 with contextlib.suppress(AmsError):  # with the next heartbeat, then
                     await self._note(False)
             return assigned
-
-    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as its holder reported last."""
-        return await self._leases.state(subscription) if self._leases else None
-
-    async def is_held(self) -> bool:
-        """Return whether any holder lives."""
-        return await self._leases.is_held() if self._leases else False
 
     async def _note(self, there: bool) -> None:
         await self._others.note(there)

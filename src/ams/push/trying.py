@@ -1,6 +1,7 @@
 """Tries: one request with messages of a target, and what is reported of it, in words without secrets."""
 
 import asyncio
+import contextlib
 import html
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -40,8 +41,11 @@ class Details:
 
     def answer(self, text: str) -> str:
         """Return what an endpoint answered as it may be shown; of a page its title and text."""
-        said = _of_mattermost(text) if self._is_mattermost else text
-        return self.detail(_of_page(said) if said.lstrip().startswith("<") else said)
+        if self._is_mattermost:  # push contract 11
+            with contextlib.suppress(msgspec.DecodeError, UnicodeError):
+                error = msgspec.json.decode(text, type=_MattermostError)
+                text = f"{error.message}.{error.detailed_error}" if error.detailed_error else error.message
+        return self.detail(_of_page(text) if text.lstrip().startswith("<") else text)
 
     def detail(self, text: str) -> str:
         """Return a text as it may be shown."""
@@ -112,15 +116,6 @@ def _of_page(text: str) -> str:
 class _MattermostError(msgspec.Struct):
     message: str
     detailed_error: str = ""
-
-
-def _of_mattermost(text: str) -> str:
-    """Return what Mattermost says in an answer (push contract 11); any other text as it is."""
-    try:
-        error = msgspec.json.decode(text, type=_MattermostError)
-    except (msgspec.DecodeError, UnicodeError):
-        return text
-    return f"{error.message}.{error.detailed_error}" if error.detailed_error else error.message
 
 
 def _secrets(target: Target) -> list[str]:

@@ -27,6 +27,8 @@ _HAND_OUT = re.compile(rf"(0|[1-9][0-9]{{0,8}})\.{_NUMBER}\.{_NUMBER}\.{_NUMBER}
 """Each number has one spelling."""
 _IDENTITY = 6  # characters of a subscription's identity
 
+AckIds = Mapping[str, Sequence[Offset]]  # messages as consumers name them, by the text of their hand-out
+
 
 class HandOutId(NamedTuple):
     """Which hand-out of a message an ack id is from."""
@@ -48,9 +50,6 @@ class AckId(NamedTuple):
 
     offset: Offset
     hand_out: str  # the text behind the dash
-
-
-AckIds = Mapping[str, Sequence[Offset]]  # messages as consumers name them, by the text of their hand-out
 
 
 class NeverGiven(InvalidInput):

@@ -9,6 +9,13 @@ from typing import NewType, Protocol
 
 Milliseconds = NewType("Milliseconds", int)  # since the epoch, UTC, where it is a moment; a span where it is a duration
 
+LEAP = Milliseconds(3_600_000)  # A step of the time of day ahead that is longer than this is not believed at once
+LEAP_WAIT = Milliseconds(24 * 3_600_000)  # how long such a step has to last until it is
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
+_SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
+DAY = 86_400_000  # milliseconds of a day
+_EPOCH = date(1970, 1, 1).toordinal()
+
 
 class Clock(Protocol):
     """Source of wall time and monotonic time."""
@@ -31,10 +38,6 @@ class SystemClock:
     def monotonic(self) -> Milliseconds:
         """Return the machine's monotonic clock."""
         return Milliseconds(time.monotonic_ns() // 1_000_000)
-
-
-LEAP = Milliseconds(3_600_000)  # A step of the time of day ahead that is longer than this is not believed at once
-LEAP_WAIT = Milliseconds(24 * 3_600_000)  # how long such a step has to last until it is
 
 
 class RetentionClock:
@@ -134,9 +137,6 @@ def utc_text(text: str) -> str:
         raise ValueError(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
 
 
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
-
-
 def span_text(span: Milliseconds) -> str:
     """Write a span for people, to a tenth of the largest unit that fits, with the units that settings have.
 
@@ -145,9 +145,6 @@ def span_text(span: Milliseconds) -> str:
     """
     size, unit = next((each for each in _UNITS if span >= each[0]), (1000, "s"))
     return f"{span / size:.1f}".removesuffix(".0") + unit
-
-
-_SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 
 
 def seconds_span(text: str) -> Milliseconds:
@@ -171,10 +168,6 @@ def seconds_text(span: Milliseconds) -> str:
     """
     seconds, milliseconds = divmod(span, 1000)
     return f"{seconds}.{milliseconds:03d}s" if milliseconds else f"{seconds}s"
-
-
-DAY = 86_400_000  # milliseconds of a day
-_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def day_of(moment: Milliseconds) -> int:

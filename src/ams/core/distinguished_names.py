@@ -11,14 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from cryptography import x509
 
-
-class Attribute(NamedTuple):
-    """One attribute of a name: its label in the normal form, and its value."""
-
-    label: str
-    value: str
-
-
 _OIDS = {
     "1.2.840.113549.1.9.1": "E",
     "2.5.4.5": "SERIALNUMBER",
@@ -36,7 +28,6 @@ _OIDS = {
 _MIDDLE = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
 """Attributes between `E` and `DC`, in this order; only these are escaped."""
 _SINGLE = frozenset({"SERIALNUMBER", "CN"})  # of several values the last one counts, and an empty one does not
-
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
     "emailaddress": "E",
     "email": "E",
@@ -60,13 +51,19 @@ _DROPPED = (
     "jurisdictionl", "organizationidentifier", "x500uniqueidentifier",
 )  # fmt: skip
 """Other names of attributes that texts may hold; the normal form leaves these out."""
-
 _LABEL = "|".join(sorted((*_SPELLINGS, *_DROPPED), key=len, reverse=True))
 _TYPE = rf"(?:oid\.)?(?:{_LABEL}|\d+(?:\.\d+)+)"
 _START = re.compile(rf"\s*({_TYPE})\s*=", re.IGNORECASE)
 _SLASHED = re.compile(rf"/(?={_TYPE}=)", re.IGNORECASE)
 _ESCAPE = re.compile(rb"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPE_OF_OPENSSL = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+class Attribute(NamedTuple):
+    """One attribute of a name: its label in the normal form, and its value."""
+
+    label: str
+    value: str
 
 
 def of_certificate(name: "x509.Name") -> str:

@@ -13,6 +13,9 @@ from ams.core.errors import Overloaded
 
 Holder = TypeVar("Holder")
 
+SMALL = 2**16  # bytes of a body or an answer that are not counted: connections are
+_NOT_COUNTED = contextlib.nullcontext()
+
 
 def fair_room(capacity: int, used: int, held: int) -> int:
     """Return how much more a holder may take that has `held` of the `used` part of a capacity."""
@@ -81,10 +84,6 @@ class FairShare(Generic[Holder]):
             yield
         finally:
             self.give_back(holder)
-
-
-SMALL = 2**16  # bytes of a body or an answer that are not counted: connections are
-_NOT_COUNTED = contextlib.nullcontext()
 
 
 class _Held(contextlib.AbstractContextManager[None], Generic[Holder]):

@@ -55,6 +55,8 @@ _AUTHORITY = re.compile(rf"(?:[{_CHARACTERS}:?]|%[0-9A-Fa-f]{{2}})+")
 _ENCODED = re.compile("%..")
 _FIRST_GROUP_PART = 3  # before it are `urn`, the NID and what is delegated at least, which may themselves be `group`
 
+T = TypeVar("T")
+
 
 class Entitlement(NamedTuple):
     """A membership in a group, in the normal form of AARC-G069: equal ones are equal.
@@ -148,7 +150,6 @@ class Verified:
     last_name: str = ""
 
 
-T = TypeVar("T")
 _FIELDS = frozenset(each.name for each in fields(Issuer))
 _RULE_FIELDS = frozenset(each.name for each in fields(RoleRule))
 

@@ -26,6 +26,17 @@ Data is ASCII. When some of it had to be escaped there is a blank before it, so 
 at one byte (`sent_bytes`).
 """
 
+_encode = msgspec.json.Encoder().encode
+_data_of = attrgetter("data")
+_STANDARD, _STRICTLY = repeat(None), repeat(True)  # the alphabet of base64 and how it is decoded, for each of many
+_FRAME = len('"data":""')  # what a fragment without attributes has beside its data
+_SIGN = len('"data":')  # the quote before the data of a fragment without attributes, or a blank if it has escapes
+_QUOTE, _COLON, _COMMA = b'":,'
+_PLAIN = {_QUOTE}
+_KEY = b'"orderingKey":'  # how the fragment of a message with an ordering key begins
+_sign = itemgetter(_SIGN)
+_text = msgspec.json.Decoder(str).decode
+
 
 class Message(NamedTuple):
     """A published message, checked."""
@@ -206,11 +217,6 @@ class _Attributes(msgspec.Struct):
     attributes: Mapping[str, str] = {}
 
 
-_encode = msgspec.json.Encoder().encode
-_data_of = attrgetter("data")
-_STANDARD, _STRICTLY = repeat(None), repeat(True)  # the alphabet of base64 and how it is decoded, for each of many
-
-
 def message(
     data: str, attributes: Mapping[str, str] | None = None, ordering_key: str = "", *, plain: bool = False
 ) -> Message:
@@ -300,15 +306,6 @@ def data_or_text(text: str) -> bytes:
         return decoded_data(text)
     except ValueError:
         return text.encode()
-
-
-_FRAME = len('"data":""')  # what a fragment without attributes has beside its data
-_SIGN = len('"data":')  # the quote before the data of a fragment without attributes, or a blank if it has escapes
-_QUOTE, _COLON, _COMMA = b'":,'
-_PLAIN = {_QUOTE}
-_KEY = b'"orderingKey":'  # how the fragment of a message with an ordering key begins
-_sign = itemgetter(_SIGN)
-_text = msgspec.json.Decoder(str).decode
 
 
 def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:

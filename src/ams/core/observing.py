@@ -25,6 +25,10 @@ REQUEST: ContextVar[bytes] = ContextVar("request", default=b"")
 SCOPE: ContextVar[MutableMapping[str, Any] | None] = ContextVar("scope", default=None)
 """All of it, as ASGI says it, for those few who want to know where it comes from; None outside of requests."""
 
+SYSLOG = "/dev/log"
+Labels = Mapping[str, str]
+NO_LABELS: Labels = {}
+
 
 class Stderr(io.TextIOBase):
     """Standard error, when it can be written: a log on a full disk or a closed pipe must not stop what is logged."""
@@ -39,9 +43,6 @@ class Stderr(io.TextIOBase):
         """Write what is buffered, or leave it there."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
-
-
-SYSLOG = "/dev/log"
 
 
 class Syslog(io.TextIOBase):
@@ -112,10 +113,6 @@ def add_request(_logger: object, _method: str, event: structlog.typing.EventDict
     if request := REQUEST.get():
         event["request"] = request.decode("latin-1")
     return event
-
-
-Labels = Mapping[str, str]
-NO_LABELS: Labels = {}
 
 
 class Figure(NamedTuple):

@@ -50,6 +50,8 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _TRUTHS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
 
+Mistakes = Iterator[tuple[bool, str]]
+
 
 def setting(
     default: Any, text: str, *, secret: bool = False, choices: Words = (), most: int | None = None, separator: str = ","
@@ -171,9 +173,6 @@ class SettingsTable:
             if is_so:
                 raise BadSettings(line)
         return settings
-
-
-Mistakes = Iterator[tuple[bool, str]]
 
 
 @dataclass(frozen=True, kw_only=True)

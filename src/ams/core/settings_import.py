@@ -7,6 +7,26 @@ from typing import Any, NamedTuple
 from ams.core.errors import Unusable
 from ams.core.settings import Settings, is_plain_to_others, toml_text
 
+_SAME = (
+    "port", "certificate_authorities_dir", "per_resource_auth", "service_token", "push_enabled", "push_server_host",
+    "push_server_port", "push_tls_enabled", "verify_push_server", "push_worker_token", "proxy_hostname",
+)  # fmt: skip
+_NAMED = {"certificate": "cert", "certificate_key": "key"} | {name: name for name in _SAME}
+"""Keys whose value means here what it meant there, and what they are called here."""
+_WITHOUT = {
+    "zookeeper_hosts": "the log is in the data folder",
+    "kafka_znode": "the log is in the data folder",
+    "broker_hosts": "the log is in the data folder",
+    "store_host": "users, projects and topics are in the data folder",
+    "store_db": "users, projects and topics are in the data folder",
+}
+"""Keys that have no counterpart, and why none is needed."""
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference always listens
+NO_CERTIFICATE = (
+    "certificate and certificate_key are not given, and the reference then took those of its host:"
+    " set cert and key, or tokens and messages are served without TLS"
+)
+
 
 class Imported(NamedTuple):
     """An imported configuration: a TOML file of ours, and notes for the operator."""
@@ -27,28 +47,7 @@ def _facilities(value: Any) -> str:
     return ",".join(sorted(wanted)) or "console"
 
 
-_SAME = (
-    "port", "certificate_authorities_dir", "per_resource_auth", "service_token", "push_enabled", "push_server_host",
-    "push_server_port", "push_tls_enabled", "verify_push_server", "push_worker_token", "proxy_hostname",
-)  # fmt: skip
-_NAMED = {"certificate": "cert", "certificate_key": "key"} | {name: name for name in _SAME}
-"""Keys whose value means here what it meant there, and what they are called here."""
 _CONVERTED: Mapping[str, Callable[[Any], str]] = {"log_level": _level, "log_facilities": _facilities}
-
-_WITHOUT = {
-    "zookeeper_hosts": "the log is in the data folder",
-    "kafka_znode": "the log is in the data folder",
-    "broker_hosts": "the log is in the data folder",
-    "store_host": "users, projects and topics are in the data folder",
-    "store_db": "users, projects and topics are in the data folder",
-}
-"""Keys that have no counterpart, and why none is needed."""
-
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference always listens
-NO_CERTIFICATE = (
-    "certificate and certificate_key are not given, and the reference then took those of its host:"
-    " set cert and key, or tokens and messages are served without TLS"
-)
 
 
 def imported(text: str) -> Imported:

@@ -25,6 +25,22 @@ _TLS = {
     "UNEXPECTED_EOF_WHILE_READING": "the endpoint closed the connection",
 }
 
+_TOGETHER = 8 * 1024  # bytes of a request that are sent at once: one record of TLS and one call
+_PIECE = 4096  # read at once: others go on between two pieces of a long answer
+_HIGH_WATER = 32 * 1024  # bytes that wait to be read before nothing more is received
+_RECEIVE_BYTES = 16 * 1024
+"""Unread bytes that the kernel keeps of an answer: a server that sends without end fills no memory here, and
+what comes at once takes little time to be deciphered."""
+_SEND_BYTES = 64 * 1024  # written at once: TLS and the transport keep several copies of it
+_GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
+MAX_HEAD = 16 * 1024  # bytes of the head of an answer, with all the heads of status 1xx before it
+MAX_BODY = 64 * 1024  # bytes of its body, as sent: more than any answer to a delivery needs
+TLS_GAP_SECONDS = 0.002
+"""Between two beginnings of TLS, which take the processor a millisecond each. Many connections are made at once when
+many endpoints come back, or time out, together; without a gap the others would wait for all of them."""
+Place = tuple[str, int, bool]  # host, port, and whether connections are plain
+_LOCALHOST = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")
+
 
 class Unreachable(Exception):
     """There is no connection, or it broke; the text says why."""
@@ -69,16 +85,6 @@ def _of_http(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bo
 def one_line(text: str, most: int = MAX_TEXT) -> str:
     """Return a text without line breaks and what cannot be shown, at most so many characters."""
     return "".join(each for each in " ".join(text.split()) if each.isprintable())[:most]
-
-
-_TOGETHER = 8 * 1024  # bytes of a request that are sent at once: one record of TLS and one call
-_PIECE = 4096  # read at once: others go on between two pieces of a long answer
-_HIGH_WATER = 32 * 1024  # bytes that wait to be read before nothing more is received
-_RECEIVE_BYTES = 16 * 1024
-"""Unread bytes that the kernel keeps of an answer: a server that sends without end fills no memory here, and
-what comes at once takes little time to be deciphered."""
-_SEND_BYTES = 64 * 1024  # written at once: TLS and the transport keep several copies of it
-_GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
 
 
 class Stream(httpcore.AsyncNetworkStream):
@@ -245,20 +251,6 @@ class _Wire(asyncio.Protocol):
 def _wake(waiting: "asyncio.Future[None] | None") -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
-
-
-MAX_HEAD = 16 * 1024  # bytes of the head of an answer, with all the heads of status 1xx before it
-MAX_BODY = 64 * 1024  # bytes of its body, as sent: more than any answer to a delivery needs
-
-TLS_GAP_SECONDS = 0.002
-"""Between two beginnings of TLS, which take the processor a millisecond each. Many connections are made at once when
-many endpoints come back, or time out, together; without a gap the others would wait for all of them."""
-
-
-Place = tuple[str, int, bool]  # host, port, and whether connections are plain
-
-
-_LOCALHOST = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")
 
 
 class Endpoint(NamedTuple):

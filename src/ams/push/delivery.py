@@ -41,6 +41,22 @@ PREFIX = "whsec_"
 SECRET_BYTES = 32  # of a new secret
 _LEAST_BYTES, _MOST_BYTES = 24, 64
 
+_TOPIC_CHARACTERS = 8  # of a topic's identity in `webhook-id`: a topic made anew begins at offset 0 again
+_encode = msgspec.json.Encoder().encode
+_COLON = ord(":")
+MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
+LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
+_MARGIN_SECONDS, _MARGIN = 1.0, 0.2  # kept for the acknowledgement: seconds, or this part if that is less
+GOOGLE_MOST_SECONDS = 590.0  # for one delivery: its lease, of at most ten minutes, has to outlive it
+NO_TOKEN = "There is no token for the delivery: the signing key cannot be read"  # noqa: S105 - a text, and no token
+_NO_TOKEN_SECONDS = 30.0  # until it is tried again
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_WITHHELD = frozenset({
+    "authorization", "connection", "content-length", "cookie", "date", "expect", "forwarded", "host", "keep-alive",
+    "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+})  # fmt: skip
+_WITHHELD_BEGINNINGS = ("proxy-", "x-forwarded-", "x-goog-")
+
 
 def new_secret() -> str:
     """Return a fresh secret."""
@@ -62,18 +78,6 @@ def signatures(keys: Sequence[bytes], webhook_id: str, timestamp: int, body: byt
     """Return the value of `webhook-signature`: one signature for each key; `timestamp` is in seconds."""
     signed = f"{webhook_id}.{timestamp}.".encode() + body
     return " ".join("v1," + base64.b64encode(hmac.digest(each, signed, "sha256")).decode() for each in keys)
-
-
-_TOPIC_CHARACTERS = 8  # of a topic's identity in `webhook-id`: a topic made anew begins at offset 0 again
-
-
-_encode = msgspec.json.Encoder().encode
-_COLON = ord(":")
-
-
-MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
-LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
-_MARGIN_SECONDS, _MARGIN = 1.0, 0.2  # kept for the acknowledgement: seconds, or this part if that is less
 
 
 class Body(NamedTuple):
@@ -221,18 +225,6 @@ def seconds(patience: float | None) -> float:
     if patience is None:
         return MOST_SECONDS
     return min(MOST_SECONDS, max(LEAST_SECONDS, patience - min(_MARGIN_SECONDS, patience * _MARGIN)))
-
-
-GOOGLE_MOST_SECONDS = 590.0  # for one delivery: its lease, of at most ten minutes, has to outlive it
-NO_TOKEN = "There is no token for the delivery: the signing key cannot be read"  # noqa: S105 - a text, and no token
-_NO_TOKEN_SECONDS = 30.0  # until it is tried again
-
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_WITHHELD = frozenset({
-    "authorization", "connection", "content-length", "cookie", "date", "expect", "forwarded", "host", "keep-alive",
-    "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
-})  # fmt: skip
-_WITHHELD_BEGINNINGS = ("proxy-", "x-forwarded-", "x-goog-")
 
 
 class GoogleDeliveries:

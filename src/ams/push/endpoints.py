@@ -26,6 +26,17 @@ CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the 
 
 CHECKS, CHECKS_OF_PROJECT = 16, 4  # at once: the server of the endpoint says how long each takes
 
+AT_ONCE = 8  # requests to one endpoint
+IDLE_SECONDS = 15.0  # after which an idle connection is closed
+MAX_IDLE = 1000  # connections kept in all; the one longest idle makes place for another
+MAX_FORGETTABLE = 10_000  # endpoints in the table before those without requests are forgotten
+CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # names: requests go through; none does; one does, to see
+FAILURES = 5  # in a row, after which the circuit opens
+BACKOFF = Backoff(1.0, 60.0)  # for how long it is open: longer each time it opens again, within `JITTER` of these
+JITTER = 0.15  # part by which a span varies, so that endpoints that failed together are asked one by one
+PROBE_SECONDS = 45.0  # after which a probe without a result is forgotten: more than any request takes
+_LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
+
 
 class CheckSlots:
     """Limits how many checks go on at the same time."""
@@ -79,21 +90,6 @@ class EndpointCheck:
             raise CheckFailed(reply.cut)
         if not hmac.compare_digest(reply.body, expected.encode()):
             raise CheckFailed("Wrong verification hash")
-
-
-AT_ONCE = 8  # requests to one endpoint
-IDLE_SECONDS = 15.0  # after which an idle connection is closed
-MAX_IDLE = 1000  # connections kept in all; the one longest idle makes place for another
-MAX_FORGETTABLE = 10_000  # endpoints in the table before those without requests are forgotten
-
-
-CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # names: requests go through; none does; one does, to see
-
-FAILURES = 5  # in a row, after which the circuit opens
-BACKOFF = Backoff(1.0, 60.0)  # for how long it is open: longer each time it opens again, within `JITTER` of these
-JITTER = 0.15  # part by which a span varies, so that endpoints that failed together are asked one by one
-PROBE_SECONDS = 45.0  # after which a probe without a result is forgotten: more than any request takes
-_LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
 
 
 class Circuit(NamedTuple):

@@ -23,6 +23,9 @@ LEASE_SECONDS = 6.0
 
 NOTHING: Mapping[SubscriptionId, WorkerState] = {}
 
+Subscriptions = frozenset[SubscriptionId]
+_LEASE = round(LEASE_SECONDS * 1000)  # milliseconds
+
 
 class Heartbeat(NamedTuple):
     """Message of a holder that it lives."""
@@ -48,9 +51,6 @@ class Leases(Protocol):
 
     async def is_held(self) -> bool:
         """Return whether any holder lives."""
-
-
-Subscriptions = frozenset[SubscriptionId]
 
 
 class Holdings(NamedTuple):
@@ -92,9 +92,6 @@ def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
         left = most - len(found)
         found += some if len(some) <= left else sorted(some)[:left]
     return found
-
-
-_LEASE = round(LEASE_SECONDS * 1000)  # milliseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 
 PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by processes that lease messages, as ams push does"
 
+logger = structlog.get_logger("ams.push")
+States = Mapping[str, WorkerState]  # how deliveries go, by the resource name of the subscription
+
 
 def text(path: str, state: WorkerState) -> str:
     """Return the status text of a worker (push contract 8.4); `path` is the resource name of its subscription."""
@@ -31,9 +34,6 @@ def text(path: str, state: WorkerState) -> str:
         return f"Subscription {path} is currently active"
     moment = datetime.fromtimestamp(failure.time // 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S} - Could not {failure.what} message, {failure.detail}"
-
-
-logger = structlog.get_logger("ams.push")
 
 
 @dataclass(slots=True)
@@ -173,8 +173,6 @@ class Report:
             attempts=tuple(self._attempts),
         )
 
-
-States = Mapping[str, WorkerState]  # how deliveries go, by the resource name of the subscription
 
 _COUNTED: Mapping[str, tuple[str, Callable[[Sums], float]]] = {
     "ams_push_delivered_messages": ("Messages delivered by push and acknowledged.", lambda sums: sums.messages),

@@ -35,6 +35,19 @@ AWAY_MOST, UNSTORED_MOST = 30_000, 600_000
 """Milliseconds: the longest wait for a service that gives no messages, so that all goes on when it is back, and for one
 that stores no acknowledgements, as the endpoint gets the same again each time."""
 
+FIRST = 100
+"""Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
+few enough that a new endpoint is not given much to do at once."""
+MAX_BYTES = 256 * 1024
+"""Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
+SLOW_SECONDS = 5.0  # an answer that took longer, or longer than a third of its time, asks for less
+ACCEPTED = frozenset({102, 200, 201, 202, 204})  # statuses of endpoints that took the messages (P17)
+ACCEPTED_BY_MATTERMOST = frozenset({200})
+GONE = 410  # the endpoint wants nothing any more
+ASKS_FOR_TIME = frozenset({429, 503})  # statuses whose `Retry-After` is kept to
+NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})  # of the endpoint, not of what was sent
+OF_THE_MESSAGE = frozenset({400, 413, 415, 422})  # of what was sent: the next message may be accepted
+
 
 class Policy(NamedTuple):
     """A retry policy; made of a configuration by `policy_of`."""
@@ -111,14 +124,6 @@ def _jittered(delay: int, random: float) -> int:
     return int(delay * (1 - JITTER + 2 * JITTER * random))
 
 
-FIRST = 100
-"""Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
-few enough that a new endpoint is not given much to do at once."""
-MAX_BYTES = 256 * 1024
-"""Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
-SLOW_SECONDS = 5.0  # an answer that took longer, or longer than a third of its time, asks for less
-
-
 def first_batch(most: int) -> int:
     """Return how many messages to begin with; `most` is what the configuration allows."""
     return max(1, min(most, FIRST))
@@ -134,15 +139,6 @@ def batch_after(batch: int, most: int, *, messages: int, seconds: float, limit: 
 def halved(messages: int) -> int:
     """Return how many messages the next delivery may have after one of `messages` that failed, full or not."""
     return max(1, messages // 2)
-
-
-ACCEPTED = frozenset({102, 200, 201, 202, 204})  # statuses of endpoints that took the messages (P17)
-ACCEPTED_BY_MATTERMOST = frozenset({200})
-GONE = 410  # the endpoint wants nothing any more
-ASKS_FOR_TIME = frozenset({429, 503})  # statuses whose `Retry-After` is kept to
-NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})  # of the endpoint, not of what was sent
-
-OF_THE_MESSAGE = frozenset({400, 413, 415, 422})  # of what was sent: the next message may be accepted
 
 
 def accepted(config: PushConfig) -> frozenset[int]:

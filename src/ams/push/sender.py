@@ -23,6 +23,10 @@ from ams.push.endpoints import CLOSED, IDLE_SECONDS, Endpoints, EndpointState
 
 Headers = Sequence[tuple[str, str]]
 
+NO_HTTPS = "The URL is no https URL; deliveries go to those only"
+TEXT_BYTES = 2048  # of an answer's body that are shown
+_MAX_HEADER = 64  # bytes of a `Retry-After` that are looked at
+
 
 class EndpointAnswer(NamedTuple):
     """Answer of an endpoint to a delivery."""
@@ -49,9 +53,6 @@ class CircuitOpen(NotAsked):
 
     def __init__(self, seconds: float) -> None:
         super().__init__("The endpoint does not answer; it is left alone for a while", seconds)
-
-
-NO_HTTPS = "The URL is no https URL; deliveries go to those only"
 
 
 class _Delivery(NamedTuple):
@@ -197,10 +198,6 @@ def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
         return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers]
     except UnicodeEncodeError:
         raise SendFailed("A header has characters that cannot be sent") from None
-
-
-TEXT_BYTES = 2048  # of an answer's body that are shown
-_MAX_HEADER = 64  # bytes of a `Retry-After` that are looked at
 
 
 def answer(reply: Reply, now: float) -> EndpointAnswer:

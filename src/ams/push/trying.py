@@ -30,6 +30,17 @@ _LEAST_BEGINNING = 4  # characters of the beginning of a secret, at the end of a
 _PARTS = re.compile("[/?&=#]")
 """What stands between the parts of a URL; the first of them is the host."""
 
+_PIECE, _STEP = 8, 4  # of eleven characters in a row there are always eight from one of every four on
+_TOKEN = re.compile(r"\beyJ[\w.-]*")  # a JWT, or its beginning where it was cut
+_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>?")
+logger = structlog.get_logger("ams.push")
+LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
+ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
+MAX_ERROR = 200  # bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)
+_LEAST_WAIT = 100  # milliseconds, for an endpoint whose circuit is open
+
 
 class Details:
     """Words failures of one target."""
@@ -79,9 +90,6 @@ def repeats(text: str, messages: Sequence[Pulled]) -> bool:
     )
 
 
-_PIECE, _STEP = 8, 4  # of eleven characters in a row there are always eight from one of every four on
-
-
 def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text)).lower()
 
@@ -96,12 +104,6 @@ def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
             yield decoded_data(message.data).decode(errors="ignore")
         except ValueError:  # it is no base64
             continue
-
-
-_TOKEN = re.compile(r"\beyJ[\w.-]*")  # a JWT, or its beginning where it was cut
-_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
-_TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
-_TAG = re.compile(r"<[^>]*>?")
 
 
 def _of_page(text: str) -> str:
@@ -134,14 +136,6 @@ def _without_beginning(line: str, secret: str) -> str:
         if line.endswith(secret[:length]):
             return line[:-length] + HIDDEN
     return line
-
-
-logger = structlog.get_logger("ams.push")
-
-LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
-ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
-MAX_ERROR = 200  # bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)
-_LEAST_WAIT = 100  # milliseconds, for an endpoint whose circuit is open
 
 
 class Means(NamedTuple):

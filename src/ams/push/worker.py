@@ -26,6 +26,8 @@ logger = structlog.get_logger("ams.push")
 
 QUIET_SECONDS = 10.0  # after which a pull counts as empty while something is wrong, so that this is cleared
 
+DEFECT_SECONDS = 10.0  # how long a worker rests after an unexpected exception
+
 
 class _Cycle(TargetCycle):
     outstanding: int | None = None  # there is one delivery at a time
@@ -122,9 +124,6 @@ class _Cycle(TargetCycle):
 
     async def abandon(self) -> None:
         """Do nothing: what is under way ends with the task of the worker."""
-
-
-DEFECT_SECONDS = 10.0  # how long a worker rests after an unexpected exception
 
 
 class Worker:

@@ -18,6 +18,9 @@ from ams.wire.push import WorkerState
 
 OVER = "the lease of this process is over"
 
+DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
+_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
+
 
 class Leased:
     """Keeps the promise of `ams.push.upstream.Upstream` until `ends`."""
@@ -91,10 +94,6 @@ class _LeasedHandOuts:
 
     def release(self, target: Target, hand_out: HandOut) -> None:
         self._hand_outs.release(target, hand_out)
-
-
-DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
-_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
 
 
 class Workers:

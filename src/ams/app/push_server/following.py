@@ -45,6 +45,12 @@ NO_WORKER = "Could not retrieve push worker user"
 
 MISSES, HITS = 3, 2  # failures in a row after which it works no more, and successes after which it does again
 
+PROFILE_SECONDS = 60.0  # from one reading to the next, a tenth more or less
+ACTIVATION_SECONDS = 10.0  # how long an activation over gRPC counts more than what is read
+AT_ONCE = 8
+_TRIES = 3  # of each subscription in one reading
+_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
+
 
 class Condition:
     """Return whether the push server can work, as it answers every client (push contract 4, P26).
@@ -251,13 +257,6 @@ def _target(leased: wire.PushTarget) -> Target | None:
         counts_attempts=google is not None and google.counts_attempts,
         identity_token=google.identity_token if google is not None else "",
     )
-
-
-PROFILE_SECONDS = 60.0  # from one reading to the next, a tenth more or less
-ACTIVATION_SECONDS = 10.0  # how long an activation over gRPC counts more than what is read
-AT_ONCE = 8
-_TRIES = 3  # of each subscription in one reading
-_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
 
 
 class _Membership(msgspec.Struct):

@@ -40,6 +40,21 @@ from ams.push.rpc.wire import (
 )
 from ams.wire.push import WorkerState
 
+UNAUTHORISED = "UNAUTHORISED"
+UNREADABLE = "The request cannot be read"
+UNABLE = "The push service is currently unable to handle any requests"
+_WHATEVER_THE_CONDITION = frozenset({STATUS.path, WATCH.path})  # they say how the server is, and why
+logger = structlog.get_logger("ams.push_server")
+Context = grpc.aio.ServicerContext[Any, Any]
+STOP_SECONDS = 1.0  # for calls under way, at a stop
+MAX_CONNECTIONS = 256  # one more is closed as it comes: services that drive this server are few
+HANDSHAKE_SECONDS = 10
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+)
+
 
 class AccessList:
     """Names of clients. One with `=` in it is a whole distinguished name; any other is a common name."""
@@ -70,17 +85,6 @@ def _normalised(entry: str) -> str:
         return normalised(entry)
     except ValueError as error:
         raise BadSettings(f"acl: {entry!r}: {error}") from None
-
-
-UNAUTHORISED = "UNAUTHORISED"
-UNREADABLE = "The request cannot be read"
-UNABLE = "The push service is currently unable to handle any requests"
-
-_WHATEVER_THE_CONDITION = frozenset({STATUS.path, WATCH.path})  # they say how the server is, and why
-
-logger = structlog.get_logger("ams.push_server")
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Gate:
@@ -210,17 +214,6 @@ class PushService:
         if state is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Subscription {path} is not active")
         return state
-
-
-STOP_SECONDS = 1.0  # for calls under way, at a stop
-
-MAX_CONNECTIONS = 256  # one more is closed as it comes: services that drive this server are few
-HANDSHAKE_SECONDS = 10
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
-    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
-    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-)
 
 
 @contextlib.asynccontextmanager

@@ -36,6 +36,13 @@ POLLS = 100.0  # A second, of all subscriptions together
 
 logger = structlog.get_logger("ams.push_server")
 
+_ready = reader(Ready)
+Waiters = dict[str, "asyncio.Future[bool]"]  # by the identity of the subscription
+_GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
+_ACK_LATE = frozenset({"no ack pending", "wrong ack"})  # of a reference, for a hand-out that it does not know
+_NOT_NEXT = "message is not the next one of the subscription"
+"""How a service words that a message was acknowledged, or the subscription moved, before it was put aside."""
+
 
 class Polling:
     """Says when a pull may bring something: now and then."""
@@ -59,10 +66,6 @@ class Polling:
     def forget(self, path: str) -> None:
         """Forget a subscription."""
         self._idle.pop(path, None)
-
-
-_ready = reader(Ready)
-Waiters = dict[str, "asyncio.Future[bool]"]  # by the identity of the subscription
 
 
 class _Request:
@@ -168,12 +171,6 @@ def unknown_route(error: Exception) -> bool:
     if isinstance(error, client_errors.NotAms):
         return "404" in error.message or "405" in error.message
     return isinstance(error, client_errors.Refused) and error.code in (404, 405)
-
-
-_GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
-_ACK_LATE = frozenset({"no ack pending", "wrong ack"})  # of a reference, for a hand-out that it does not know
-_NOT_NEXT = "message is not the next one of the subscription"
-"""How a service words that a message was acknowledged, or the subscription moved, before it was put aside."""
 
 
 class _Message(msgspec.Struct, rename="camel"):

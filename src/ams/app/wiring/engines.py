@@ -32,18 +32,17 @@ from ams.storage.secrets import key_file, parse_key
 if TYPE_CHECKING:
     from ams.storage.log.kafka.options import KafkaOptions
 
+T = TypeVar("T")
+ReportWait = Callable[[str], None]  # is called with what a start waits for, empty: for nothing any more
+BACKOFF = Backoff(0.25, 5.0)  # seconds between two tries of what is on other machines
+logger = structlog.get_logger("ams")
+
 
 class _Closing(Protocol):
     async def close(self) -> None: ...
 
 
-T = TypeVar("T")
 E = TypeVar("E", bound=_Closing)
-ReportWait = Callable[[str], None]  # is called with what a start waits for, empty: for nothing any more
-
-BACKOFF = Backoff(0.25, 5.0)  # seconds between two tries of what is on other machines
-
-logger = structlog.get_logger("ams")
 
 
 @dataclass(frozen=True, slots=True)

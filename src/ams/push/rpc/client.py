@@ -23,6 +23,11 @@ _AWAY_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_E
 
 logger = structlog.get_logger("ams.push_rpc")
 
+WORK = "driving of the push server"
+AT_ONCE = 8  # calls under way at the same time
+ROUND_SECONDS = 60.0  # from one round to the next, a tenth more or less
+_BACKOFF = Backoff(1.0, 10.0)  # seconds between rounds in which it did not answer
+
 
 class Outcome(NamedTuple):
     """Result of a call."""
@@ -134,12 +139,6 @@ class GrpcPushServer:
         except BadSettings as error:  # they are being written, perhaps; the next call looks again
             logger.warning("push_server.certificates_unusable", reason=str(error))
         return self._trust != before or not self._place.verify
-
-
-WORK = "driving of the push server"
-AT_ONCE = 8  # calls under way at the same time
-ROUND_SECONDS = 60.0  # from one round to the next, a tenth more or less
-_BACKOFF = Backoff(1.0, 10.0)  # seconds between rounds in which it did not answer
 
 
 class Driving:

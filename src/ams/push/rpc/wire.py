@@ -24,6 +24,14 @@ HEALTH = "grpc.health.v1.Health"
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+)
+"""A push server that is back is found soon, and no variable of the environment leads elsewhere."""
+
 
 class Method(NamedTuple, Generic[Q, A]):
     """A method: its name, the messages it takes and gives, and its service, which has no package."""
@@ -62,15 +70,6 @@ def subscription(target: Target) -> pb.Subscription:
         base_64_decode=config.base64_decode,
     )
     return pb.Subscription(full_name=target.path, full_topic=target.topic, push_config=sent)
-
-
-_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 250),
-    ("grpc.max_reconnect_backoff_ms", 5000),
-)
-"""A push server that is back is found soon, and no variable of the environment leads elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ import pytest
 from cryptography import x509
 
 from ams.app import serving
-from ams.app.push_server.condition import OK, Condition
+from ams.app.push_server.following import OK, Condition
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.authn import program
@@ -27,8 +27,8 @@ from ams.core.clock import ManualClock
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
 from ams.pipeline.jobs.accounting import envelope
-from ams.push.rpc.channel import PushServerAddress
 from ams.push.rpc.client import AWAY, GrpcPushServer
+from ams.push.rpc.wire import PushServerAddress
 from ams.storage.cursors.postgresql_rows import DatabaseTime
 from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_service import _Told

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ams.core.clock import Milliseconds, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
-from ams.core.google_push import VERSION, GoogleForm, version_of
 from ams.core.parallel_options import (
     MAX_BACKOFF,
     MAX_RETENTION,
@@ -29,6 +28,7 @@ from ams.core.push_config import (
     BAD_RETRY,
     BAD_TYPE,
     BAD_URL,
+    GOOGLE_VERSION,
     MATTERMOST_CREDENTIALS,
     NO_DEAD_LETTER_TOPIC,
     NO_MATTERMOST_URL,
@@ -36,9 +36,11 @@ from ams.core.push_config import (
     PARALLEL_DEAD_LETTERS,
     URL_CREDENTIALS,
     AskedPush,
+    GoogleForm,
     PushConfig,
     authority,
     created,
+    google_version,
     is_https,
     is_local_http,
     modified,
@@ -321,11 +323,13 @@ def test_googles_form_has_rules_of_its_own(endpoint: str, form: GoogleForm) -> N
 
 
 def test_a_version_is_one_of_three_and_the_only_attribute() -> None:
-    assert [version_of({VERSION: each}) for each in ("v1", "v1beta1", "v1beta2")] == ["v1", "v1beta1", "v1beta2"]
-    assert version_of({}) == ""
-    for other in ({VERSION: "v2"}, {VERSION: ""}, {"other": "v1"}, {VERSION: "v1", "other": ""}):
+    good = ["v1", "v1beta1", "v1beta2"]
+    assert [google_version({GOOGLE_VERSION: each}) for each in good] == good
+    assert google_version({}) == ""
+    bad = ({GOOGLE_VERSION: "v2"}, {GOOGLE_VERSION: ""}, {"other": "v1"}, {GOOGLE_VERSION: "v1", "other": ""})
+    for other in bad:
         with pytest.raises(InvalidInput, match="Invalid push endpoint version"):
-            version_of(other)
+            google_version(other)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from ams.core.issuer import (
     RoleRule,
     check_together,
     checked,
-    is_entitlement,
     read_entitlement,
     read_issuer,
     read_issuers,
@@ -267,7 +266,7 @@ def test_case_of_anything_else_and_encoding_matter(one: str, other: str) -> None
     ],
 )  # fmt: skip
 def test_what_is_no_entitlement_is_none(text: str) -> None:
-    assert not is_entitlement(text)
+    assert read_entitlement(text) is None
 
 
 def test_who_has_a_role_under_an_authority_has_what_says_less() -> None:

@@ -23,9 +23,7 @@ from ams.core import supervisor
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import Unavailable, Unusable
 from ams.core.observing import Stderr, Syslog, TeeStream
-from ams.core.rounds import Rounds
-from ams.core.supervisor import FAULT, PartFailed, Supervisor, run_until_stopped
-from ams.core.turns import Turns
+from ams.core.supervisor import FAULT, PartFailed, Rounds, Supervisor, Turns, run_until_stopped
 from tests.support.waiting import wait_until_async
 
 

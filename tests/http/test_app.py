@@ -18,7 +18,7 @@ from ams.access.admission import Bearer
 from ams.core import errors
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import AmsError, BadSettings, InvalidInput, NotAllowed, NotAuthenticated
-from ams.core.held import SMALL
+from ams.core.fair_share import SMALL
 from ams.http import messages
 from ams.http.app import App
 from ams.http.asgi import client_address, query_value, usual_address

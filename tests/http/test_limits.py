@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
-from ams.core.held import SMALL
+from ams.core.fair_share import SMALL
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, affordable
 from ams.web.connection import HttpConnection
 from ams.web.fair_scheduler import MAX_HELD_BYTES

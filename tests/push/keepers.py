@@ -204,23 +204,6 @@ class Naps:
         await self.hold.wait()
 
 
-class Notes(Tally):
-    def __init__(self) -> None:
-        self.attempts = self.messages = self.dead = self.lates = 0
-
-    def attempted(self, path: str, attempt: Any) -> None:
-        self.attempts += 1
-
-    def delivered(self, path: str, messages: int) -> None:
-        self.messages += messages
-
-    def dead_lettered(self, path: str) -> None:
-        self.dead += 1
-
-    def late(self, path: str) -> None:
-        self.lates += 1
-
-
 LATE = NotTaken("ack timeout")
 
 
@@ -229,7 +212,7 @@ class Bench:
         self.upstream, self.sender = upstream, sender
         self.clock = ManualClock()
         self.naps = Naps(self.clock)
-        self.notes = Notes()
+        self.notes = Tally()
         self.gone: list[Worker] = []
         self.worker: Worker
 

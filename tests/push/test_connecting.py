@@ -17,10 +17,9 @@ from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing import guard
 from ams.outgoing.guard import Guard, Refused, Resolver, networks
-from ams.push import streams
-from ams.push.connecting import Connection, Connector, Endpoint
+from ams.push.connecting import Connection, Connector, Endpoint, Progress, Unreachable, secured
+from ams.push.connecting import connected as connected_socket
 from ams.push.endpoints import CHECKS, CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
-from ams.push.streams import Progress, Unreachable
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 from tests.support.receiving import Receiving
 
@@ -98,8 +97,8 @@ def _wait(over: threading.Event) -> None:
 async def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path: Path) -> None:
     body, over = bytes(16 * 2**20), threading.Event()
     with receiver(tmp_path, lambda _: _wait(over)) as silent:
-        plain = await streams.connected(ipaddress.ip_address("127.0.0.1"), silent.port)
-        stream = await streams.secured(plain, trust(silent.ca), "localhost")
+        plain = await connected_socket(ipaddress.ip_address("127.0.0.1"), silent.port)
+        stream = await secured(plain, trust(silent.ca), "localhost")
         await stream._wire.write(b"POST / HTTP/1.1\r\n\r\n")
         tracemalloc.start()
         try:

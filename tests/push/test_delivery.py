@@ -11,13 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from ams.core.google_push import GoogleForm
 from ams.core.messages import Fragment
-from ams.core.push_config import MATTERMOST
-from ams.push.delivery import PREFIX, Bodies, Body, Delivery, DeliveryHeaders, key, new_secret, signatures
-from ams.push.details import MAX_BYTES, Details, repeats
-from ams.push.google import NO_TOKEN, GoogleDeliveries, seconds
+from ams.core.push_config import MATTERMOST, GoogleForm
+from ams.push.delivery import (
+    NO_TOKEN,
+    PREFIX,
+    Body,
+    Deliveries,
+    Delivery,
+    GoogleDeliveries,
+    google_seconds,
+    key,
+    new_secret,
+    signatures,
+)
 from ams.push.sender import NotAsked, _encoded
+from ams.push.trying import MAX_BYTES, Details, repeats
 from ams.push.upstream import Pulled, Target
 from tests.push.keepers import pulled, target
 
@@ -33,7 +42,7 @@ def encoded(data: bytes) -> str:
 
 
 def body(*messages: Pulled, **config: object) -> Body:
-    return Bodies(target(**config)).body(messages)
+    return Deliveries(target(**config)).body(messages)
 
 
 ITEM = (
@@ -118,7 +127,7 @@ BODY = b'{"text":"\xc3\xa4"}'
 
 
 def headers(*secrets: str, **config: object) -> dict[str, str]:
-    made = DeliveryHeaders(target(secrets=secrets, **config))
+    made = Deliveries(target(secrets=secrets, **config))
     return dict(made.headers([pulled(3), pulled(7)], BODY, attempt=2, now=int(time.time())))
 
 
@@ -187,7 +196,7 @@ def test_mattermost_gets_none_of_them_and_is_told_username_and_channel() -> None
 
 
 def webhook_id(of: Target) -> str:
-    return dict(DeliveryHeaders(of).headers([pulled(0)], BODY, attempt=1, now=1))["webhook-id"]
+    return dict(Deliveries(of).headers([pulled(0)], BODY, attempt=1, now=1))["webhook-id"]
 
 
 def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
@@ -199,7 +208,7 @@ def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
 @pytest.mark.parametrize("value", ["two\nlines", "ä", "\x00"])
 def test_a_value_that_no_header_can_carry_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(ValueError, match="authorization header") as raised:
-        DeliveryHeaders(target(header_value=value))
+        Deliveries(target(header_value=value))
 
     assert value not in str(raised.value)
 
@@ -207,7 +216,7 @@ def test_a_value_that_no_header_can_carry_is_refused_without_showing_it(value: s
 @pytest.mark.parametrize("path", ["", "S", "/projects/P/topics/T", "projects/P/subscriptions/S"])
 def test_what_is_not_the_name_of_a_subscription_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="resource name"):
-        DeliveryHeaders(target(path))
+        Deliveries(target(path))
 
 
 # Google's form
@@ -289,8 +298,8 @@ def test_an_endpoint_that_repeats_its_token_is_not_quoted() -> None:
 
 
 def test_a_delivery_takes_as_long_as_the_deadline_and_its_lease_outlives_it() -> None:
-    assert seconds(target(deadline=45)) == 45
-    assert seconds(target(deadline=600)) == 590
+    assert google_seconds(target(deadline=45)) == 45
+    assert google_seconds(target(deadline=600)) == 590
 
 
 # What is said of failures: short, on one line, and never a secret

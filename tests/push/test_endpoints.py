@@ -3,25 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.push import circuit
-from ams.push.circuit import (
+from ams.push.connecting import Endpoint
+from ams.push.endpoints import (
     BACKOFF,
     CLOSED,
     FAILURES,
     HALF_OPEN,
     JITTER,
+    MAX_FORGETTABLE,
     OPEN,
     PROBE_SECONDS,
     Circuit,
-    allows,
-    begins,
-    failed,
-    name,
-    succeeded,
-    wait,
+    Endpoints,
 )
-from ams.push.connecting import Endpoint
-from ams.push.endpoints import MAX_FORGETTABLE, Endpoints
 
 
 class Kept:
@@ -89,8 +83,8 @@ async def test_endpoints_nobody_asks_are_forgotten_when_there_are_many() -> None
     endpoints = Endpoints()
     busy, broken, _ = (endpoints.of(endpoint(number), 0.0) for number in (0, 1, 2))
     busy.users = 1
-    for _ in range(circuit.FAILURES):
-        broken.circuit = circuit.failed(broken.circuit, 0.0, 0.5)
+    for _ in range(FAILURES):
+        broken.circuit = broken.circuit.failed(0.0, 0.5)
     linked = Kept(endpoint(2))
     keep(endpoints, linked)
 
@@ -113,45 +107,45 @@ STEPS = st.lists(
 def opened(now: float = 0.0, random: float = 0.5) -> Circuit:
     state = Circuit()
     for _ in range(FAILURES):
-        state = failed(state, now, random)
+        state = state.failed(now, random)
     return state
 
 
 def test_it_opens_after_five_failures_in_a_row_and_not_before() -> None:
     state = Circuit()
     for _ in range(FAILURES - 1):
-        state = failed(state, 0, 0.5)
+        state = state.failed(0, 0.5)
 
-    assert name(state, 0) == CLOSED
-    assert name(failed(state, 0, 0.5), 0) == OPEN
-    assert succeeded(state) == Circuit()
+    assert state.name(0) == CLOSED
+    assert state.failed(0, 0.5).name(0) == OPEN
+    assert state.succeeded() == Circuit()
 
 
 def test_an_open_one_lets_nothing_through_until_its_time_has_come() -> None:
     state = opened()
 
-    assert not allows(state, 0.99)
-    assert wait(state, 0.25) == 0.75
-    assert allows(state, 1.0)
-    assert wait(state, 1.0) == 0
+    assert not state.allows(0.99)
+    assert state.wait(0.25) == 0.75
+    assert state.allows(1.0)
+    assert state.wait(1.0) == 0
 
 
 def test_a_half_open_one_lets_one_request_through_and_another_when_nothing_is_heard_of_it() -> None:
-    state = begins(opened(), 1.0)
+    state = opened().begins(1.0)
 
-    assert name(state, 1.0) == HALF_OPEN
-    assert not allows(state, 1.0)
-    assert 0 < wait(state, 1.0) <= 1
-    assert wait(state, 0.5 + PROBE_SECONDS) == 0.5
-    assert not allows(state, PROBE_SECONDS)
-    assert allows(state, 1.0 + PROBE_SECONDS)
-    assert succeeded(state) == Circuit()
+    assert state.name(1.0) == HALF_OPEN
+    assert not state.allows(1.0)
+    assert 0 < state.wait(1.0) <= 1
+    assert state.wait(0.5 + PROBE_SECONDS) == 0.5
+    assert not state.allows(PROBE_SECONDS)
+    assert state.allows(1.0 + PROBE_SECONDS)
+    assert state.succeeded() == Circuit()
 
 
 def test_failures_of_requests_that_were_on_their_way_when_it_opened_change_nothing() -> None:
     state = opened()
 
-    assert failed(state, 0.5, 0.5) == state
+    assert state.failed(0.5, 0.5) == state
 
 
 @given(STEPS)
@@ -159,17 +153,17 @@ def test_it_is_never_open_for_more_than_a_minute_and_its_jitter(steps: list[tupl
     state, now = Circuit(), 0.0
     for what, span, random in steps:
         now += span
-        if what == "begins" and allows(state, now):
-            state = begins(state, now)
+        if what == "begins" and state.allows(now):
+            state = state.begins(now)
         elif what == "succeeded":
-            state = succeeded(state)
+            state = state.succeeded()
         elif what == "failed":
-            state = failed(state, now, random)
+            state = state.failed(now, random)
 
-        assert 0 <= wait(state, now) <= BACKOFF.most * (1 + JITTER)
-        assert (wait(state, now) == 0) == allows(state, now)
-        assert allows(state, now) or name(state, now) != CLOSED
-        assert allows(state, now + BACKOFF.most * 2)
+        assert 0 <= state.wait(now) <= BACKOFF.most * (1 + JITTER)
+        assert (state.wait(now) == 0) == state.allows(now)
+        assert state.allows(now) or state.name(now) != CLOSED
+        assert state.allows(now + BACKOFF.most * 2)
 
 
 def test_endpoints_that_failed_together_are_asked_at_different_times() -> None:
@@ -181,9 +175,9 @@ def test_endpoints_that_failed_together_are_asked_at_different_times() -> None:
 def test_each_opening_is_twice_as_long_as_the_one_before_up_to_a_minute() -> None:
     state, now, spans = opened(), 0.0, []
     for _ in range(9):
-        spans.append(wait(state, now))
+        spans.append(state.wait(now))
         now += spans[-1]
-        state = failed(begins(state, now), now, 0.5)
+        state = state.begins(now).failed(now, 0.5)
 
     assert spans == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
@@ -191,4 +185,4 @@ def test_each_opening_is_twice_as_long_as_the_one_before_up_to_a_minute() -> Non
 def test_an_endpoint_that_is_away_for_years_is_still_asked_every_minute() -> None:
     state = Circuit(0, 10**9, 0.0)
 
-    assert wait(failed(state, 1.0, 0.5), 1.0) == BACKOFF.most
+    assert state.failed(1.0, 0.5).wait(1.0) == BACKOFF.most

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from ams.core.clock import ManualClock, Milliseconds
-from ams.core.google_push import GoogleForm
 from ams.core.names import Offset
-from ams.core.push_config import EXPONENTIAL
+from ams.core.push_config import EXPONENTIAL, GoogleForm
 from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, STOPPED
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.upstream import Away, HandOut, NotTaken, Pulled, Target, UpstreamError, Verdict

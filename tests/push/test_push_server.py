@@ -16,9 +16,8 @@ from ams.core.errors import BadSettings, RegistryUnavailable
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.rpc.channel import PushServerAddress, trust
-from ams.push.rpc.client import AWAY, GrpcPushServer, Outcome
-from ams.push.rpc.driving import AT_ONCE, DrivenPushServer, Driving
+from ams.push.rpc.client import AT_ONCE, AWAY, DrivenPushServer, Driving, GrpcPushServer, Outcome
+from ams.push.rpc.wire import PushServerAddress, trust
 from ams.push.upstream import Target
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from ams.core.clock import ManualClock
 from ams.outgoing import guard
 from ams.outgoing.guard import Guard, networks
-from ams.push.circuit import FAILURES
 from ams.push.connecting import Reply
-from ams.push.endpoints import AT_ONCE
+from ams.push.endpoints import AT_ONCE, FAILURES
 from ams.push.sender import (
     NO_HTTPS,
     TEXT_BYTES,

@@ -75,7 +75,7 @@ async def test_messages_are_delivered_in_order_and_acknowledged() -> None:
 
     assert (state.phase, state.delivered, state.deliveries, state.failed) == (ACTIVE, 5, 5, 0)
     assert state.last_success == bench.clock.wall()
-    assert bench.notes.messages == 5
+    assert bench.notes.total.messages == 5
 
 
 async def test_a_new_message_is_delivered_on_arrival_and_nothing_waits_between_deliveries() -> None:
@@ -380,7 +380,7 @@ async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoi
     assert state.failure is None
     assert bench.last_failure.what == ACKNOWLEDGE
     assert "delivered again" in bench.last_failure.detail
-    assert bench.notes.lates == 1
+    assert bench.notes.total.late == 1
 
 
 # Failures of the upstream, and defects
@@ -419,7 +419,7 @@ async def test_p11_a_message_that_is_refused_too_often_is_put_aside_and_those_be
     assert (message.offset, verdict.reason, verdict.attempts, verdict.status) == (1, "bad", 3, 422)
     assert bench.upstream.acknowledged == [0, 2]
     assert (state.dead, state.delivered, state.failure) == (1, 2, None)
-    assert bench.notes.dead == 1
+    assert bench.notes.total.dead == 1
 
 
 @pytest.mark.parametrize(("said", "reason"), [("", "HTTP 422"), ("no room for s3cret-value", "no room for ***")])

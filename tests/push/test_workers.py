@@ -18,12 +18,11 @@ from ams.core.clock import ManualClock
 from ams.core.observing import metrics_of
 from ams.push import holding, report
 from ams.push.holding import Holding, LeaseReply
-from ams.push.leased import Leased
 from ams.push.leases import Heartbeat
 from ams.push.report import RETRYING, SEND, Tally
 from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
-from ams.push.workers import Workers
+from ams.push.workers import Leased, Workers
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, closed, pulled, target
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -422,11 +421,12 @@ STATES = {
 
 
 def shown(tally: Tally) -> str:
-    tally.attempted(S, Attempt(0, 3, 200, 250, 100))
-    tally.attempted(R, Attempt(0, 1, 500, 750, 100, "HTTP 500"))
-    tally.delivered(S, 3)
-    tally.dead_lettered(R)
-    tally.late(R)
+    of_s, of_r = report.Report(S, tally), report.Report(R, tally)
+    of_s.attempted(Attempt(0, 3, 200, 250, 100))
+    of_r.attempted(Attempt(0, 1, 500, 750, 100, "HTTP 500"))
+    of_s.delivered(3, 0, 0)
+    of_r.dead_lettered()
+    of_r.late(Failure(0, SEND, "late"))
     gauges, counters = report.gauges(STATES, by_path=tally.by_path), report.counters(tally)
     source: Any = SimpleNamespace(gauges=lambda: gauges, counters=lambda: counters)
     return generate_latest(metrics_of(source)).decode()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 
 from ams.core.errors import Conflict, Overloaded, SubscriptionGone
-from ams.core.held import SMALL
+from ams.core.fair_share import SMALL
 from ams.core.messages import Stored
 from ams.core.names import SubscriptionId, TopicId
 from ams.service.delivering import LARGE_ANSWER, Deliverer, Gone, UnreadAnswers

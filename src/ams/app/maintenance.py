@@ -18,14 +18,14 @@ from ams.storage.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 
 class DatabaseReport(NamedTuple):
-    """What a database says of itself."""
+    """Result of a check of a database."""
 
     file: str
     problems: tuple[str, ...]
 
 
 class FolderReport(NamedTuple):
-    """What a data folder holds."""
+    """Result of a check of a data folder."""
 
     log: Report
     databases: Sequence[DatabaseReport]
@@ -52,7 +52,6 @@ def check_folder(path: str) -> FolderReport:
 
 
 def _database(path: str, more: Callable[[sqlite3.Connection], Sequence[str]] = lambda _: ()) -> DatabaseReport:
-    """Ask a database, and what reads `more` of it, for what is wrong."""
     if not os.path.exists(path):
         return DatabaseReport(path, ("is missing",))
     try:
@@ -65,21 +64,18 @@ def _database(path: str, more: Callable[[sqlite3.Connection], Sequence[str]] = l
 
 
 class Rotated(NamedTuple):
-    """What a change of the key did."""
+    """Result of a change of the key."""
 
-    tokens: int
-    """How many were encrypted anew."""
-    file: str
-    """Where the new key is; empty when it is the operator's to keep."""
+    tokens: int  # how many were encrypted anew
+    file: str  # where the new key is; empty when it is the operator's to keep
 
 
 async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "", files: Disk | None = None) -> Rotated:
     """Encrypt all tokens of a data folder with a new key; they stay valid.
 
-    `token_key` is the setting of that name, as 64 hex digits, when the key is no file in the folder; then the new one
-    must be given, and the setting be changed before the next start. Otherwise it is made here unless given. Killed at
-    any point, the old key or the new one is right, and the next start finds out which. Raises `Unusable`, or `Damaged`
-    for a token that cannot be read; then nothing is changed.
+    `token_key` is the setting, 64 hex digits, when the key is no file in the folder; then the new one must be given,
+    and the setting be changed before the next start. Killed at any point, the next start finds out which key is right.
+    Raises `Unusable`, or `Damaged` for a token that cannot be read; then nothing is changed.
     """
     if token_key and not new_token_key:
         raise BadSettings("AMS_TOKEN_KEY is set, so the key is yours to keep: give the new one as AMS_NEW_TOKEN_KEY")
@@ -97,10 +93,9 @@ async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "",
 
 
 async def rotate_shared_key(registry: str, password: str, token_key: str, new_token_key: str) -> Rotated:
-    """Encrypt all tokens of a registry in PostgreSQL with a new key; they stay valid.
+    """Encrypt all tokens of a registry in PostgreSQL with a new key; every service has it before its next start.
 
-    Both keys are given, as 64 hex digits; every service has the new one as its setting before its next start. Raises
-    as `rotate_key`, `Unusable` also while a service uses the registry, `RegistryUnavailable` when it does not answer.
+    Raises as `rotate_key`, `Unusable` also while a service uses the registry, and `RegistryUnavailable`.
     """
     if not (token_key and new_token_key):
         raise BadSettings(
@@ -114,7 +109,6 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
 
 
 async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> Rotated:
-    """Change a key that is kept in a file (see `ams.storage.registry.keys`)."""
     url, path = sqlite_url(folder.registry), folder.token_key
     await settle(url, path, files)
     if not files.exists(path):

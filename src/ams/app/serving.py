@@ -37,32 +37,23 @@ SWITCH_INTERVAL_SECONDS = 0.0001
 microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
 
 
-STOP_SECONDS = 9.5
-"""How long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs."""
-FAILED_SECONDS = 1.0
-"""How long a service of which a vital part failed goes on saying so, if `drain_seconds` is not longer."""
-OWN_FILES = 768
-"""Open files kept for the operations port, segments, indexes, databases and our own sockets. Half of all, if less."""
+STOP_SECONDS = 9.5  # how long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs
+FAILED_SECONDS = 1.0  # how long a service that failed goes on saying so, if `drain_seconds` is not longer
+OWN_FILES = 768  # open files kept for the log, databases and our own sockets; half of all, if less
 _LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
-_CODES = ("OK", "INTERNAL", "UNAVAILABLE")
-"""Codes of gRPC that are counted from 0, so that what comes of them first is seen as a change."""
-GARBAGE_THRESHOLDS = (50_000, 20, 100)
-"""Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
+_CODES = ("OK", "INTERNAL", "UNAVAILABLE")  # counted from 0, so that the first one is seen as a change
+GARBAGE_THRESHOLDS = (50_000, 20, 100)  # requests leave no cycles behind: Python's default took a tenth of all work
 
 
 @dataclass(slots=True)
 class State:
-    """What the operations port looks at, from the first moment to the last: may clients come, and what is measured.
-
-    `service` is None until its engines are open.
-    """
+    """Source of the operations port, from first to last. `service` is None until its engines are open."""
 
     supervisor: Supervisor
     service: Service | None = None
     data: DataCheck | None = None
     listeners: list[Listener] = field(default_factory=list)
-    waiting_for: str = ""
-    """What a start waits for."""
+    waiting_for: str = ""  # what a start waits for
     draining: bool = False
 
     def tell(self, waiting_for: str) -> None:
@@ -77,8 +68,11 @@ class State:
             return "stopping"
         if self.service is None:
             return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
-        trouble = self.data.trouble if self.data else None
-        return self.service.away or trouble or _refusal(self.service)
+        if trouble := self.service.away or (self.data.trouble if self.data else None):
+            return trouble
+        # Not of a log on Kafka: all nodes refuse alike, so another would serve no better.
+        refusal = self.service.embedded.refusal if self.service.embedded else None
+        return f"publishing is refused: {refusal}" if refusal else None
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
@@ -134,12 +128,6 @@ class State:
             yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)
 
 
-def _refusal(made: Service) -> str | None:
-    """Return why publishing is refused here; on Kafka it is by all nodes alike, so another would serve no better."""
-    refusal = made.embedded.refusal if made.embedded else None
-    return f"publishing is refused: {refusal}" if refusal else None
-
-
 @dataclass(frozen=True, slots=True)
 class Running:
     """A service that answers."""
@@ -147,8 +135,7 @@ class Running:
     service: Service
     base_url: str
     operations_url: str
-    pubsub: str = ""
-    """HOST:PORT of Google's Pub/Sub; empty: it is off."""
+    pubsub: str = ""  # HOST:PORT of Google's Pub/Sub; empty: it is off
 
 
 @contextlib.asynccontextmanager
@@ -168,9 +155,15 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         operations = Operations(state.why_not_ready, metrics_of(state))
         state.listeners.append(await stack.enter_async_context(answering_operations(aside, operations)))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
-        await stack.enter_async_context(_backups(made))
+        if made.embedded is not None:  # there is more in the folder than keys
+            await stack.enter_async_context(answering(made.folder.path, made.embedded))
         base_url, pubsub = await stack.enter_async_context(_served(settings, made, api, state))
-        state.data = _check_of(made)
+        folder, embedded = made.folder, made.embedded
+        state.data = DataCheck(
+            [folder.path, folder.log] if embedded else [folder.path],
+            [folder.registry, folder.cursors] if settings.registry == "sqlite" else [],
+            embedded.segment_files if embedded else tuple,
+        )
         await stack.enter_async_context(state.data.running(supervisor))
         state.service = made
         try:
@@ -180,30 +173,12 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
             await asyncio.sleep(max(settings.drain_seconds, FAILED_SECONDS if supervisor.failure else 0))
 
 
-def _check_of(made: Service) -> DataCheck:
-    """Return what looks at the parts of the data folder that this service keeps something in."""
-    folder = made.folder
-    folders = [folder.path, folder.log] if made.embedded else [folder.path]
-    databases = [folder.registry, folder.cursors] if made.settings.registry == "sqlite" else []
-    return DataCheck(folders, databases, made.embedded.segment_files if made.embedded else tuple)
-
-
-@contextlib.asynccontextmanager
-async def _backups(made: Service) -> AsyncIterator[None]:
-    """Answer those who copy the data folder, if there is more in it than keys."""
-    if made.embedded is None:
-        yield
-        return
-    async with answering(made.folder.path, made.embedded):
-        yield
-
-
 @contextlib.asynccontextmanager
 async def _served(
     settings: Settings, made: Service, sock: socket.socket, state: State
 ) -> AsyncIterator[tuple[str, str]]:
-    """Serve the API until the block ends; gives its URL, and HOST:PORT of Google's Pub/Sub."""
-    supervisor, certificate, connections = state.supervisor, _certificate(settings, made), _connections(settings)
+    supervisor, connections = state.supervisor, _connections(settings)
+    certificate = _certificate(settings, made)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
     port = Port(
         made.lane.open,
@@ -236,13 +211,8 @@ async def _served(
 
 @contextlib.asynccontextmanager
 async def _pubsub(
-    settings: Settings,
-    made: Service,
-    certificate: tls.Certificate | None,
-    connections: int,
-    supervisor: Supervisor,
+    settings: Settings, made: Service, certificate: tls.Certificate | None, connections: int, supervisor: Supervisor
 ) -> AsyncIterator[str]:
-    """Serve Google's Pub/Sub until the block ends, if it is on; gives HOST:PORT."""
     if settings.pubsub_port is None:
         yield ""
         return
@@ -261,14 +231,17 @@ def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
 
 
 async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come.
-
-    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
-    """
-    _tune()
+    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come. Raises `PartFailed`."""
+    # Threads are let in early, and what lives for ever is not collected again.
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
-    logger.info("open_files", limit=_raise_open_files())
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    logger.info("open_files", limit=most_files)
     supervisor = Supervisor()
     run = await run_until_stopped(
         running(settings, supervisor),
@@ -281,14 +254,6 @@ async def serve(settings: Settings) -> None:
     if run is not None:
         logger.info("stopped", data=run.service.folder.path)
         supervisor.check()
-
-
-def _tune() -> None:
-    """Make the interpreter fit a server: threads are let in early, and what lives for ever is not collected again."""
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def warn_of_plain_http(settings: Settings) -> None:
@@ -319,10 +284,3 @@ def _connections(settings: Settings) -> int:
     if connections < settings.max_connections:
         logger.info("max_connections", lowered_to=connections, open_files=soft)
     return connections
-
-
-def _raise_open_files() -> int:
-    """Allow as many connections as the system lets us; return the limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard

@@ -33,7 +33,7 @@ from ams.core.observing import REQUEST
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
 from ams.outgoing.guard import EVERYWHERE, Guard
 from ams.outgoing.sharing import Shared
-from ams.push.streams import of_socket
+from ams.push.connecting import of_socket
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
 

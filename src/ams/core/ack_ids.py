@@ -1,12 +1,11 @@
-"""Ack ids of parallel subscriptions: which message, and which hand-out of it.
+"""Ack ids of parallel subscriptions, and the ack deadline of all subscriptions.
 
     projects/P/subscriptions/S:17-1.0.4.208.9f3c21
 
 After the colon the offset of the message, as of an ordered subscription; after the dash the hand-out, which has five
 parts: the attempt, the subscription's epoch and run, the number of the hand-out in that run, and the beginning of the
-subscription's identity. Clients are not to read them. All messages of a hand-out have the same text behind the dash.
-
-It says enough by itself to be judged after a restart, when leases are forgotten.
+subscription's identity. All messages of a hand-out have the same text behind the dash. It says enough to be judged
+after a restart, when leases are forgotten. Clients are not to read it.
 """
 
 import re
@@ -16,22 +15,25 @@ from typing import NamedTuple
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset, SubscriptionId
 
-MAX_HAND_OUT = 400
-"""Characters of a hand-out that are looked at: ours are much shorter."""
-MAX_DIGITS = 18
-"""Of an offset."""
+DEFAULT_ACK_DEADLINE = 10
+MIN_ACK_DEADLINE = 10  # seconds, of parallel subscriptions and of Google's streams; others may have 0
+MAX_ACK_DEADLINE = 600  # seconds (HTTP contract 9.3); also the longest lease, and the longest delay of a nack
+BAD_ACK_DEADLINE = f"Invalid ackDeadlineSeconds(needs value between 0 and {MAX_ACK_DEADLINE}) Arguments"
+
+MAX_HAND_OUT = 400  # characters of a hand-out that are looked at: ours are much shorter
+MAX_DIGITS = 18  # of an offset
 _NUMBER = r"(0|[1-9][0-9]{0,17})"
 _HAND_OUT = re.compile(rf"(0|[1-9][0-9]{{0,8}})\.{_NUMBER}\.{_NUMBER}\.{_NUMBER}\.([0-9a-f]{{6}})")
 """Each number has one spelling."""
-_IDENTITY = 6
-"""Characters of a subscription's identity."""
+_IDENTITY = 6  # characters of a subscription's identity
+
+AckIds = Mapping[str, Sequence[Offset]]  # messages as consumers name them, by the text of their hand-out
 
 
 class HandOutId(NamedTuple):
-    """What the text of a hand-out says."""
+    """Which hand-out of a message an ack id is from."""
 
-    attempt: int
-    """1 for messages that were never given before."""
+    attempt: int  # 1 for messages that were never given before
     epoch: int
     run: int
     number: int
@@ -39,7 +41,7 @@ class HandOutId(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What stands behind the dash."""
+        """The part of an ack id behind the dash."""
         return f"{self.attempt}.{self.epoch}.{self.run}.{self.number}.{self.identity}"
 
 
@@ -47,12 +49,7 @@ class AckId(NamedTuple):
     """A message as a consumer names it."""
 
     offset: Offset
-    hand_out: str
-    """The text behind the dash."""
-
-
-AckIds = Mapping[str, Sequence[Offset]]
-"""Messages as consumers name them, by the text of their hand-out."""
+    hand_out: str  # the text behind the dash
 
 
 class NeverGiven(InvalidInput):
@@ -76,10 +73,7 @@ def identity_of(subscription: SubscriptionId) -> str:
 
 
 def ack_ids_of(prefix: str, ids: Sequence[str]) -> AckIds:
-    """Read ack ids that all begin with `prefix` (`ams.core.names.ack_prefix`); raise `InvalidInput` "Invalid ack id".
-
-    What they say of the hand-out is not looked at (`read_hand_out`).
-    """
+    """Read ack ids that all begin with `prefix`, not their hand-outs; raise `InvalidInput` "Invalid ack id"."""
     if not ids:
         return {}
     hand_out = ids[0].rpartition("-")[2]
@@ -88,13 +82,15 @@ def ack_ids_of(prefix: str, ids: Sequence[str]) -> AckIds:
         return {hand_out: same}
     found: dict[str, list[Offset]] = {}
     for each in ids:
-        offset, hand_out = _ack_id(prefix, each)
-        found.setdefault(hand_out, []).append(offset)
+        digits, dash, hand_out = each[len(prefix) :].partition("-")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
+        if not dash or not is_number or len(hand_out) > MAX_HAND_OUT or not each.startswith(prefix):
+            raise InvalidInput("Invalid ack id")
+        found.setdefault(hand_out, []).append(Offset(int(digits)))
     return found
 
 
 def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset] | None:
-    """Return the offsets when all ids have one hand-out, as consumers mostly send them; None otherwise."""
     begin, end = len(prefix), -len(tail)
     digits = [each[begin:end] for each in ids if each.startswith(prefix) and each.endswith(tail)]
     lengths, together = [*map(len, digits)], "".join(digits)
@@ -102,14 +98,6 @@ def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset]
     if not is_usual or not (together.isascii() and together.isdigit()):
         return None
     return list(map(Offset, map(int, digits)))
-
-
-def _ack_id(prefix: str, text: str) -> AckId:
-    digits, dash, hand_out = text[len(prefix) :].partition("-")
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
-    if not dash or not is_number or len(hand_out) > MAX_HAND_OUT or not text.startswith(prefix):
-        raise InvalidInput("Invalid ack id")
-    return AckId(Offset(int(digits)), hand_out)
 
 
 def slices_of(ids: AckIds, most: int) -> Iterator[AckIds]:

@@ -7,28 +7,22 @@ from ams.core.cache import LruCache
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 
-MINUTE = 60_000
-"""Milliseconds."""
-REMEMBERED = 100_000
-"""Most addresses of which anything is remembered; those that failed longest ago are forgotten first."""
-_OF_ONE = 64
-"""Length in bits of the IPv6 prefix that counts as one client: the smallest network that providers assign."""
+MINUTE = 60_000  # milliseconds
+REMEMBERED = 100_000  # most addresses that are remembered; those that failed longest ago are forgotten first
+_OF_ONE = 64  # bits of the IPv6 prefix that counts as one client: the smallest network of a provider
 
 
 class Attempts:
-    """Failures of each address, of which so many a minute are borne; 0 bears all.
+    """Counts failures by address, and allows so many a minute; 0 allows all.
 
-    An allowance as of a bucket: it is full at first, each failure takes one, and a minute fills it again. The addresses
-    of a network of IPv6 (/64) share one: a client with one address there has all of them.
+    A token bucket: full at first, a failure takes one, a minute fills it. Addresses of an IPv6 network (/64) share one.
     """
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._limit = per_minute
         self._clock = clock
-        self._left: LruCache[str, tuple[float, float]] = LruCache(REMEMBERED)
-        """Allowance and when it was so, by address."""
+        self._left: LruCache[str, tuple[float, float]] = LruCache(REMEMBERED)  # allowance, and when it was so
         self.failures = 0
-        """All there were."""
 
     def check(self, address: str) -> None:
         """Raise `RateLimited` for an address that has failed too often."""
@@ -41,18 +35,14 @@ class Attempts:
         if not self._limit:
             return
         holder = _holder(address)
-        self._left.put(holder, (max(self._allowance(holder) - 1, 0.0), self._now()))
+        self._left.put(holder, (max(self._allowance(holder) - 1, 0.0), self._clock.monotonic()))
 
     def _allowance(self, holder: str) -> float:
         left, since = self._left.peek(holder) or (math.inf, 0.0)
-        return min(float(self._limit), left + (self._now() - since) * self._limit / MINUTE)
-
-    def _now(self) -> float:
-        return self._clock.monotonic()
+        return min(float(self._limit), left + (self._clock.monotonic() - since) * self._limit / MINUTE)
 
 
 def _holder(address: str) -> str:
-    """Return whose allowance an address uses."""
     if ":" not in address:
         return address
     try:

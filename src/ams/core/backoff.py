@@ -4,16 +4,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_MOST_DOUBLINGS = 64
-"""Something may fail for months: the power is to stay a number."""
+_MOST_DOUBLINGS = 64  # something may fail for months: the power is to stay a number
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses that grow: `first` after the first failure, `factor` times as long after each further one, at most `most`.
+    """Pauses: `first` after the first failure, `factor` times as long after each further one, at most `most`.
 
-    Each is drawn between the two shares of it that `jitter` names, so that what failed together is not tried together,
-    but is no shorter than `least`.
+    Each is drawn between the two shares of it that `jitter` names, but is no shorter than `least`.
     """
 
     first: float

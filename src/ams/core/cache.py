@@ -8,16 +8,20 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+def weigh_one(_value: object) -> int:
+    """Return 1: every entry counts the same."""
+    return 1
+
+
 class LruCache(Generic[K, V]):
     """Entries of at most `size` together; values are never None. For one thread or one event loop.
 
-    Each entry counts as 1, or as `weigh` says, which must say the same of a value each time. An entry that is heavier
-    than `size` is kept as long as it is the last one that was put.
+    Each entry counts as 1, or as `weigh` says of its value. One that is heavier than `size` is kept until the next put.
     """
 
     __slots__ = ("_entries", "_size", "_weigh", "_weight")
 
-    def __init__(self, size: int, weigh: Callable[[V], int] | None = None) -> None:
+    def __init__(self, size: int, weigh: Callable[[V], int] = weigh_one) -> None:
         self._size = size
         self._weigh = weigh
         self._weight = 0
@@ -27,7 +31,7 @@ class LruCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return an entry, which counts as a use of it; None without one."""
+        """Return an entry and note its use; None without one."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
@@ -41,7 +45,7 @@ class LruCache(Generic[K, V]):
         """Set an entry, which counts as a use of it, and drop others where there are too many by now."""
         self.discard(key)
         self._entries[key] = value
-        self._weight += self._weight_of(value)
+        self._weight += self._weigh(value)
         while self._weight > self._size and len(self._entries) > 1:
             self.discard(next(iter(self._entries)))
 
@@ -49,7 +53,7 @@ class LruCache(Generic[K, V]):
         """Drop an entry, if it is there."""
         value = self._entries.pop(key, None)
         if value is not None:
-            self._weight -= self._weight_of(value)
+            self._weight -= self._weigh(value)
 
     def discard_where(self, condition: Callable[[K, V], bool]) -> None:
         """Drop all entries that meet a condition."""
@@ -60,9 +64,6 @@ class LruCache(Generic[K, V]):
         """Drop all entries."""
         self._entries.clear()
         self._weight = 0
-
-    def _weight_of(self, value: V) -> int:
-        return 1 if self._weigh is None else self._weigh(value)
 
 
 class ExpiringCache(Generic[K, V]):

@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import NewType, Protocol
 
-Milliseconds = NewType("Milliseconds", int)
-"""Whole milliseconds since the epoch, UTC, where it is a moment; a span where it is a duration."""
+Milliseconds = NewType("Milliseconds", int)  # since the epoch, UTC, where it is a moment; a span where it is a duration
+
+LEAP = Milliseconds(3_600_000)  # A step of the time of day ahead that is longer than this is not believed at once
+LEAP_WAIT = Milliseconds(24 * 3_600_000)  # how long such a step has to last until it is
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
+_SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
+DAY = 86_400_000  # milliseconds of a day
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 class Clock(Protocol):
-    """What the time is."""
+    """Source of wall time and monotonic time."""
 
     def wall(self) -> Milliseconds:
         """Return the time of day: milliseconds since the epoch. May step, also backwards."""
-        ...
 
     def monotonic(self) -> Milliseconds:
         """Return a time that never goes backwards, only good for differences."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +40,17 @@ class SystemClock:
         return Milliseconds(time.monotonic_ns() // 1_000_000)
 
 
-LEAP = Milliseconds(3_600_000)
-"""A step of the time of day ahead that is longer than this is not believed at once."""
-LEAP_WAIT = Milliseconds(24 * 3_600_000)
-"""How long such a step has to last until it is."""
-
-
 class RetentionClock:
-    """The time of day by which what is old is removed: a sudden leap ahead is followed a day later only.
+    """The time of day for retention: a sudden leap ahead, as of a clock set wrong, is followed a day later only.
 
-    Somebody who sets the clock wrong, or a virtual machine that gets another time, would remove everything at once. A
-    step back is followed at once: it removes nothing. A start follows whatever the time is then.
+    A step back is followed at once, as it removes nothing. A start follows whatever the time is then.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._wall, self._at = clock.wall(), clock.monotonic()
         self._leapt_at: Milliseconds | None = None
-        self.leap = Milliseconds(0)
-        """How far the time of day is ahead of this one."""
+        self.leap = Milliseconds(0)  # how far the time of day is ahead of this one
 
     def wall(self) -> Milliseconds:
         """Return the time; look often, as only what comes between two looks is a leap."""
@@ -141,9 +137,6 @@ def utc_text(text: str) -> str:
         raise ValueError(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
 
 
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
-
-
 def span_text(span: Milliseconds) -> str:
     """Write a span for people, to a tenth of the largest unit that fits, with the units that settings have.
 
@@ -154,11 +147,8 @@ def span_text(span: Milliseconds) -> str:
     return f"{span / size:.1f}".removesuffix(".0") + unit
 
 
-_SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
-
-
 def seconds_span(text: str) -> Milliseconds:
-    """Read a span as JSON of protocol buffers has it, rounded up to milliseconds; raise `ValueError` for what is none.
+    """Read a span as JSON of protocol buffers has it, rounded up to milliseconds; raise `ValueError`.
 
     >>> seconds_span("10s"), seconds_span("0.5s")
     (10000, 500)
@@ -171,18 +161,13 @@ def seconds_span(text: str) -> Milliseconds:
 
 
 def seconds_text(span: Milliseconds) -> str:
-    """Write a span so.
+    """Write a span as JSON of protocol buffers has it.
 
     >>> seconds_text(Milliseconds(10_000)), seconds_text(Milliseconds(500))
     ('10s', '0.500s')
     """
     seconds, milliseconds = divmod(span, 1000)
     return f"{seconds}.{milliseconds:03d}s" if milliseconds else f"{seconds}s"
-
-
-DAY = 86_400_000
-"""Milliseconds of a day."""
-_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def day_of(moment: Milliseconds) -> int:

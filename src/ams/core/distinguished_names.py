@@ -11,14 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from cryptography import x509
 
-
-class Attribute(NamedTuple):
-    """One attribute of a name: its label in the normal form, and its value."""
-
-    label: str
-    value: str
-
-
 _OIDS = {
     "1.2.840.113549.1.9.1": "E",
     "2.5.4.5": "SERIALNUMBER",
@@ -34,10 +26,8 @@ _OIDS = {
 }
 """Attributes that are kept, and how the normal form calls them."""
 _MIDDLE = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
-"""What stands between `E` and `DC`, in this order; only these are escaped."""
-_SINGLE = frozenset({"SERIALNUMBER", "CN"})
-"""Of several values the last one counts, and an empty one does not."""
-
+"""Attributes between `E` and `DC`, in this order; only these are escaped."""
+_SINGLE = frozenset({"SERIALNUMBER", "CN"})  # of several values the last one counts, and an empty one does not
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
     "emailaddress": "E",
     "email": "E",
@@ -61,13 +51,19 @@ _DROPPED = (
     "jurisdictionl", "organizationidentifier", "x500uniqueidentifier",
 )  # fmt: skip
 """Other names of attributes that texts may hold; the normal form leaves these out."""
-
 _LABEL = "|".join(sorted((*_SPELLINGS, *_DROPPED), key=len, reverse=True))
 _TYPE = rf"(?:oid\.)?(?:{_LABEL}|\d+(?:\.\d+)+)"
 _START = re.compile(rf"\s*({_TYPE})\s*=", re.IGNORECASE)
 _SLASHED = re.compile(rf"/(?={_TYPE}=)", re.IGNORECASE)
 _ESCAPE = re.compile(rb"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPE_OF_OPENSSL = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+class Attribute(NamedTuple):
+    """One attribute of a name: its label in the normal form, and its value."""
+
+    label: str
+    value: str
 
 
 def of_certificate(name: "x509.Name") -> str:
@@ -80,13 +76,23 @@ def of_certificate(name: "x509.Name") -> str:
 
 
 def normalised(text: str) -> str:
-    """Return the normal form of a name as people and configurations write it; a normal form stays as it is.
+    """Return the normal form of a name as people and configurations write it; raise `ValueError`.
 
-    A text that begins with a slash is cut at slashes, any other at commas. What follows a cut without the name of an
-    attribute belongs to the value before it. Raises `ValueError` for what is no distinguished name.
+    A text that begins with a slash is cut at slashes, any other at commas. Text after a cut without the name of an
+    attribute belongs to the value before it.
     """
     begun = text.lstrip()  # a blank at the end may be escaped
-    attributes = _slashed(begun.rstrip()) if begun.startswith("/") else _comma_separated(begun)
+    if begun.startswith("/"):  # as in `/C=GR/O=Acme/CN=service/example.com`: only cuts before an attribute's name count
+        before, *pieces = _SLASHED.split(begun.rstrip())
+        if before:
+            raise ValueError("this is no distinguished name")
+        pairs = [piece.partition("=") for piece in pieces]
+        attributes = [
+            Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescaped, value.encode()).decode())
+            for name, _, value in pairs
+        ]
+    else:
+        attributes = _comma_separated(begun)
     if not attributes:
         raise ValueError("this is no distinguished name")
     return _normal_form(each for each in attributes if each.label)
@@ -96,18 +102,14 @@ def _normal_form(attributes: Iterable[Attribute]) -> str:
     values: dict[str, list[str]] = {}
     for each in attributes:
         values.setdefault(each.label, []).append(each.value)
-    parts = [_part(label, _counting(label, values[label]), _escaped) for label in _MIDDLE if label in values]
+    for label in _SINGLE & values.keys():
+        values[label] = values[label][-1:] if values[label][-1] else []
+    parts = [_part(label, values[label], _escaped) for label in _MIDDLE if label in values]
     middle = ",".join(part for part in parts if part)
     # The commas of E and DC are there also when nothing stands between them (authn contract 10, corner cases).
     before = _part("E", values["E"], str) + "," if "E" in values else ""
     after = "," + _part("DC", values["DC"], str) if "DC" in values else ""
     return before + middle + after
-
-
-def _counting(label: str, values: Sequence[str]) -> Sequence[str]:
-    if label not in _SINGLE:
-        return values
-    return values[-1:] if values[-1] else ()
 
 
 def _part(label: str, values: Sequence[str], write: Callable[[str], str]) -> str:
@@ -127,17 +129,6 @@ def _label(name: str) -> str:
     """Return how the normal form calls an attribute; empty for one that it leaves out."""
     known = name.lower().removeprefix("oid.")
     return _OIDS.get(known) or _SPELLINGS.get(known, "")
-
-
-def _slashed(text: str) -> list[Attribute]:
-    """Read `/C=GR/O=Acme/CN=service/example.com`: a slash cuts only before the name of an attribute."""
-    before, *pieces = _SLASHED.split(text)
-    if before:
-        raise ValueError("this is no distinguished name")
-    pairs = [piece.partition("=") for piece in pieces]
-    return [
-        Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescaped, value.encode()).decode()) for name, _, value in pairs
-    ]
 
 
 def _comma_separated(text: str) -> list[Attribute]:
@@ -168,9 +159,12 @@ def _pieces(text: str) -> list[tuple[str, str]]:
             index += 1
         elif letter == '"':
             quoted = not quoted
-        elif letter in ",;+" and not quoted and (_START.match(text, index + 1) or _ends(text, index)):
-            pieces.append((text[begin:index], separator))
-            begin, separator = index + 1, letter
+        elif letter in ",;+" and not quoted:
+            # The normal form has a comma beside `E` and `DC` also when nothing else is there.
+            is_last = letter == "," and text[index + 1 : index + 2] in ("", ",")
+            if is_last or _START.match(text, index + 1):
+                pieces.append((text[begin:index], separator))
+                begin, separator = index + 1, letter
         index += 1
     if quoted:
         raise ValueError("a quotation mark is missing in a distinguished name")
@@ -179,11 +173,6 @@ def _pieces(text: str) -> list[tuple[str, str]]:
     if not all(_START.match(piece) for piece, _ in pieces):
         raise ValueError("this is no distinguished name")
     return pieces
-
-
-def _ends(text: str, index: int) -> bool:
-    """Whether a comma here is one of those that a normal form has beside `E` and `DC` alone."""
-    return text[index] == "," and (index == len(text) - 1 or text[index + 1] == ",")
 
 
 def _value(text: str) -> str:

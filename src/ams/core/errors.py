@@ -1,40 +1,4 @@
-"""What can go wrong, as one tree.
-
-    AmsError
-    ├── InvalidInput          the request says something that cannot be (400)
-    │   ├── BadRequest        the request could not be read at all (400, another status word)
-    │   └── Unprocessable     fields that could be read say what cannot be (400; 422 of the certificate service)
-    ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
-    │   └── UnknownToken      an unknown token: a login that failed (401)
-    │       └── TokenRefused  an expired token, or one of an issuer that is not valid: the message says why (401)
-    ├── NotAllowed            a known user whose roles do not allow this (403)
-    │   └── CertificateRefused  a certificate that is not trusted (403)
-    ├── NotFound              the resource does not exist (404)
-    │   ├── TopicGone
-    │   └── SubscriptionGone
-    ├── NotAcceptable         the answer cannot be given in the form that was asked for (406)
-    ├── AckTimeout            an acknowledgement came after its deadline (408)
-    ├── AlreadyExists         the name is taken (409)
-    ├── Conflict              the state of the resource does not allow this now (409)
-    │   ├── KeyReused         an idempotency key came back with other content
-    │   └── ChangedMeanwhile  a resource is not as the client read it (412)
-    ├── TooLarge              a message or a body is over the limit (413)
-    ├── UnknownCoding         a body comes in a coding that is not undone here (415)
-    ├── QuotaExceeded         a project has as much as its quota allows; the message names the quota (429)
-    ├── Overloaded            the service refuses work to protect what it has; try again (503)
-    │   ├── RateLimited       more requests of a user or a project than its rate limit (429)
-    │   └── OwnedElsewhere    another node works on the subscription: that one is to be asked
-    ├── Unavailable           an engine cannot do its work now; try again (500)
-    │   ├── LogUnavailable
-    │   │   └── OutcomeUnknown  a write failed in a way that leaves open whether it was done (500)
-    │   ├── CursorsUnavailable
-    │   ├── RegistryUnavailable
-    │   └── ServiceFailed     another service does not do its part (502)
-    │       └── ServiceTimeout  nor says so in time (504)
-    ├── Damaged               stored bytes are not what was written; never served (500)
-    └── Unusable              a folder, setting or certificate the service cannot start with
-        ├── BadDocument       a file of declarations that says what cannot be
-        └── BadSettings       a setting, or a file that one names, that says what cannot be
+"""The errors of all packages, as one tree.
 
 Each surface has one table from these classes to its own answers: `ams.http.errors` for HTTP, `ams.cli` exit codes.
 The text of an error is what the client or operator reads; it never holds a token, a payload or a secret.
@@ -47,12 +11,12 @@ OUTCOME_UNKNOWN = "It is not known whether this was done: look before you ask ag
 class AmsError(Exception):
     """The root of everything this package raises on purpose."""
 
-    retriable = False
-    """Whether the same request may succeed later without being changed."""
+    retriable = False  # whether the same request may succeed later without being changed
+    default_message = ""
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, message: str | None = None) -> None:
+        self.message = self.default_message if message is None else message
+        super().__init__(self.message)
 
 
 class InvalidInput(AmsError):
@@ -70,8 +34,7 @@ class Unprocessable(InvalidInput):
 class NotAuthenticated(AmsError):
     """No token, an unknown token, or a user without any role for this request."""
 
-    def __init__(self, message: str = "Unauthorized") -> None:
-        super().__init__(message)
+    default_message = "Unauthorized"
 
 
 class UnknownToken(NotAuthenticated):
@@ -92,8 +55,7 @@ class TokenRefused(UnknownToken):
 class NotAllowed(AmsError):
     """A known user whose roles, or whose absence from an access list, do not allow this."""
 
-    def __init__(self, message: str = "Access to this resource is forbidden") -> None:
-        super().__init__(message)
+    default_message = "Access to this resource is forbidden"
 
 
 class CertificateRefused(NotAllowed):
@@ -111,15 +73,13 @@ class NoMembers(NotFound):
 class TopicGone(NotFound):
     """There is no such topic, or no longer."""
 
-    def __init__(self, message: str = "Topic doesn't exist") -> None:
-        super().__init__(message)
+    default_message = "Topic doesn't exist"
 
 
 class SubscriptionGone(NotFound):
     """There is no such subscription, or no longer."""
 
-    def __init__(self, message: str = "Subscription doesn't exist") -> None:
-        super().__init__(message)
+    default_message = "Subscription doesn't exist"
 
 
 class NotAcceptable(AmsError):
@@ -129,8 +89,7 @@ class NotAcceptable(AmsError):
 class AckTimeout(AmsError):
     """An acknowledgement came later than its deadline; the messages will be delivered again."""
 
-    def __init__(self, message: str = "ack timeout") -> None:
-        super().__init__(message)
+    default_message = "ack timeout"
 
 
 class AlreadyExists(AmsError):
@@ -144,36 +103,31 @@ class Conflict(AmsError):
 class KeyReused(Conflict):
     """An idempotency key was used again with other content; nothing was stored."""
 
-    def __init__(self, message: str = "Idempotency key reused with other content") -> None:
-        super().__init__(message)
+    default_message = "Idempotency key reused with other content"
 
 
 class ChangedMeanwhile(Conflict):
-    """What a client read and wants to change has changed since; nothing was done."""
+    """The resource has changed since the client read it; nothing was done."""
 
-    def __init__(self, message: str = "It was changed meanwhile: read it again, nothing was done") -> None:
-        super().__init__(message)
+    default_message = "It was changed meanwhile: read it again, nothing was done"
 
 
 class TooLarge(AmsError):
     """A message or a body is over the limit; nothing was stored."""
 
-    def __init__(self, message: str = "Message size is too large") -> None:
-        super().__init__(message)
+    default_message = "Message size is too large"
 
 
 class UnknownCoding(AmsError):
     """A body comes in a coding that is not undone here; nothing was done."""
 
-    def __init__(self, message: str = "Content-Encoding can only be gzip") -> None:
-        super().__init__(message)
+    default_message = "Content-Encoding can only be gzip"
 
 
 class QuotaExceeded(AmsError):
     """A project has as much of something as its quota allows; nothing was done."""
 
     def __init__(self, message: str, *, quota: str = "") -> None:
-        """`quota` is its name (`ams.core.quotas`)."""
         super().__init__(message)
         self.quota = quota
 
@@ -187,8 +141,7 @@ class Overloaded(AmsError):
 class RateLimited(Overloaded):
     """A user, or all users of a project, ask more often than the operator allows; nothing was done."""
 
-    def __init__(self, message: str = "Too many requests") -> None:
-        super().__init__(message)
+    default_message = "Too many requests"
 
 
 class OwnedElsewhere(Overloaded):
@@ -207,9 +160,7 @@ class Unavailable(AmsError):
     """An engine cannot do its work now; trying again is right. Nothing was done, but with `OUTCOME_UNKNOWN`."""
 
     retriable = True
-
-    def __init__(self, message: str = "Backend Error") -> None:
-        super().__init__(message)
+    default_message = "Backend Error"
 
 
 class LogUnavailable(Unavailable):
@@ -219,12 +170,9 @@ class LogUnavailable(Unavailable):
 class OutcomeUnknown(LogUnavailable):
     """A write or sync failed, and what it left behind could not be undone: a restart may find it done or not done."""
 
-    def __init__(
-        self,
-        message: str = "Backend Error: it is not known whether this was done; repeat it,"
-        " a publish with the same Idempotency-Key",
-    ) -> None:
-        super().__init__(message)
+    default_message = (
+        "Backend Error: it is not known whether this was done; repeat it, a publish with the same Idempotency-Key"
+    )
 
 
 class CursorsUnavailable(Unavailable):
@@ -234,8 +182,7 @@ class CursorsUnavailable(Unavailable):
 class RegistryUnavailable(Unavailable):
     """The registry could not be read or written (contract 16)."""
 
-    def __init__(self, message: str = "Internal error while querying datastore") -> None:
-        super().__init__(message)
+    default_message = "Internal error while querying datastore"
 
 
 class ServiceFailed(Unavailable):
@@ -259,10 +206,8 @@ class BadDocument(Unusable):
 
     def __init__(self, message: str, line: int | None = None, reason: str = "") -> None:
         super().__init__(message)
-        self.line = line
-        """From 1; None for the file as a whole."""
-        self.reason = reason or message
-        """The message without the place."""
+        self.line = line  # from 1; None for the file as a whole
+        self.reason = reason or message  # the message without the place
 
 
 class BadSettings(Unusable):

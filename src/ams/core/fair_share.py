@@ -1,17 +1,20 @@
 """Fair share of a fixed capacity: a holder may take as much as it leaves free.
 
-One holder alone gets half when it takes a little at a time, each of two a third, and so on. So nobody can take all of
-what everybody needs, and no holder has to be registered before it comes.
+One holder alone gets half when it takes a little at a time, each of two a third, and so on. No holder has to be
+registered before it comes.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
 from ams.core.errors import Overloaded
 
 Holder = TypeVar("Holder")
+
+SMALL = 2**16  # bytes of a body or an answer that are not counted: connections are
+_NOT_COUNTED = contextlib.nullcontext()
 
 
 def fair_room(capacity: int, used: int, held: int) -> int:
@@ -22,8 +25,7 @@ def fair_room(capacity: int, used: int, held: int) -> int:
 class FairShare(Generic[Holder]):
     """Counts who holds how much of a capacity. Not thread safe: used from one event loop.
 
-    Something that belongs to several holders, such as a project and a user, counts once for the capacity, and for
-    each of them.
+    An amount of several holders, such as a project and a user, counts once for the capacity and for each of them.
     """
 
     __slots__ = ("_by_holder", "capacity", "used")
@@ -34,7 +36,6 @@ class FairShare(Generic[Holder]):
         self._by_holder: Counter[Holder] = Counter()
 
     def __len__(self) -> int:
-        """Return how many holders there are."""
         return len(self._by_holder)
 
     def held_by(self, holder: Holder) -> int:
@@ -83,3 +84,23 @@ class FairShare(Generic[Holder]):
             yield
         finally:
             self.give_back(holder)
+
+
+class _Held(contextlib.AbstractContextManager[None], Generic[Holder]):
+    """A class, as a generator would be made for each pull."""
+
+    __slots__ = ("_count", "_holder", "_size")
+
+    def __init__(self, count: Callable[[Holder, int], None], holder: Holder, size: int) -> None:
+        self._count, self._holder, self._size = count, holder, size
+
+    def __enter__(self) -> None:
+        self._count(self._holder, self._size)
+
+    def __exit__(self, *_: object) -> None:
+        self._count(self._holder, -self._size)
+
+
+def held(count: Callable[[Holder, int], None], holder: Holder, size: int) -> contextlib.AbstractContextManager[None]:
+    """Have bytes counted for their holder while the block runs, and taken off again after it."""
+    return _Held(count, holder, size) if size > SMALL else _NOT_COUNTED

@@ -13,154 +13,90 @@ Words are spelled exactly so. Blanks may stand between all parts. `!=` is true o
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 from ams.core.errors import InvalidInput
 
-MAX_BYTES = 256
-"""Of a filter's text in UTF-8."""
+MAX_BYTES = 256  # of a filter's text in UTF-8
 TOO_LONG = f"Invalid filter: it has more than {MAX_BYTES} bytes"
 
 Attributes = Mapping[str, str]
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-_PLAIN = re.compile(r'[^"\\]+')
-"""What stands in a string without an escape."""
+_PLAIN = re.compile(r'[^"\\]+')  # what stands in a string without an escape
 _ESCAPE = re.compile(r'\\(?:(["\\n])|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))')
 _ONE_LETTER = {'"': '"', "\\": "\\", "n": "\n"}
 
 
-class Condition(Protocol):
-    """What is asked of the attributes of a message."""
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return the answer."""
-        ...
+Test = Callable[[Attributes], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Has:
-    """Whether an attribute is there."""
+class Filter(NamedTuple):
+    """A filter that was read."""
 
-    key: str
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether it is."""
-        return self.key in attributes
+    matches: Test  # whether a message with these attributes is delivered
 
 
 @dataclass(frozen=True, slots=True)
-class Equals:
-    """Whether an attribute is there and has a value."""
+class _Not:
+    test: Test
 
-    key: str
-    value: str
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether it has."""
-        return attributes.get(self.key) == self.value
+    def __call__(self, attributes: Attributes) -> bool:
+        return not self.test(attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class StartsWith:
-    """Whether an attribute is there and begins with a text."""
-
-    key: str
-    prefix: str
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether it does."""
-        value = attributes.get(self.key)
-        return value is not None and value.startswith(self.prefix)
+def _equals(key: str, value: str) -> Test:
+    return lambda attributes: attributes.get(key) == value
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
-    """The opposite of a test."""
-
-    test: Condition
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether it does not match."""
-        return not self.test.matches(attributes)
-
-
-@dataclass(frozen=True, slots=True)
-class Every:
-    """Several tests, all of which have to match."""
-
-    tests: tuple[Condition, ...]
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether all do."""
-        for each in self.tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
-            if not each.matches(attributes):
+def _every(tests: Sequence[Test]) -> Test:
+    def every(attributes: Attributes) -> bool:
+        for each in tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
+            if not each(attributes):
                 return False
         return True
 
+    return every
 
-@dataclass(frozen=True, slots=True)
-class Some:
-    """Several tests, one of which has to match."""
 
-    tests: tuple[Condition, ...]
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether one does."""
-        for each in self.tests:  # noqa: SIM110 - likewise
-            if each.matches(attributes):
+def _some(tests: Sequence[Test]) -> Test:
+    def some(attributes: Attributes) -> bool:
+        for each in tests:  # noqa: SIM110 - likewise
+            if each(attributes):
                 return True
         return False
 
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A filter that was read."""
-
-    text: str
-    """As it was given."""
-    test: Condition
-
-    def matches(self, attributes: Attributes) -> bool:
-        """Return whether a message with these attributes is delivered."""
-        return self.test.matches(attributes)
+    return some
 
 
 def parse(text: str) -> Filter:
     """Read a filter; raise `InvalidInput` that says at which character, from 1, and what was expected there."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise InvalidInput(TOO_LONG)
-    return Filter(text, _Parser(text).expression())
+    return Filter(_Parser(text).expression())
 
 
 @dataclass(slots=True)
 class _Level:
-    """What was read of one level of parentheses."""
+    negated: bool = False  # whether NOT stands before its parenthesis
+    joined_by: str = ""  # AND or OR; empty until one was read
+    tests: list[Test] = field(default_factory=list)
 
-    negated: bool = False
-    """Whether NOT stands before its parenthesis."""
-    joined_by: str = ""
-    """AND or OR; empty until one was read."""
-    tests: list[Condition] = field(default_factory=list)
-
-    def closed(self) -> Condition:
-        """Return the level as one test.
-
-        Parentheses around a single test are nothing, nor is NOT twice: so a filter nests only as deep as it has room
-        for tests, a dozen levels, however many parentheses it has.
-        """
-        test = self.tests[0] if len(self.tests) == 1 else _JOINED[self.joined_by](tuple(self.tests))
+    def closed(self) -> Test:
+        # Parentheses around a single test are nothing, nor is NOT twice: so a filter nests only as deep as it has room
+        # for tests, a dozen levels, however many parentheses it has.
+        test = self.tests[0] if len(self.tests) == 1 else _JOINED[self.joined_by](self.tests)
         return _negated(test) if self.negated else test
 
 
-_JOINED: Mapping[str, Callable[[tuple[Condition, ...]], Condition]] = {"AND": Every, "OR": Some}
+_JOINED = {"AND": _every, "OR": _some}
 
 
-def _negated(test: Condition) -> Condition:
-    return test.test if isinstance(test, Not) else Not(test)
+def _negated(test: Test) -> Test:
+    return test.test if isinstance(test, _Not) else _Not(test)
 
 
 class _Parser:
@@ -171,29 +107,21 @@ class _Parser:
         self._at = 0
         self._levels = [_Level()]
 
-    def expression(self) -> Condition:
-        """Read the whole text."""
+    def expression(self) -> Test:
         while True:
-            negated = self._negation()
+            negated = self._skip("-") or self._skip_word("NOT")
             if self._skip("("):
                 self._levels.append(_Level(negated))
                 continue
             test = self._test()
             self._levels[-1].tests.append(_negated(test) if negated else test)
-            self._close_levels()
+            while len(self._levels) > 1 and self._skip(")"):
+                closed = self._levels.pop().closed()
+                self._levels[-1].tests.append(closed)
             if not self._join():
                 return self._levels[0].closed()
 
-    def _negation(self) -> bool:
-        return self._skip("-") or self._skip_word("NOT")
-
-    def _close_levels(self) -> None:
-        while len(self._levels) > 1 and self._skip(")"):
-            closed = self._levels.pop().closed()
-            self._levels[-1].tests.append(closed)
-
     def _join(self) -> bool:
-        """Read AND or OR; return False at the end of the text."""
         level, start = self._levels[-1], self._next()
         for word in _JOINED:
             if self._skip_word(word):
@@ -207,36 +135,32 @@ class _Parser:
             self._fail(start, "AND, OR or the end")
         return False
 
-    def _test(self) -> Condition:
+    def _test(self) -> Test:
         start, word = self._next(), self._word()
         if word == "hasPrefix":
             self._expect("(")
-            key = self._attribute()
+            start = self._next()
+            if self._word() != "attributes":
+                self._fail(start, "attributes")
+            self._expect(".")
+            key = self._key()
             self._expect(",")
             prefix = self._string("a string in double quotes")
             self._expect(")")
-            return StartsWith(key, prefix)
+            return lambda attributes: key in attributes and attributes[key].startswith(prefix)
         if word != "attributes":
             self._fail(start, 'NOT, "(", attributes or hasPrefix')
         if self._skip(":"):
-            return Has(self._key())
+            key = self._key()
+            return lambda attributes: key in attributes
         if not self._skip("."):
             self._fail(self._next(), '":" or "." after attributes')
-        return self._comparison(self._key())
-
-    def _comparison(self, key: str) -> Condition:
-        if self._skip("!="):
-            return Not(Equals(key, self._string("a string in double quotes")))
-        if self._skip("="):
-            return Equals(key, self._string("a string in double quotes"))
-        return self._fail(self._next(), '"=" or "!="')
-
-    def _attribute(self) -> str:
-        start = self._next()
-        if self._word() != "attributes":
-            self._fail(start, "attributes")
-        self._expect(".")
-        return self._key()
+        key = self._key()
+        is_negated = self._skip("!=")
+        if not is_negated and not self._skip("="):
+            self._fail(self._next(), '"=" or "!="')
+        value = self._string("a string in double quotes")
+        return _Not(_equals(key, value)) if is_negated else _equals(key, value)
 
     def _key(self) -> str:
         return self._word() or self._string("a key: letters, digits, _ and -, or a string in double quotes")
@@ -268,14 +192,12 @@ class _Parser:
         return chr(code)
 
     def _next(self) -> int:
-        """Pass over blanks; return where the next part begins."""
         blanks = _BLANKS.match(self._text, self._at)
         assert blanks is not None
         self._at = blanks.end()
         return self._at
 
     def _word(self) -> str:
-        """Read letters, digits, _ and -; empty when something else stands there."""
         found = _WORD.match(self._text, self._next())
         if found is None:
             return ""

@@ -1,6 +1,4 @@
-"""An issuer whose tokens are accepted, as a value, and what can be said of one.
-
-Issuers may be in a file that the setting `issuers_file` names; it says as well which entitlements mean which roles.
+"""An issuer whose tokens are accepted, and the file of issuers that the setting `issuers_file` names.
 
     [[issuer]]
     name = "egi"
@@ -33,24 +31,20 @@ from ams.core.urls import is_http_url
 Introspect = Literal["never", "opaque", "always"]
 """Which tokens the issuer is asked about: none, those that are no JWT, or all."""
 
-LONGEST_NAME = 100
-"""Characters; names of users who are made at their first login begin with it."""
+LONGEST_NAME = 100  # characters; names of users who are made at their first login begin with it
 LONGEST_URL = 2000
-LONGEST_TEXT = 255
-"""Characters of an audience, a client, the name of a claim."""
+LONGEST_TEXT = 255  # characters of an audience, a client, the name of a claim
 LONGEST_SECRET = 1000
 MOST_RULES = 100
-MOST_TEXTS = 100
-"""Audiences, and clients."""
+MOST_TEXTS = 100  # audiences, and clients
 MOST_CLAIMS = 10
 
 ROLES = frozenset({"project_admin", "publisher", "consumer"})
-"""What a rule may give: the roles of projects (`ams.access.permissions`), never one of the service."""
+"""Roles that a rule may give: those of projects (`ams.access.permissions`), never one of the service."""
 
 ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
 """Claims that hold entitlements: that of RFC 9068 and AARC-G069, and the older one of eduPerson."""
-LONGEST_ENTITLEMENT = 2000
-"""Characters; a longer text is no entitlement."""
+LONGEST_ENTITLEMENT = 2000  # characters; a longer text is no entitlement
 
 _ROLE = "role="
 _NID = r"[A-Za-z0-9][A-Za-z0-9-]{0,30}[A-Za-z0-9]"
@@ -59,36 +53,30 @@ _PART = rf"(?:[{_CHARACTERS}]|%[0-9A-Fa-f]{{2}})+"
 _URN = re.compile(rf"[uU][rR][nN]:{_NID}(?::{_PART})+")
 _AUTHORITY = re.compile(rf"(?:[{_CHARACTERS}:?]|%[0-9A-Fa-f]{{2}})+")
 _ENCODED = re.compile("%..")
-_FIRST_GROUP_PART = 3
-"""Before it are `urn`, the NID and what is delegated at least, which may themselves be `group`."""
+_FIRST_GROUP_PART = 3  # before it are `urn`, the NID and what is delegated at least, which may themselves be `group`
+
+T = TypeVar("T")
 
 
 class Entitlement(NamedTuple):
-    """A membership in a group, in normal form: equal ones are equal.
-
-    The text is in the form of AARC-G069:
+    """A membership in a group, in the normal form of AARC-G069: equal ones are equal.
 
         <NAMESPACE>:group:<GROUP>[:<SUBGROUP>*][:role=<ROLE>][#<AUTHORITY>]
 
-    The namespace is a URN's, `urn:NID:DELEGATED[:SUBNAMESPACE*]`; subgroups go from the outer to the inner; a role
-    is one in the innermost group; an authority says who keeps the group, and the guideline has deprecated it. Two
-    texts mean the same if they are alike once the namespace is in lower case and percent-encodings are in upper
-    case (RFC 8141, 3.1); nothing is decoded, and groups, roles and authorities are case-sensitive.
+    The namespace is a URN's, `urn:NID:DELEGATED[:SUBNAMESPACE*]`, in lower case; percent-encodings are in upper case
+    (RFC 8141, 3.1), and nothing is decoded. Subgroups go from the outer to the inner, and the role is one in the
+    innermost. The authority says who keeps the group; the guideline has deprecated it.
     """
 
     namespace: str
-    groups: tuple[str, ...]
-    """The group, and its subgroups from the outer to the inner; percent-encoded."""
-    role: str | None = None
-    """In the innermost group; None: not said."""
-    authority: str | None = None
-    """None: not said."""
+    groups: tuple[str, ...]  # the group, and its subgroups from the outer to the inner; percent-encoded
+    role: str | None = None  # in the innermost group; None: not said
+    authority: str | None = None  # None: not said
 
     def met(self) -> Iterator["Entitlement"]:
         """Yield what a member with this has as well: the same without its authority, without its role, without both.
 
-        A member of a subgroup is by that no member of the group around it: the guideline does not say so, issuers list
-        each membership by itself, and roles are not to be had by a guess.
+        A member of a subgroup is by that no member of the group around it: issuers list each membership by itself.
         """
         for role in {self.role, None}:
             for authority in {self.authority, None}:
@@ -111,21 +99,15 @@ def read_entitlement(text: str) -> Entitlement | None:
     return Entitlement(":".join(parts[:place]).lower(), tuple(groups), role, _normal_part(authority) if mark else None)
 
 
-def is_entitlement(text: str) -> bool:
-    """Whether a text is an entitlement."""
-    return read_entitlement(text) is not None
-
-
 def _normal_part(part: str) -> str:
     return _ENCODED.sub(lambda encoded: encoded[0].upper(), part)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleRule:
-    """Who has an entitlement has roles in a project."""
+    """Gives roles in a project to the holders of an entitlement."""
 
-    entitlement: str
-    """In the form of AARC-G069, `urn:NAMESPACE:group:GROUP[:role=ROLE][#AUTHORITY]`."""
+    entitlement: str  # in the form of AARC-G069, `urn:NAMESPACE:group:GROUP[:role=ROLE][#AUTHORITY]`
     project: str
     roles: tuple[str, ...]
 
@@ -135,28 +117,22 @@ class Issuer:
     """An issuer, and what of its tokens is asked for. Documented in docs/reference/openid-connect.md."""
 
     name: IssuerName
-    url: str
-    """Exactly as tokens say it in `iss`."""
-    audiences: tuple[str, ...] = ()
-    """One of them must be in `aud`."""
-    clients: tuple[str, ...] = ()
-    """One of them must be `azp` or `client_id`. Audiences, clients or both are given, and what is given must be met."""
-    jwks_url: str = ""
-    """Empty: as discovery says."""
+    url: str  # exactly as tokens say it in `iss`
+    audiences: tuple[str, ...] = ()  # one of them must be in `aud`
+    clients: tuple[str, ...] = ()  # one of them must be `azp` or `client_id`; audiences, clients or both must be given
+    jwks_url: str = ""  # empty: as discovery says
     introspect: Introspect = "never"
-    introspection_url: str = ""
-    """Empty: as discovery says."""
-    client_id: str = ""
-    """Client id for requests to the introspection endpoint."""
+    introspection_url: str = ""  # empty: as discovery says
+    client_id: str = ""  # client id for requests to the introspection endpoint
     client_secret: str = field(default="", repr=False)
     create_users: bool = False
-    """Whether who is not bound to a user becomes one at the first login, if entitlements give a role."""
+    """Return whether who is not bound to a user becomes one at the first login, if entitlements give a role."""
     entitlement_claims: tuple[str, ...] = ENTITLEMENT_CLAIMS
     roles: tuple[RoleRule, ...] = ()
 
     @property
     def takes_opaque(self) -> bool:
-        """Whether tokens that are no JWT are asked about here; one issuer does at most."""
+        """Return whether tokens that are no JWT are asked about here; one issuer does at most."""
         return self.introspect != "never"
 
 
@@ -167,28 +143,24 @@ class Verified:
     issuer: IssuerName
     url: str
     subject: str
-    expires_on: Milliseconds
-    """When the token expires, or is to be looked at again."""
-    entitlements: tuple[str, ...] = ()
-    """Those that meet a rule of the issuer's."""
+    expires_on: Milliseconds  # when the token expires, or is to be looked at again
+    entitlements: tuple[str, ...] = ()  # those that meet a rule of the issuer's
     email: str = ""
     first_name: str = ""
     last_name: str = ""
 
 
-T = TypeVar("T")
 _FIELDS = frozenset(each.name for each in fields(Issuer))
 _RULE_FIELDS = frozenset(each.name for each in fields(RoleRule))
 
 
 def read_issuer(values: Mapping[str, object]) -> Issuer:
-    """Make an issuer of what a table or an object says, by the names of the fields.
-
-    Raises `InvalidInput` for a name that is none, for what is missing or of another type, and as `checked` does.
-    """
+    """Make an issuer of a table or an object with the names of its fields. Raises `InvalidInput`."""
     _only(values, _FIELDS)
-    for rule in _tables(values.get("roles")):
-        _only(rule, _RULE_FIELDS)
+    rules = values.get("roles")
+    for rule in rules if isinstance(rules, list | tuple) else ():
+        if isinstance(rule, Mapping):  # what is not is found by its type later
+            _only(rule, _RULE_FIELDS)
     try:
         return checked(msgspec.convert(values, Issuer))
     except UnicodeError:  # half a character, which JSON can say, where one of several words is wanted
@@ -198,20 +170,27 @@ def read_issuer(values: Mapping[str, object]) -> Issuer:
 
 
 def checked(issuer: Issuer) -> Issuer:
-    """Return an issuer, with what is listed twice listed once; raise `InvalidInput` for what cannot be.
-
-    URLs may be of http: which addresses may be asked is for the guard to say (`ams.outgoing.guard`).
-    """
+    """Return an issuer, with what is listed twice listed once; raise `InvalidInput`. Its URLs may be of http."""
     if len(checked_name("issuer", issuer.name)) > LONGEST_NAME:
         raise InvalidInput("Invalid issuer name")
-    _check_urls(issuer)
+    if not _is_url(issuer.url) or "?" in issuer.url:
+        raise InvalidInput("An issuer's url is https://HOST or https://HOST/PATH, exactly as its tokens say it")
+    if issuer.jwks_url and not _is_url(issuer.jwks_url):
+        raise InvalidInput("An issuer's jwks_url is an https or http URL")
+    if issuer.introspection_url and not _is_url(issuer.introspection_url):
+        raise InvalidInput("An issuer's introspection_url is an https or http URL")
     _check_texts("audiences", issuer.audiences, MOST_TEXTS)
     _check_texts("clients", issuer.clients, MOST_TEXTS)
     _check_texts("entitlement_claims", issuer.entitlement_claims, MOST_CLAIMS)
     if not issuer.audiences and not issuer.clients:
         raise InvalidInput("An issuer needs audiences or clients: else its tokens for other services would do here")
     _check_introspection(issuer)
-    _check_rules(issuer)
+    if len(issuer.roles) > MOST_RULES:
+        raise InvalidInput(f"An issuer has at most {MOST_RULES} rules for roles")
+    for rule in issuer.roles:
+        _check_rule(rule)
+    if issuer.create_users and not (issuer.roles and issuer.entitlement_claims):
+        raise InvalidInput("An issuer with create_users needs rules for roles: who has no role becomes no user")
     return replace(
         issuer,
         audiences=_once(issuer.audiences),
@@ -249,31 +228,27 @@ def read_issuers(path: str) -> tuple[Issuer, ...]:
         raise BadSettings(f"issuers_file {path}: it is no text in UTF-8") from error
     except (ValueError, RecursionError) as error:  # what is no TOML is a ValueError
         raise BadSettings(f"issuers_file {path}: {error}") from error
-    issuers = tuple(_issuer_of(path, number, each) for number, each in enumerate(_tables_of(path, table), 1))
+    tables = table.get("issuer", [])
+    if set(table) - {"issuer"} or not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise BadSettings(f"issuers_file {path}: it has tables [[issuer]], and nothing else")
+    issuers = []
+    for number, values in enumerate(tables, 1):
+        try:
+            issuers.append(read_issuer(values))
+        except InvalidInput as error:
+            name = values.get("name")
+            which = name if isinstance(name, str) and name.isprintable() else number
+            raise BadSettings(f"issuers_file {path}: issuer {which}: {error.message}") from None
     try:
         check_together(issuers)
     except InvalidInput as error:
         raise BadSettings(f"issuers_file {path}: {error.message}") from None
-    return issuers
+    return tuple(issuers)
 
 
 def _only(values: Mapping[str, object], known: frozenset[str]) -> None:
     if unknown := sorted(set(values) - known):
         raise InvalidInput(f"An issuer has no {unknown[0]!r}: what there is, is {', '.join(sorted(known))}")
-
-
-def _tables(rules: object) -> list[Mapping[str, object]]:
-    """Return what may be rules; what is not is found by its type later."""
-    return [rule for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list | tuple) else []
-
-
-def _check_urls(issuer: Issuer) -> None:
-    if not _is_url(issuer.url) or "?" in issuer.url:
-        raise InvalidInput("An issuer's url is https://HOST or https://HOST/PATH, exactly as its tokens say it")
-    if issuer.jwks_url and not _is_url(issuer.jwks_url):
-        raise InvalidInput("An issuer's jwks_url is an https or http URL")
-    if issuer.introspection_url and not _is_url(issuer.introspection_url):
-        raise InvalidInput("An issuer's introspection_url is an https or http URL")
 
 
 def _check_introspection(issuer: Issuer) -> None:
@@ -287,17 +262,8 @@ def _check_introspection(issuer: Issuer) -> None:
         raise InvalidInput("An issuer that is asked about tokens needs a client_id and a client_secret to ask with")
 
 
-def _check_rules(issuer: Issuer) -> None:
-    if len(issuer.roles) > MOST_RULES:
-        raise InvalidInput(f"An issuer has at most {MOST_RULES} rules for roles")
-    for rule in issuer.roles:
-        _check_rule(rule)
-    if issuer.create_users and not (issuer.roles and issuer.entitlement_claims):
-        raise InvalidInput("An issuer with create_users needs rules for roles: who has no role becomes no user")
-
-
 def _check_rule(rule: RoleRule) -> None:
-    if not is_entitlement(rule.entitlement):
+    if read_entitlement(rule.entitlement) is None:
         raise InvalidInput(
             f"invalid entitlement: {rule.entitlement[:LONGEST_TEXT]!r} is not urn:NID:NAMESPACE:group:GROUP"
             "[:SUBGROUP][:role=ROLE][#AUTHORITY]"
@@ -319,7 +285,7 @@ def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:
 
 
 def _is_url(url: str) -> bool:
-    """Whether this is an absolute http or https URL, without a user and a fragment, that all programs read alike."""
+    """Return whether all programs read this as the same absolute http or https URL without a user and fragment."""
     if len(url) > LONGEST_URL or not url.isascii() or not url.isprintable() or set(url) & set(" \\#"):
         return False
     try:
@@ -330,19 +296,3 @@ def _is_url(url: str) -> bool:
 
 def _once(texts: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(texts))
-
-
-def _tables_of(path: str, table: Mapping[str, object]) -> list[Mapping[str, object]]:
-    tables = table.get("issuer", [])
-    if set(table) - {"issuer"} or not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise BadSettings(f"issuers_file {path}: it has tables [[issuer]], and nothing else")
-    return tables
-
-
-def _issuer_of(path: str, number: int, values: Mapping[str, object]) -> Issuer:
-    try:
-        return read_issuer(values)
-    except InvalidInput as error:
-        name = values.get("name")
-        which = name if isinstance(name, str) and name.isprintable() else number
-        raise BadSettings(f"issuers_file {path}: issuer {which}: {error.message}") from None

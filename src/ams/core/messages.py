@@ -1,7 +1,7 @@
 """The message: ordering key, attributes and base64 text, and its ready-made JSON.
 
 Decoding and encoding a message costs more than all else that happens to it, so its JSON is made once, when it is
-published, and joined into answers as it is. Who needs the bytes (Kafka, Arrow, schemas) decodes at its own edge.
+published, and joined into answers as it is. Users of the bytes (Kafka, Arrow, schemas) decode them themselves.
 """
 
 import json
@@ -16,8 +16,7 @@ import pybase64
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 
-MAX_ORDERING_KEY = 1024
-"""Bytes of an ordering key, as UTF-8."""
+MAX_ORDERING_KEY = 1024  # bytes of an ordering key, as UTF-8
 
 Fragment = NewType("Fragment", bytes)
 """JSON members of a message without the braces: `"orderingKey":"..","attributes":{..},"data":".."`; key and attributes
@@ -27,16 +26,25 @@ Data is ASCII. When some of it had to be escaped there is a blank before it, so 
 at one byte (`sent_bytes`).
 """
 
+_encode = msgspec.json.Encoder().encode
+_data_of = attrgetter("data")
+_STANDARD, _STRICTLY = repeat(None), repeat(True)  # the alphabet of base64 and how it is decoded, for each of many
+_FRAME = len('"data":""')  # what a fragment without attributes has beside its data
+_SIGN = len('"data":')  # the quote before the data of a fragment without attributes, or a blank if it has escapes
+_QUOTE, _COLON, _COMMA = b'":,'
+_PLAIN = {_QUOTE}
+_KEY = b'"orderingKey":'  # how the fragment of a message with an ordering key begins
+_sign = itemgetter(_SIGN)
+_text = msgspec.json.Decoder(str).decode
+
 
 class Message(NamedTuple):
-    """What a publisher sent, checked."""
+    """A published message, checked."""
 
     attributes: Mapping[str, str]
-    data: str
-    """base64 text exactly as it came."""
+    data: str  # base64 text exactly as it came
     fragment: Fragment
-    ordering_key: str = ""
-    """Messages of one key are handed on in their order where that is asked for. Empty: it has none."""
+    ordering_key: str = ""  # messages of one key may be handed on in order; empty: none
 
 
 class Sent(Protocol):
@@ -45,17 +53,14 @@ class Sent(Protocol):
     @property
     def attributes(self) -> Mapping[str, str] | None:
         """None: there are none."""
-        ...
 
     @property
     def data(self) -> str:
         """base64 text exactly as it came."""
-        ...
 
     @property
     def ordering_key(self) -> str | None:
         """None or empty: it has none."""
-        ...
 
 
 class _MadeWhenAsked(Sequence[Message]):
@@ -98,22 +103,16 @@ class Batch(_MadeWhenAsked):
         data_bytes: int,
         not_base64: int = 0,
     ) -> None:
-        """Take messages and the fragment of each, counted."""
-        self.sent = sent
-        """The messages as they were read, for who needs no fragment: no `Message` is made of them."""
+        self.sent = sent  # the messages as they were read, for who needs no fragment: no `Message` is made of them
         self.fragments = fragments
-        self.size = size
-        """Bytes of the fragments."""
+        self.size = size  # bytes of the fragments
         self.largest = largest
-        """Bytes of the largest of them."""
-        self.data_bytes = data_bytes
-        """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
-        self.not_base64 = not_base64
-        """Messages whose data is other text than base64."""
+        self.data_bytes = data_bytes  # bytes that a publish request counts for: of its data texts (contract 12.2)
+        self.not_base64 = not_base64  # messages whose data is other text than base64
 
     @property
     def has_ordering_keys(self) -> bool:
-        """Whether some have an ordering key."""
+        """Return whether some have an ordering key."""
         # Nothing is looked at when there is nothing but data in the fragments, which is usual.
         return self.size != self.data_bytes + _FRAME * len(self.fragments) and has_ordering_keys(self.fragments)
 
@@ -126,12 +125,15 @@ class Batch(_MadeWhenAsked):
         if self.size == self.data_bytes + _FRAME * len(self.fragments):  # data alone, all of it without escapes
             return self.fragments
         return [
-            fragment if not each.attributes or len(each.attributes) < 2 else _in_order(each)
+            message(each.data, dict(sorted(each.attributes.items())), each.ordering_key or "").fragment
+            if each.attributes and len(each.attributes) > 1
+            else fragment
             for each, fragment in zip(self.sent, self.fragments, strict=True)
         ]
 
     def _made(self, of: slice) -> Iterator[Message]:
-        return map(_as_message, self.sent[of], self.fragments[of])
+        for each, fragment in zip(self.sent[of], self.fragments[of], strict=True):
+            yield Message(each.attributes or {}, each.data, fragment, each.ordering_key or "")
 
 
 class Parsed(_MadeWhenAsked):
@@ -156,14 +158,20 @@ def batch_of(messages: Sequence[Message], *, not_base64: int = 0) -> Batch:
 
 
 def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
-    """Make messages of which each has data, all of it base64 on one line; None when one of them is not so.
-
-    For messages without ordering keys, as most are: nobody looks whether they have one.
+    """Make messages that all have data, base64 on one line; None when one has not. Ordering keys are not looked at.
 
     Every step is taken for all messages at once: a call of our own for each would cost as much as the step.
     """
     if len(sent) == 1:  # usual too, and lists of one cost more than what is done here
-        return _one_of_base64(sent)
+        data = sent[0].data
+        try:
+            if not pybase64.b64decode(data, None, True):
+                return None
+        except ValueError:
+            return None
+        fragment = _base64_fragment(data, sent[0].attributes)
+        size = len(fragment)
+        return Batch(sent, (fragment,), size, size, len(data))
     texts = [each.data for each in sent]
     try:
         if not all(map(pybase64.b64decode, texts, _STANDARD, _STRICTLY)):
@@ -186,33 +194,16 @@ def batch_of_base64_and_keys(sent: Sequence[Sent]) -> Batch | None:
     return _counted(sent, [with_ordering_key(fragment, each.ordering_key) for each, fragment in pairs])
 
 
-def _one_of_base64(sent: Sequence[Sent]) -> Batch | None:
-    data = sent[0].data
-    try:
-        if not pybase64.b64decode(data, None, True):
-            return None
-    except ValueError:
-        return None
-    fragment = _base64_fragment(data, sent[0].attributes)
-    size = len(fragment)
-    return Batch(sent, (fragment,), size, size, len(data))
-
-
 def _counted(sent: Sequence[Sent], fragments: Sequence[Fragment]) -> Batch:
     lengths = [*map(len, fragments)]
     return Batch(sent, fragments, sum(lengths), max(lengths, default=0), sum([len(each.data) for each in sent]))
-
-
-def _as_message(sent: Sent, fragment: Fragment) -> Message:
-    return Message(sent.attributes or {}, sent.data, fragment, sent.ordering_key or "")
 
 
 class Stored(NamedTuple):
     """A message in the log."""
 
     offset: Offset
-    time: Milliseconds
-    """Publish time, given by the log; never goes backwards within a topic."""
+    time: Milliseconds  # publish time, given by the log; never goes backwards within a topic
     fragment: Fragment
 
 
@@ -224,12 +215,6 @@ class _Body(msgspec.Struct, rename="camel"):
 
 class _Attributes(msgspec.Struct):
     attributes: Mapping[str, str] = {}
-
-
-_encode = msgspec.json.Encoder().encode
-_data_of = attrgetter("data")
-_STANDARD, _STRICTLY = repeat(None), repeat(True)
-"""The alphabet of base64 and how it is decoded, for each of many."""
 
 
 def message(
@@ -258,10 +243,6 @@ def quoted_base64(data: bytes, attributes: Mapping[str, str] | None) -> Fragment
     return Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), data) if attributes else b'"data":' + data)
 
 
-def _in_order(sent: Sent) -> Fragment:
-    return message(sent.data, dict(sorted((sent.attributes or {}).items())), sent.ordering_key or "").fragment
-
-
 def parse(fragment: bytes) -> Message:
     """Read a fragment back into a message."""
     body = msgspec.json.decode(b"{" + fragment + b"}", type=_Body)
@@ -269,7 +250,7 @@ def parse(fragment: bytes) -> Message:
 
 
 def is_ordering_key(key: str) -> bool:
-    """Whether a message may have this for its ordering key; empty: it has none."""
+    """Return whether a message may have this for its ordering key; empty: it has none."""
     return len(key.encode()) <= MAX_ORDERING_KEY
 
 
@@ -292,7 +273,7 @@ def split_ordering_key(fragment: Fragment) -> tuple[bytes, Fragment]:
 
 
 def has_ordering_keys(fragments: Sequence[Fragment]) -> bool:
-    """Whether some of these messages have an ordering key."""
+    """Return whether some of these messages have an ordering key."""
     # Of the names a fragment begins with this is the last in the alphabet: one look at the largest is the quickest.
     return max(fragments, default=b"").startswith(_KEY)
 
@@ -312,10 +293,7 @@ def attributes_of(fragment: bytes) -> Mapping[str, str]:
 
 
 def decoded_data(text: str) -> bytes:
-    """Decode the data of a message, line breaks within tolerated (contract 17.1, M7).
-
-    Raises `ValueError` when it is not standard, padded base64.
-    """
+    """Decode the data of a message, line breaks tolerated (contract 17.1, M7); raise `ValueError` for other text."""
     try:
         return pybase64.b64decode(text, validate=True)
     except ValueError:
@@ -330,30 +308,15 @@ def data_or_text(text: str) -> bytes:
         return text.encode()
 
 
-_FRAME = len('"data":""')
-"""What a fragment without attributes has beside its data."""
-_SIGN = len('"data":')
-"""Where a fragment without attributes has the quote before its data, or a blank if there are escapes in it."""
-_QUOTE, _COLON, _COMMA = b'":,'
-_PLAIN = {_QUOTE}
-_KEY = b'"orderingKey":'
-"""How the fragment of a message with an ordering key begins."""
-_sign = itemgetter(_SIGN)
-_text = msgspec.json.Decoder(str).decode
-
-
 def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
-    """Return the bytes of data in fragments of `size` bytes together: what requests counted for (`Batch.data_bytes`).
-
-    When none has a key, attributes or escapes, which is usual, one number gives the other.
-    """
+    """Return the bytes of data (`Batch.data_bytes`) in fragments of `size` bytes together."""
     if are_data_alone(fragments):
         return size - _FRAME * len(fragments)
     return sum(map(_data_length, fragments))
 
 
 def are_data_alone(fragments: Sequence[Fragment]) -> bool:
-    """Whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes or a key."""
+    """Return whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes or a key."""
     return set(map(_sign, fragments)) == _PLAIN
 
 

@@ -23,32 +23,23 @@ TokenName = NewType("TokenName", str)
 BindingName = NewType("BindingName", str)
 IssuerName = NewType("IssuerName", str)
 
-ProjectId = NewType("ProjectId", str)
-"""Lower-case uuid text of a project; never shown to clients."""
-UserId = NewType("UserId", str)
-"""Lower-case uuid text of a user."""
-SubscriptionId = NewType("SubscriptionId", str)
-"""Lower-case uuid text of a subscription; the key of its cursor."""
-RegistrationId = NewType("RegistrationId", str)
-"""Lower-case uuid text of a registration."""
-SchemaId = NewType("SchemaId", str)
-"""Lower-case uuid text of a schema; stays when the schema is renamed."""
-TokenId = NewType("TokenId", str)
-"""Lower-case uuid text of a named token."""
-TopicId = NewType("TopicId", bytes)
-"""The 16 bytes of a topic's uuid; the key of its log."""
-Offset = NewType("Offset", int)
-"""Place of a message in its topic, from 0; the message id is this number in decimal."""
+ProjectId = NewType("ProjectId", str)  # lower-case uuid text of a project; never shown to clients
+UserId = NewType("UserId", str)  # lower-case uuid text of a user
+SubscriptionId = NewType("SubscriptionId", str)  # lower-case uuid text of a subscription; the key of its cursor
+RegistrationId = NewType("RegistrationId", str)  # lower-case uuid text of a registration
+SchemaId = NewType("SchemaId", str)  # lower-case uuid text of a schema; stays when the schema is renamed
+TokenId = NewType("TokenId", str)  # lower-case uuid text of a named token
+TopicId = NewType("TopicId", bytes)  # the 16 bytes of a topic's uuid; the key of its log
+Offset = NewType("Offset", int)  # place of a message in its topic, from 0; the message id is this number in decimal
 
 MAX_NAME = 255
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_INT64 = 2**63 - 1
-_FEW = 4
-"""Ack ids that are read one by one in less time than all at once."""
+_FEW = 4  # ack ids that are read one by one in less time than all at once
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
+    """Return whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
     return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
 
 
@@ -66,7 +57,7 @@ def new_uuid() -> str:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether `text` is a uuid as `new_uuid` writes them."""
+    """Return whether `text` is a uuid as `new_uuid` writes them."""
     try:
         return str(uuid.UUID(text)) == text
     except ValueError:
@@ -106,30 +97,21 @@ def snapshot_path(project: str, snapshot: str) -> str:
 def topic_reference(project: str, reference: str) -> TopicName:
     """Read `projects/P/topics/T` where P must be `project` (contract 9.3 and A7); raise `InvalidInput` otherwise."""
     parts = reference.split("/")
-    if len(parts) != 4 or parts[0] != "projects" or parts[1] != project or parts[2] != "topics":
+    if len(parts) != 4 or parts[:3] != ["projects", project, "topics"]:
         raise InvalidInput("Invalid Topic name")
-    if not is_name(parts[3]):
-        raise InvalidInput("Invalid Topic name")
-    return TopicName(parts[3])
+    return TopicName(checked_name("Topic", parts[3]))
 
 
 def subscription_reference(project: str, reference: str) -> SubscriptionName:
-    """Read a name, or `projects/P/subscriptions/S`, with or without a leading slash, where P must be `project`.
-
-    Raises `InvalidInput`.
-    """
+    """Read a name, or `projects/P/subscriptions/S` of this project with or without a slash; raise `InvalidInput`."""
     name = reference.removeprefix("/").removeprefix(f"projects/{project}/subscriptions/")
-    if not is_name(name):
-        raise InvalidInput("Invalid Subscription name")
-    return SubscriptionName(name)
+    return SubscriptionName(checked_name("Subscription", name))
 
 
 def snapshot_reference(project: str, reference: str) -> SnapshotName:
     """Read a name, or `projects/P/snapshots/N`, likewise; raise `InvalidInput`."""
     name = reference.removeprefix("/").removeprefix(f"projects/{project}/snapshots/")
-    if not is_name(name):
-        raise InvalidInput("Invalid Snapshot name")
-    return SnapshotName(name)
+    return SnapshotName(checked_name("Snapshot", name))
 
 
 def schema_path(project: str, schema: str) -> str:
@@ -171,14 +153,10 @@ def ack_offset(prefix: str, ack_id: str) -> int:
 
 def ack_offsets(prefix: str, ack_ids: Sequence[str]) -> list[int]:
     """Read the numbers of ack ids, each as `ack_offset` does: a request may have one for each message it pulled."""
-    if len(ack_ids) > _FEW and _have_prefix(prefix, ack_ids):
+    # All begin with the prefix when the least and the greatest do.
+    if len(ack_ids) > _FEW and min(ack_ids).startswith(prefix) and max(ack_ids).startswith(prefix):
         digits = [each[len(prefix) :] for each in ack_ids]
         lengths, together = [*map(len, digits)], "".join(digits)
         if min(lengths) > 0 and max(lengths) < 19 and together.isascii() and together.isdigit():
             return list(map(int, digits))
     return [ack_offset(prefix, each) for each in ack_ids]
-
-
-def _have_prefix(prefix: str, texts: Sequence[str]) -> bool:
-    """Whether all begin with it: so does what is between two texts that do."""
-    return min(texts).startswith(prefix) and max(texts).startswith(prefix)

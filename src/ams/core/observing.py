@@ -25,6 +25,10 @@ REQUEST: ContextVar[bytes] = ContextVar("request", default=b"")
 SCOPE: ContextVar[MutableMapping[str, Any] | None] = ContextVar("scope", default=None)
 """All of it, as ASGI says it, for those few who want to know where it comes from; None outside of requests."""
 
+SYSLOG = "/dev/log"
+Labels = Mapping[str, str]
+NO_LABELS: Labels = {}
+
 
 class Stderr(io.TextIOBase):
     """Standard error, when it can be written: a log on a full disk or a closed pipe must not stop what is logged."""
@@ -39,9 +43,6 @@ class Stderr(io.TextIOBase):
         """Write what is buffered, or leave it there."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
-
-
-SYSLOG = "/dev/log"
 
 
 class Syslog(io.TextIOBase):
@@ -82,17 +83,11 @@ class TeeStream(io.TextIOBase):
             place.flush()
 
 
-def _destination(facilities: str) -> io.TextIOBase:
-    if facilities == "console":
-        return Stderr()
-    return TeeStream(Stderr(), Syslog()) if "console" in facilities else Syslog()
-
-
 def configure_logs(level: str, form: str, facilities: str = "console") -> None:
-    """Send log lines to stderr, syslog or both, as JSON or for people; one event name per thing that happens.
-
-    Raises `BadSettings` when syslog is wanted and there is none.
-    """
+    """Send log lines to stderr, syslog or both; `form` is json or console. Raises `BadSettings` without a syslog."""
+    destination: io.TextIOBase = Stderr() if "console" in facilities else Syslog()
+    if facilities == "console,syslog":
+        destination = TeeStream(destination, Syslog())
     renderer: structlog.typing.Processor
     if form == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -107,7 +102,7 @@ def configure_logs(level: str, form: str, facilities: str = "console") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _destination(facilities))),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", destination)),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
@@ -118,10 +113,6 @@ def add_request(_logger: object, _method: str, event: structlog.typing.EventDict
     if request := REQUEST.get():
         event["request"] = request.decode("latin-1")
     return event
-
-
-Labels = Mapping[str, str]
-NO_LABELS: Labels = {}
 
 
 class Figure(NamedTuple):
@@ -148,11 +139,9 @@ class Figures(Protocol):
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
-        ...
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""
-        ...
 
 
 class _Live(Collector):

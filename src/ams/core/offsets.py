@@ -10,12 +10,9 @@ from pyroaring import BitMap64
 
 from ams.core.names import Offset
 
-Range = tuple[Offset, Offset]
-"""Offsets from the first, up to but without the second."""
-_CHECKSUM = 4
-"""Bytes."""
-_CONTAINER = 2**16
-"""Offsets that the library keeps together: those that differ in their last 16 bits."""
+Range = tuple[Offset, Offset]  # the second one is not in it
+_CHECKSUM = 4  # bytes
+_CONTAINER = 2**16  # offsets that the library keeps together: those that differ in their last 16 bits
 
 
 def bitmap_of(ranges: Iterable[Range]) -> BitMap64:
@@ -49,8 +46,7 @@ def first_missing(bitmap: BitMap64, start: Offset) -> Offset:
 def _holds(bitmap: BitMap64, first: Offset, count: int) -> bool:
     """Return whether the set has `count` offsets from the first on, all of one container.
 
-    Asked of a range that goes on into a container that is not there, the library says wrongly that it has all of them
-    when there is a later container (CRoaring 5.2).
+    Asked of more than one container, the library may say wrongly that it has all of them (CRoaring 5.2).
     """
     return bool(bitmap.contains_range(first, first + count))
 
@@ -64,10 +60,7 @@ def packed(bitmap: BitMap64) -> bytes:
 
 
 def unpacked(data: bytes) -> BitMap64:
-    """Read what `packed` wrote; raises `ValueError` for anything else.
-
-    The checksum is looked at first: the library trusts the lengths and the order that it reads.
-    """
+    """Read what `packed` wrote; raise `ValueError` for a wrong checksum: the library trusts the lengths it reads."""
     content = data[_CHECKSUM:]
     if len(data) <= _CHECKSUM or zlib.crc32(content).to_bytes(_CHECKSUM, "little") != data[:_CHECKSUM]:
         raise ValueError("a set of offsets that does not match its checksum")

@@ -1,4 +1,4 @@
-"""What a parallel subscription has beyond an ordered one, and the rules by which it changes.
+"""Options of a parallel subscription, and the rules by which they change.
 
 Pure values; `check` has every limit. A filter, and whether messages of a key come in order, stay as they were made.
 """
@@ -12,10 +12,8 @@ from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput
 
 ORDERED, PARALLEL = "ordered", "parallel"
-"""The two types of subscriptions."""
 
-SECOND = 1000
-"""Milliseconds."""
+SECOND = 1000  # milliseconds
 MAX_BACKOFF = Milliseconds(600 * SECOND)
 DEFAULT_MINIMUM, DEFAULT_MAXIMUM = Milliseconds(10 * SECOND), MAX_BACKOFF
 MIN_ATTEMPTS, MAX_ATTEMPTS = 5, 100
@@ -44,8 +42,7 @@ class RetryPolicy:
 class DeadLetterPolicy:
     """Where messages go that failed too often."""
 
-    topic: str
-    """Name of a topic of the same project; as long as it is asked for, a reference `projects/P/topics/T` too."""
+    topic: str  # name of a topic of the same project, or a reference `projects/P/topics/T` in requests
     max_attempts: int = DEFAULT_ATTEMPTS
 
 
@@ -53,22 +50,16 @@ class DeadLetterPolicy:
 class ParallelOptions:
     """The options of a parallel subscription."""
 
-    retry_policy: RetryPolicy | None = None
-    """None: a message that failed comes again at once."""
-    dead_letter_policy: DeadLetterPolicy | None = None
-    """None: it comes again without limit."""
-    filter: str = ""
-    """Which messages are delivered (`ams.core.filters`); empty: all."""
+    retry_policy: RetryPolicy | None = None  # None: a message that failed comes again at once
+    dead_letter_policy: DeadLetterPolicy | None = None  # None: it comes again without limit
+    filter: str = ""  # which messages are delivered (`ams.core.filters`); empty: all
     enable_message_ordering: bool = False
     enable_exactly_once_delivery: bool = False
-    retain_acked_messages: bool = False
-    """Kept and shown for clients of Google's, without an effect: all that the topic keeps can be sought."""
-    expiration_ttl: Milliseconds | None = None
-    """How long it stays without being used; None: for ever."""
+    retain_acked_messages: bool = False  # kept for clients of Google's, without an effect
+    expiration_ttl: Milliseconds | None = None  # how long it stays without being used; None: for ever
     message_retention: Milliseconds | None = None
     """How long its messages wait at most, before they are passed over; None: as long as the topic keeps them."""
-    detached: bool = False
-    """Whether it gets nothing any more, for good."""
+    detached: bool = False  # whether it gets nothing any more, for good
 
 
 class Changes(TypedDict, total=False):
@@ -87,34 +78,21 @@ OptionsChange = Callable[[ParallelOptions | None], ParallelOptions]
 
 
 def check(options: ParallelOptions) -> None:
-    """Raise `InvalidInput` for the first option, in the order of their declaration, that cannot be.
-
-    Whether the dead letter topic is there is seen later.
-    """
-    _check_retry(options.retry_policy)
-    _check_dead_letters(options.dead_letter_policy)
+    """Raise `InvalidInput` for the first bad option. The dead letter topic is not looked up here."""
+    retry, letters = options.retry_policy, options.dead_letter_policy
+    if retry is not None:
+        if not (0 <= retry.minimum_backoff <= MAX_BACKOFF and 0 <= retry.maximum_backoff <= MAX_BACKOFF):
+            raise InvalidInput(BAD_BACKOFF)
+        if retry.minimum_backoff > retry.maximum_backoff:
+            raise InvalidInput(BAD_BACKOFFS)
+    if letters is not None:
+        if not MIN_ATTEMPTS <= letters.max_attempts <= MAX_ATTEMPTS:
+            raise InvalidInput(BAD_ATTEMPTS)
+        if not letters.topic:
+            raise InvalidInput(NO_DEAD_LETTER_TOPIC)
     if options.filter:
         filters.parse(options.filter)
     if options.expiration_ttl is not None and options.expiration_ttl < MIN_TTL:
         raise InvalidInput(BAD_TTL)
     if options.message_retention is not None and not MIN_RETENTION <= options.message_retention <= MAX_RETENTION:
         raise InvalidInput(BAD_RETENTION)
-
-
-def _check_retry(policy: RetryPolicy | None) -> None:
-    if policy is None:
-        return
-    for backoff in (policy.minimum_backoff, policy.maximum_backoff):
-        if not 0 <= backoff <= MAX_BACKOFF:
-            raise InvalidInput(BAD_BACKOFF)
-    if policy.minimum_backoff > policy.maximum_backoff:
-        raise InvalidInput(BAD_BACKOFFS)
-
-
-def _check_dead_letters(policy: DeadLetterPolicy | None) -> None:
-    if policy is None:
-        return
-    if not MIN_ATTEMPTS <= policy.max_attempts <= MAX_ATTEMPTS:
-        raise InvalidInput(BAD_ATTEMPTS)
-    if not policy.topic:
-        raise InvalidInput(NO_DEAD_LETTER_TOPIC)

@@ -1,39 +1,30 @@
 """Push configuration: where a subscription's messages are delivered to, and the rules by which it changes.
 
-Pure values; the rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that is delivered:
-there is no second mark for it, so what is wanted and what is stored cannot differ.
+The rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that is delivered. In the form of
+Google's Pub/Sub one message goes with one request, and every bad answer counts as a nack (`docs/reference/pubsub.md`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ams.core import google_push
 from ams.core.errors import InvalidInput
-from ams.core.google_push import GoogleForm
 from ams.core.urls import has_credentials, is_loopback
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"
 LINEAR, SLOWSTART, EXPONENTIAL = "linear", "slowstart", "exponential"
 
-DEFAULT_PERIOD = 3000
-"""Milliseconds between two tries."""
-DEFAULT_BASE = 1000
-"""Milliseconds from which exponential grows."""
-GOOGLE_PERIOD = 1000
-"""Milliseconds: the first wait after a failure of what is delivered in Google's form, where no retry policy says it."""
+DEFAULT_PERIOD = 3000  # milliseconds between two tries
+DEFAULT_BASE = 1000  # milliseconds from which exponential grows
+GOOGLE_PERIOD = 1000  # milliseconds: the first wait in Google's form, where no retry policy says it
 MOST_PERIOD = 2**32 - 1
 """Milliseconds, seven weeks: the longest period that a push server can be told (push contract 2). A longer one is kept
 as it is, and delivering goes by this."""
-MAX_MESSAGES = 10_000
-"""Most messages one delivery may hold (push contract 15, P32)."""
-MAX_ATTEMPTS = 1000
-"""Most refusals of a message before it is put aside."""
+MAX_MESSAGES = 10_000  # most messages one delivery may hold (push contract 15, P32)
+MAX_ATTEMPTS = 1000  # most refusals of a message before it is put aside
 DEFAULT_ATTEMPTS = 5
-MAX_OUTSTANDING = 1000
-"""Most deliveries of a parallel subscription under way at a time."""
+MAX_OUTSTANDING = 1000  # most deliveries of a parallel subscription under way at a time
 DEFAULT_OUTSTANDING = 10
 
 BAD_URL = "Push endpoint should be addressed by a valid https url"
@@ -57,27 +48,38 @@ PARALLEL_DEAD_LETTERS = (
 )
 NO_DEAD_LETTER_TOPIC = "Field maxDeliveryAttempts needs a deadLetterTopic"
 
-_LONGEST_NAME = 253
-"""Characters of a host name (RFC 1035)."""
+GOOGLE_VERSION = "x-goog-version"  # the one attribute that a push configuration may have
+_VERSIONS = ("v1", "v1beta1", "v1beta2")
+_LONGEST_TEXT = 2048  # characters of an endpoint, an audience or an address
+_LONGEST_NAME = 253  # characters of a host name (RFC 1035)
 
 _PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}
-"""What the period of a policy is when nothing is said; 0: it has none."""
+"""Default period of each policy; 0: it has none."""
 
-Secret = Callable[[], str]
-"""Makes a fresh text that cannot be guessed, for a verification hash or a header value."""
+Secret = Callable[[], str]  # makes a fresh text that cannot be guessed, for a verification hash or a header value
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleForm:
+    """How deliveries look."""
+
+    is_wrapped: bool = True  # whether a body is JSON with the message in it; else it is the data alone
+    write_metadata: bool = False  # whether headers say what the wrapper would, where there is none
+    service_account: str = ""  # mail address in the OpenID Connect token of a delivery; empty: no token
+    audience: str = ""  # whom that token is for; empty: the endpoint
+    version: str = ""  # as asked for, one of three that look the same here; empty: not said
 
 
 @dataclass(frozen=True, slots=True)
 class AskedPush:
-    """What a request says about push; empty text, 0 and None mean: not said."""
+    """Push configuration in a request; empty text, 0 and None: not said."""
 
     type: str = ""
     endpoint: str = ""
     max_messages: int = 0
     header_type: str = ""
     retry_policy: str = ""
-    retry_period: int = 0
-    """Milliseconds."""
+    retry_period: int = 0  # milliseconds
     mattermost_url: str = field(default="", repr=False)
     mattermost_username: str = ""
     mattermost_channel: str = ""
@@ -87,8 +89,7 @@ class AskedPush:
     The caller replaces it by the name of the existing topic."""
     max_delivery_attempts: int = 0
     max_outstanding: int = 0
-    google: GoogleForm | None = None
-    """Google's form, to `endpoint`; nothing else is looked at then."""
+    google: GoogleForm | None = None  # Google's form, to `endpoint`; nothing else is looked at then
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,74 +99,49 @@ class PushConfig:
     type: str
     endpoint: str = ""
     max_messages: int = 1
-    header_type: str = ""
-    """Empty for mattermost, and in records that came from elsewhere."""
-    header_value: str = field(default="", repr=False)
-    """What deliveries carry in `Authorization`; empty: no such header."""
+    header_type: str = ""  # empty for mattermost, and in records that came from elsewhere
+    header_value: str = field(default="", repr=False)  # `Authorization` of deliveries; empty: no such header
     retry_policy: str = LINEAR
-    retry_period: int = DEFAULT_PERIOD
-    """Milliseconds: between two tries of linear, the base from which exponential grows; 0 for slowstart."""
-    verification_hash: str = field(default="", repr=False)
-    """What the endpoint has to answer to prove that its owner agreed to get messages."""
-    verified: bool = False
-    """Whether messages are delivered: to an endpoint that was verified, to any mattermost, or in Google's form."""
+    retry_period: int = DEFAULT_PERIOD  # milliseconds between two tries, or the base of exponential; 0 for slowstart
+    verification_hash: str = field(default="", repr=False)  # the endpoint's answer that proves its owner's consent
+    verified: bool = False  # whether messages are delivered; without a check to mattermost and in Google's form
     mattermost_url: str = field(default="", repr=False)
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool = False
-    dead_letter_topic: str = ""
-    """Name of the topic, in the same project, for messages that are refused; empty: they are retried without limit."""
-    max_delivery_attempts: int = 0
-    """Refusals after which a message goes there; 0 without a dead letter topic."""
-    max_outstanding: int = 0
-    """Of a parallel subscription: deliveries that may be under way at a time; 0: `DEFAULT_OUTSTANDING`."""
-    google: GoogleForm | None = None
-    """Google's form, for `HTTP_ENDPOINT`; None: AMS's."""
-    revision: int = field(default=0, compare=False)
-    """Raised by each modification, also by one that changes nothing else: the delivery begins anew."""
+    dead_letter_topic: str = ""  # name of a topic of the same project for refused messages; empty: no limit of retries
+    max_delivery_attempts: int = 0  # refusals after which a message goes there; 0 without a dead letter topic
+    max_outstanding: int = 0  # deliveries of a parallel subscription under way at a time; 0: `DEFAULT_OUTSTANDING`
+    google: GoogleForm | None = None  # Google's form, for `HTTP_ENDPOINT`; None: AMS's
+    revision: int = field(default=0, compare=False)  # raised by each modification: the delivery begins anew
 
     def without_secrets(self) -> "PushConfig":
         """Return what those may see who only consume (HTTP contract 17.2, A14)."""
         return replace(self, header_value="", verification_hash="")
 
 
-class Header(NamedTuple):
-    """Type and value of the authorization header."""
-
-    type: str
-    value: str
-
-
 def created(asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False) -> PushConfig:
-    """Return the configuration of a new subscription; raise `InvalidInput` in the order of HTTP contract 13.2.
-
-    `local_http` permits `http` to this machine in Google's form.
-    """
+    """Return a new subscription's configuration; raise `InvalidInput` in the order of HTTP contract 13.2."""
     if asked.google is not None:
         return _in_googles_form(asked.endpoint, asked.google, local_http)
     asked = _typed(asked)
     _check_target(asked)
     _check_retry(asked)
-    _check_dead_letters(asked)
-    _check_type(asked, parallel)
+    _check_our_own(asked, parallel)
     return _configured(None, asked, secret)
 
 
 def modified(
     existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
-    """Return what takes the place of `existing`, None for a pull subscription (HTTP contract 13.3).
-
-    Raises `InvalidInput`, for the retry policy first.
-    """
+    """Return what replaces `existing` (HTTP contract 13.3); raise `InvalidInput`, for the retry policy first."""
     revision = existing.revision + 1 if existing else 0
     if asked.google is not None:
         return replace(_in_googles_form(asked.endpoint, asked.google, local_http), revision=revision)
     asked = _typed(asked)
     _check_retry(asked)
     _check_target(asked)
-    _check_dead_letters(asked)
-    _check_type(asked, parallel)
+    _check_our_own(asked, parallel)
     # Nobody proved to own an endpoint of Google's form, so nothing of that is kept.
     kept = existing if existing is not None and existing.google is None else None
     return replace(_configured(kept, asked, secret), revision=revision)
@@ -177,16 +153,10 @@ def verified(config: PushConfig) -> PushConfig:
 
 
 def _in_googles_form(endpoint: str, form: GoogleForm, local_http: bool) -> PushConfig:
-    """Return a configuration that is delivered at once: receivers know who sends by its token, if they look at all."""
-    google_push.check(form, endpoint, is_permitted=is_https(endpoint) or (local_http and is_local_http(endpoint)))
+    check_google_form(form, endpoint, is_permitted=is_https(endpoint) or (local_http and is_local_http(endpoint)))
+    # Delivered at once: receivers know who sends by its token, if they look at all.
     return PushConfig(
-        HTTP_ENDPOINT,
-        endpoint=endpoint,
-        header_type=DISABLED,
-        retry_policy=LINEAR,
-        retry_period=GOOGLE_PERIOD,
-        verified=True,
-        google=form,
+        HTTP_ENDPOINT, endpoint=endpoint, header_type=DISABLED, retry_period=GOOGLE_PERIOD, verified=True, google=form
     )
 
 
@@ -201,7 +171,14 @@ def _typed(asked: AskedPush) -> AskedPush:
 
 def _check_target(asked: AskedPush) -> None:
     if asked.type == HTTP_ENDPOINT:
-        _check_endpoint(asked)
+        if has_credentials(asked.endpoint):
+            raise InvalidInput(URL_CREDENTIALS)
+        if not is_https(asked.endpoint):
+            raise InvalidInput(BAD_URL)
+        if asked.header_type not in ("", AUTOGEN, DISABLED):
+            raise InvalidInput(BAD_HEADER)
+        if not 0 <= asked.max_messages <= MAX_MESSAGES:
+            raise InvalidInput(BAD_COUNT)
     elif asked.type == MATTERMOST:
         if not asked.mattermost_url:
             raise InvalidInput(NO_MATTERMOST_URL)
@@ -211,32 +188,17 @@ def _check_target(asked: AskedPush) -> None:
         raise InvalidInput(BAD_TYPE)
 
 
-def _check_endpoint(asked: AskedPush) -> None:
-    if has_credentials(asked.endpoint):
-        raise InvalidInput(URL_CREDENTIALS)
-    if not is_https(asked.endpoint):
-        raise InvalidInput(BAD_URL)
-    if asked.header_type not in ("", AUTOGEN, DISABLED):
-        raise InvalidInput(BAD_HEADER)
-    if not 0 <= asked.max_messages <= MAX_MESSAGES:
-        raise InvalidInput(BAD_COUNT)
-
-
 def _check_retry(asked: AskedPush) -> None:
     if asked.retry_policy not in ("", *_PERIODS):
         raise InvalidInput(BAD_RETRY)
 
 
-def _check_dead_letters(asked: AskedPush) -> None:
-    """Look at what the contract does not know, after all that it does; whether the topic is there is seen later."""
+def _check_our_own(asked: AskedPush, parallel: bool) -> None:
+    """Check what the contract does not know, after all that it does; the topic is looked up later."""
     if not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS:
         raise InvalidInput(BAD_ATTEMPTS)
     if asked.max_delivery_attempts and not asked.dead_letter_topic:
         raise InvalidInput(NO_DEAD_LETTER_TOPIC)
-
-
-def _check_type(asked: AskedPush, parallel: bool) -> None:
-    """Look at what only one type of subscriptions has."""
     if not 0 <= asked.max_outstanding <= MAX_OUTSTANDING:
         raise InvalidInput(BAD_OUTSTANDING)
     if asked.max_outstanding and not parallel:
@@ -247,68 +209,78 @@ def _check_type(asked: AskedPush, parallel: bool) -> None:
 
 def _configured(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
     policy = asked.retry_policy or LINEAR
+    period = asked.retry_period if _PERIODS[policy] and asked.retry_period > 0 else _PERIODS[policy]
+    decoded_before = existing is not None and existing.base64_decode
     common = PushConfig(
         asked.type,
         retry_policy=policy,
-        retry_period=_period(policy, asked.retry_period),
-        base64_decode=_kept_decoding(existing, asked),
+        retry_period=period,
+        base64_decode=decoded_before if asked.base64_decode is None else asked.base64_decode,  # 17.2, A10
         dead_letter_topic=asked.dead_letter_topic,
         max_delivery_attempts=(asked.max_delivery_attempts or DEFAULT_ATTEMPTS) if asked.dead_letter_topic else 0,
         max_outstanding=asked.max_outstanding,
     )
-    return _mattermost(common, asked) if asked.type == MATTERMOST else _endpoint(common, existing, asked, secret)
-
-
-def _period(policy: str, asked: int) -> int:
-    usual = _PERIODS[policy]
-    return asked if usual and asked > 0 else usual
-
-
-def _kept_decoding(existing: PushConfig | None, asked: AskedPush) -> bool:
-    """Return whether data is decoded: as asked, else as it was (17.2, A10)."""
-    if asked.base64_decode is None:
-        return existing is not None and existing.base64_decode
-    return asked.base64_decode
-
-
-def _mattermost(common: PushConfig, asked: AskedPush) -> PushConfig:
-    return replace(
-        common,
-        verified=True,
-        mattermost_url=asked.mattermost_url,
-        mattermost_username=asked.mattermost_username,
-        mattermost_channel=asked.mattermost_channel,
-    )
-
-
-def _endpoint(common: PushConfig, existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
-    header = _header(existing, asked.header_type, secret)
+    if asked.type == MATTERMOST:
+        return replace(
+            common,
+            verified=True,
+            mattermost_url=asked.mattermost_url,
+            mattermost_username=asked.mattermost_username,
+            mattermost_channel=asked.mattermost_channel,
+        )
     same = existing is not None and existing.type == HTTP_ENDPOINT and existing.endpoint == asked.endpoint
+    header_type, header_value = _header(existing, asked.header_type, secret)
     return replace(
         common,
         endpoint=asked.endpoint,
         max_messages=asked.max_messages or (existing.max_messages if existing else 1),
-        header_type=header.type,
-        header_value=header.value,
+        header_type=header_type,
+        header_value=header_value,
         verification_hash=existing.verification_hash if existing and same else secret(),
         verified=existing is not None and same and existing.verified,
     )
 
 
-def _header(existing: PushConfig | None, asked: str, secret: Secret) -> Header:
-    """Return the header by the table of HTTP contract 13.3; mattermost has none to keep (17.2, A11)."""
+def _header(existing: PushConfig | None, asked: str, secret: Secret) -> tuple[str, str]:
+    """Return type and value by the table of HTTP contract 13.3; mattermost has none to keep (17.2, A11)."""
     if asked == DISABLED:
-        return Header(DISABLED, "")
+        return DISABLED, ""
     if asked == AUTOGEN or existing is None or existing.type == MATTERMOST:
-        return Header(AUTOGEN, secret())
-    return Header(AUTOGEN, existing.header_value) if existing.header_type == AUTOGEN else Header(DISABLED, "")
+        return AUTOGEN, secret()
+    return (AUTOGEN, existing.header_value) if existing.header_type == AUTOGEN else (DISABLED, "")
+
+
+def google_version(attributes: Mapping[str, str]) -> str:
+    """Return the version that attributes ask for, empty for none; raise `InvalidInput` for anything else in them."""
+    version = attributes.get(GOOGLE_VERSION, "")
+    if set(attributes) - {GOOGLE_VERSION} or (attributes and version not in _VERSIONS):
+        raise InvalidInput(
+            f"Invalid push endpoint version given in the attributes: {GOOGLE_VERSION} is the only one, and v1, v1beta1"
+            " or v1beta2 its value."
+        )
+    return version
+
+
+def check_google_form(form: GoogleForm, endpoint: str, *, is_permitted: bool) -> None:
+    """Raise `InvalidInput` for what cannot be delivered."""
+    if has_credentials(endpoint):
+        raise InvalidInput(
+            "Invalid push endpoint given: it has a user and password in it. Leave them out, and give an oidc_token."
+        )
+    if not is_permitted or len(endpoint) > _LONGEST_TEXT:
+        raise InvalidInput(
+            f"Invalid push endpoint given (endpoint={endpoint[:_LONGEST_TEXT]})."
+            " It must be a URL that begins with https."
+        )
+    for name, text in (("service_account_email", form.service_account), ("audience", form.audience)):
+        if len(text) > _LONGEST_TEXT or not text.isprintable():
+            raise InvalidInput(f"Invalid oidc_token given: its {name} is too long or cannot be printed.")
+    if form.audience and not form.service_account:
+        raise InvalidInput("Invalid oidc_token given: it has no service_account_email.")
 
 
 def is_https(url: str) -> bool:
-    """Return whether deliveries may go to a URL: absolute, https, with a host, without credentials.
-
-    It is spelled so that no two programs read another host in it.
-    """
+    """Return whether a URL is absolute, https, without credentials, and read alike by all programs."""
     return _is_url(url, "https")
 
 
@@ -322,16 +294,12 @@ def _is_url(url: str, scheme: str) -> bool:
         return False
     try:
         parts = urlsplit(url)
-        return parts.scheme == scheme and _is_host(parts.hostname or "") and parts.port != 0
+        host = parts.hostname or ""
+        name = host.removesuffix(".")
+        is_name = len(name) <= _LONGEST_NAME and all(0 < len(label) < 64 for label in name.split("."))
+        return parts.scheme == scheme and (":" in host or is_name) and parts.port != 0  # a colon: an IPv6 address
     except ValueError:  # a port that is none, half an IPv6 address
         return False
-
-
-def _is_host(host: str) -> bool:
-    """Whether this is an IPv6 address, which the URL was cut by, or a name of at most 253 characters without an empty
-    or an overlong label."""
-    name = host.removesuffix(".")
-    return ":" in host or (len(name) <= _LONGEST_NAME and all(0 < len(label) < 64 for label in name.split(".")))
 
 
 def authority(url: str) -> tuple[str, int]:

@@ -37,13 +37,10 @@ QUOTAS: Mapping[str, str] = MappingProxyType(
     }
 )
 """All quotas by name, in the order in which they are shown, and the setting with the default of each."""
-COUNTED = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)
-"""Quotas of what the registry stores."""
-MAX_LIMIT = 2**53
-"""Largest limit: every JSON reader takes it for a whole number."""
+COUNTED = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)  # quotas of what the registry stores
+MAX_LIMIT = 2**53  # largest limit: every JSON reader takes it for a whole number
 
-Limits = Mapping[str, int]
-"""Limits by the name of their quota."""
+Limits = Mapping[str, int]  # limits by the name of their quota
 NO_LIMITS: Limits = {}
 
 
@@ -51,7 +48,6 @@ class Quotas:
     """The limits of every project: the defaults, and how a project's own values replace them."""
 
     def __init__(self, defaults: Limits = NO_LIMITS) -> None:
-        """`defaults`: quotas that are not named have no limit."""
         self.defaults: Limits = MappingProxyType(dict.fromkeys(QUOTAS, 0) | dict(defaults))
 
     def limit(self, own: Limits, name: str) -> int:
@@ -72,10 +68,7 @@ def exceeded(name: str, why: str) -> QuotaExceeded:
 
 
 def changed_limits(own: Limits, changes: Mapping[str, int | None]) -> Limits:
-    """Return a project's own values after changes; None takes a value away, so that the default holds again.
-
-    Raises `InvalidInput` for a quota that does not exist and a limit that cannot be.
-    """
+    """Return a project's own values after changes, None for the default again. Raises `InvalidInput`."""
     for name, value in changes.items():
         if name not in QUOTAS:
             raise InvalidInput(f"There is no quota {name[:64]!r}: there are {', '.join(QUOTAS)}")

@@ -11,10 +11,8 @@ from typing import NamedTuple
 from ams.core.errors import InvalidInput
 from ams.core.names import is_name
 
-ANY = "*"
-"""Any action; any resource."""
-MOST = 100
-"""Rights of one token."""
+ANY = "*"  # any action; any resource
+MOST = 100  # rights of one token
 
 PUBLISH = ("topics:publish", "topics:show")
 CONSUME = (
@@ -25,7 +23,7 @@ CONSUME = (
     "subscriptions:show",
     "subscriptions:offsets",
 )
-"""What a client of a topic, and of a subscription, asks for; the official library looks first whether it is there."""
+"""Actions of a client of a topic, and of a subscription; the official library looks it up first."""
 
 _KINDS = {
     "topics": "topic",
@@ -40,10 +38,8 @@ _KINDS = {
 class Right(NamedTuple):
     """One thing a token is good for."""
 
-    action: str
-    """`KIND:VERB` as in the table of permissions, or `*`."""
-    resource: str
-    """`projects/P`, which includes all that is in it, `projects/P/topics/T` and so on, or `*`."""
+    action: str  # `KIND:VERB` as in the table of permissions, or `*`
+    resource: str  # `projects/P`, which includes all that is in it, `projects/P/topics/T` and so on, or `*`
 
 
 Rights = tuple[Right, ...]
@@ -66,7 +62,7 @@ def checked(rights: Iterable[tuple[str, str]], actions: Iterable[str]) -> Rights
 
 
 def is_resource(text: str) -> bool:
-    """Whether a right may be for this: a project or something in it, or everything."""
+    """Return whether a right may be for this: a project or something in it, or everything."""
     parts = text.split("/")
     if text == ANY:
         return True
@@ -76,21 +72,13 @@ def is_resource(text: str) -> bool:
 
 
 def allow(rights: Rights, action: str, names: Mapping[str, str]) -> bool:
-    """Whether one of the rights is for `action` on what a request's path names, by variable."""
-    resource = _resource(names)
-    return any(each.action in (ANY, action) and _includes(each.resource, resource) for each in rights)
-
-
-def _includes(right: str, resource: str) -> bool:
-    return right in (ANY, resource) or resource.startswith(right + "/")
-
-
-def _resource(names: Mapping[str, str]) -> str:
-    """Return the path of what is named; empty for what is in no project, which only a right to everything is for."""
-    project = names.get("project")
-    if project is None:
-        return ""
-    for kind, variable in _KINDS.items():
-        if variable in names:
-            return f"projects/{project}/{kind}/{names[variable]}"
-    return f"projects/{project}"
+    """Return whether one of the rights is for `action` on what a request's path names, by variable."""
+    # Empty for what is in no project, which only a right to everything is for.
+    project, resource = names.get("project"), ""
+    if project is not None:
+        kinds = [f"/{kind}/{names[variable]}" for kind, variable in _KINDS.items() if variable in names]
+        resource = f"projects/{project}" + (kinds[0] if kinds else "")
+    return any(
+        each.action in (ANY, action) and (each.resource in (ANY, resource) or resource.startswith(each.resource + "/"))
+        for each in rights
+    )

@@ -1,7 +1,6 @@
 """Messages of a log as they are handed on: runs, each of one publish time and without a hole.
 
-A log stores messages so, and an answer is written so. An object for each message would cost more than all else that is
-done with it on the way, so they are made only for those who ask for single messages.
+A log stores messages so, and an answer is written so. Single messages are made only for those who ask for them.
 """
 
 from array import array
@@ -21,10 +20,8 @@ class Run(NamedTuple):
     first: Offset
     time: Milliseconds
     fragments: Sequence[Fragment]
-    size: int
-    """Bytes of the fragments."""
-    has_ordering_keys: bool
-    """Whether some of them may have an ordering key; False where none has, so that nobody needs to look."""
+    size: int  # bytes of the fragments
+    has_ordering_keys: bool  # False: none has one, so that nobody needs to look
 
     @classmethod
     def of(cls, first: Offset, time: Milliseconds, fragments: Sequence[Fragment]) -> "Run":
@@ -52,7 +49,7 @@ class Run(NamedTuple):
 
 
 class Runs(Sequence[Stored]):
-    """What a read found, in offset order; a sequence of messages for those who want them one by one."""
+    """Messages that a read found, in offset order; also a sequence of single messages."""
 
     __slots__ = ("_count", "runs")
 
@@ -91,7 +88,6 @@ class Columns(Sequence[Stored]):
     __slots__ = ("fragments", "offsets", "times")
 
     def __init__(self, offsets: "array[int]", times: "array[int]", fragments: list[Fragment]) -> None:
-        """Take arrays of 64 bits, and as many fragments."""
         self.offsets = offsets
         self.times = times
         self.fragments = fragments

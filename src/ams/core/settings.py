@@ -18,53 +18,25 @@ from typing import Any, ClassVar, NewType, Self
 from ams.core.errors import BadSettings
 from ams.core.urls import is_loopback
 
-Bytes = NewType("Bytes", int)
-"""A size; written `16MiB`, `500kB` or a plain number."""
-Seconds = NewType("Seconds", float)
-"""A duration; written `7d`, `12h`, `90s`, `250ms` or a plain number of seconds."""
-Words = tuple[str, ...]
-"""Texts; written with a separator between them, or as a list of TOML."""
-Pairs = tuple[tuple[str, str], ...]
-"""Names and their values; written as a JSON object, or as a table of TOML."""
+Bytes = NewType("Bytes", int)  # A size; written `16MiB`, `500kB` or a plain number
+Seconds = NewType("Seconds", float)  # A duration; written `7d`, `12h`, `90s`, `250ms` or a plain number of seconds
+Words = tuple[str, ...]  # texts; written with a separator between them, or as a list of TOML
+Pairs = tuple[tuple[str, str], ...]  # names and their values; written as a JSON object, or as a table of TOML
 
-CLIENT_VARIABLES = frozenset(
-    {
-        "AMS_ENDPOINT",
-        "AMS_TOKEN",
-        "AMS_TOKEN_FILE",
-        "AMS_BEARER_TOKEN",
-        "AMS_BEARER_TOKEN_FILE",
-        "AMS_PROJECT",
-        "AMS_CA",
-        "AMS_AUTHN_ENDPOINT",
-        "AMS_AUTHN_KEY",
-        "AMS_AUTHN_KEY_FILE",
-        "AMS_AUTHN_CA",
-        "AMS_PROFILE",
-        "AMS_CONFIG",
-        "AMS_DEBUG",
-        "AMS_NEW_TOKEN_KEY",
-        "AMS_MIGRATE_MONGODB",
-        "AMS_MIGRATE_KAFKA",
-        "AMS_MIGRATE_TOKEN",
-    }
-)
-"""Variables of the client commands, which are no settings of the service."""
-AUTHN_VARIABLES = "AMS_AUTHN_"
-"""What variables of the certificate service begin with, and of the commands that ask it."""
+CLIENT_VARIABLES = frozenset({
+    "AMS_ENDPOINT", "AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE", "AMS_PROJECT", "AMS_CA",
+    "AMS_AUTHN_ENDPOINT", "AMS_AUTHN_KEY", "AMS_AUTHN_KEY_FILE", "AMS_AUTHN_CA", "AMS_PROFILE", "AMS_CONFIG",
+    "AMS_DEBUG", "AMS_NEW_TOKEN_KEY", "AMS_MIGRATE_MONGODB", "AMS_MIGRATE_KAFKA", "AMS_MIGRATE_TOKEN",
+})  # fmt: skip
+AUTHN_VARIABLES = "AMS_AUTHN_"  # prefix of variables of the certificate service and its commands
 MAX_PORT = 65535
 
-MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28
-"""The largest keeps the scan at a start short; positions in a segment are 32 bits."""
-MAX_RETENTION_SECONDS = 365 * 86_400
-"""Also for a topic's and a project's own time: the log has no class of segments that are kept longer."""
-MAX_PULL_WAIT = 8
-"""Seconds; clients of old give up at ten (clients.md A14)."""
+MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28  # the largest keeps a start short; positions are 32 bits
+MAX_RETENTION_SECONDS = 365 * 86_400  # of topics and projects too: the log keeps nothing longer
+MAX_PULL_WAIT = 8  # seconds; clients of old give up at ten (clients.md A14)
 
-MAX_LEEWAY = 300
-"""Seconds."""
-MAX_DRAIN = 60
-"""Seconds; what stops a service ends it by force if it takes long."""
+MAX_LEEWAY = 300  # seconds
+MAX_DRAIN = 60  # seconds; what stops a service ends it by force if it takes long
 
 _SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -77,6 +49,8 @@ _PASSWORD_IN_URL = re.compile(r"//[^?@]*:[^?@]*@|[?&](ssl)?password=")
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _TRUTHS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
+
+Mistakes = Iterator[tuple[bool, str]]
 
 
 def setting(
@@ -91,16 +65,11 @@ def setting(
 class SettingsTable:
     """The settings of a program: a subclass declares them."""
 
-    listed_by: ClassVar[str]
-    """The command that lists them."""
-    prefix: ClassVar[str]
-    """What the names of their environment variables begin with."""
-    of_others: ClassVar[str | Words] = ()
-    """What variables begin with that begin in the same way and are for other programs."""
-    config_variable: ClassVar[str] = ""
-    """The environment variable that may name the file."""
-    empty_is_unset: ClassVar[bool] = True
-    """Whether a variable that is set to nothing is taken for one that is not set."""
+    listed_by: ClassVar[str]  # the command that lists them
+    prefix: ClassVar[str]  # what the names of their environment variables begin with
+    of_others: ClassVar[str | Words] = ()  # prefixes of variables of other programs with the same beginning
+    config_variable: ClassVar[str] = ""  # the environment variable that may name the file
+    empty_is_unset: ClassVar[bool] = True  # whether an empty variable counts as not set
 
     log_level: str = setting("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting("console", "How log lines look.", choices=("console", "json"))
@@ -117,10 +86,7 @@ class SettingsTable:
         config: str | None = None,
         warn: Callable[[str], None] = lambda line: None,
     ) -> Self:
-        """Put the settings together; `config`, or its variable, names a file. `warn` gets what is set for nothing.
-
-        Raises `BadSettings` with one line, and `Unusable` in the words of the reference for a file of its kind.
-        """
+        """Put the settings together; `config`, or its variable, names a file. Raises `BadSettings` or `Unusable`."""
         config = config or environment.get(cls.config_variable)
         values = cls._values(cls.from_file(config, warn), lambda name: f"{name} in {config}") if config else {}
         values |= cls._values(cls._from_environment(environment, warn), cls.variable)
@@ -158,11 +124,11 @@ class SettingsTable:
         return table
 
     def completed(self) -> Self:
-        """Return these settings with what they refer to."""
+        """Return these settings with values that are read from files they name."""
         return self
 
     def mistakes(self) -> "Mistakes":
-        """Yield what must not be, each with whether it is so and the line that says it."""
+        """Yield each possible mistake: whether it was made, and the line to report."""
         yield from ()
 
     def shown(self) -> list[tuple[str, str, str, str]]:
@@ -188,7 +154,17 @@ class SettingsTable:
     @classmethod
     def _values(cls, given: Mapping[str, object], source: Callable[[str], str]) -> dict[str, Any]:
         by_name = {each.name: each for each in cls.fields()}
-        return {name: _value(by_name[name], value, source(name)) for name, value in given.items()}
+        read: dict[str, Any] = {}
+        for name, value in given.items():
+            metadata = by_name[name].metadata
+            try:
+                read[name] = _read(by_name[name], value)
+            except (ValueError, TypeError, KeyError):
+                shown = "***" if metadata["secret"] else repr(value)
+                raise BadSettings(f"{source(name)}: {shown} is not a good value; {metadata['help']}") from None
+            if metadata["choices"] and read[name] not in metadata["choices"]:
+                raise BadSettings(f"{source(name)}: {value!r} is none of {', '.join(metadata['choices'])}")
+        return read
 
     @classmethod
     def _checked(cls, values: Mapping[str, Any]) -> Self:
@@ -197,9 +173,6 @@ class SettingsTable:
             if is_so:
                 raise BadSettings(line)
         return settings
-
-
-Mistakes = Iterator[tuple[bool, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,7 +349,7 @@ class Settings(SettingsTable):
     )
 
     def mistakes(self) -> Mistakes:
-        """Yield what must not be, each with whether it is so and the line that says it."""
+        """Yield each possible mistake: whether it was made, and the line to report."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
         yield bool(self.cert) and self.tls_self_signed, "--tls-self-signed and --cert exclude each other"
         ports = (self.port, self.ops_port, self.push_server_port)
@@ -404,11 +377,6 @@ class Settings(SettingsTable):
             self.issuers_leeway > MAX_LEEWAY,
             "issuers_leeway must not be over 5m: an expired token would be good for as long",
         )
-        yield from self._push_mistakes()
-        yield from self._pubsub_mistakes()
-        yield from self._cluster_mistakes()
-
-    def _push_mistakes(self) -> Mistakes:
         yield (
             bool(self.push_server_host) != bool(self.push_server_port),
             "push_server_host and push_server_port go together",
@@ -418,13 +386,9 @@ class Settings(SettingsTable):
             bool(self.push_worker_token) and self.push_worker_token == self.service_token,
             "push_worker_token and service_token must differ: one belongs to a user, the other to none",
         )
-
-    def _pubsub_mistakes(self) -> Mistakes:
         yield (self.pubsub_port or 0) > MAX_PORT, "pubsub_port is a number from 0 to 65535"
         yield self.pubsub_emulator and self.pubsub_port is None, "pubsub_emulator needs pubsub_port"
         yield self.pubsub_emulator and not is_loopback(self.host), "pubsub_emulator is for a host of this machine only"
-
-    def _cluster_mistakes(self) -> Mistakes:
         yield (self.log == "kafka") != bool(self.kafka_servers), "log = kafka and kafka_servers go together"
         yield (
             not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.kafka_prefix),
@@ -451,7 +415,7 @@ def flag(name: str) -> str:
 
 
 def is_plain_to_others(settings: Settings) -> bool:
-    """Whether the API is served without TLS at an address that other machines may reach."""
+    """Return whether the API is served without TLS at an address that other machines may reach."""
     return not (settings.cert or settings.tls_self_signed or is_loopback(settings.host))
 
 
@@ -505,19 +469,6 @@ def toml_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _value(each: "dataclasses.Field[Any]", value: object, source: str) -> Any:
-    """Read the value of a setting; raise `BadSettings`, which names the `source`."""
-    try:
-        read = _read(each, value)
-    except (ValueError, TypeError, KeyError):
-        shown = "***" if each.metadata["secret"] else repr(value)
-        raise BadSettings(f"{source}: {shown} is not a good value; {each.metadata['help']}") from None
-    choices = each.metadata["choices"]
-    if choices and read not in choices:
-        raise BadSettings(f"{source}: {value!r} is none of {', '.join(choices)}")
-    return read
-
-
 def _read(each: "dataclasses.Field[Any]", value: object) -> Any:
     if each.type is Bytes:
         return Bytes(size_number(value))
@@ -530,9 +481,15 @@ def _read(each: "dataclasses.Field[Any]", value: object) -> Any:
     if each.type == int | None:
         return None if value in (None, "") else _number(value, each.metadata["most"])
     if each.type == Pairs:
-        return _pairs(value)
+        pairs = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(pairs, Mapping) or not all(isinstance(text, str) for text in pairs.values()):
+            raise TypeError
+        return tuple(pairs.items())
     if each.type == Words:
-        return _words(value, each.metadata["separator"])
+        words = value.split(each.metadata["separator"]) if isinstance(value, str) else value
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise TypeError
+        return tuple(word.strip() for word in words if word.strip())
     if not isinstance(value, str):
         raise TypeError
     return value
@@ -543,20 +500,6 @@ def _number(value: object, most: int | None) -> int:
     if number < 0 or (most is not None and number > most):
         raise ValueError
     return number
-
-
-def _pairs(value: object) -> Pairs:
-    found = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(found, Mapping) or not all(isinstance(each, str) for each in found.values()):
-        raise TypeError
-    return tuple(found.items())
-
-
-def _words(value: object, separator: str) -> Words:
-    entries = value.split(separator) if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple) or not all(isinstance(each, str) for each in entries):
-        raise TypeError
-    return tuple(each.strip() for each in entries if each.strip())
 
 
 def duration_seconds(text: str) -> Seconds:

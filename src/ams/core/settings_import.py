@@ -7,9 +7,29 @@ from typing import Any, NamedTuple
 from ams.core.errors import Unusable
 from ams.core.settings import Settings, is_plain_to_others, toml_text
 
+_SAME = (
+    "port", "certificate_authorities_dir", "per_resource_auth", "service_token", "push_enabled", "push_server_host",
+    "push_server_port", "push_tls_enabled", "verify_push_server", "push_worker_token", "proxy_hostname",
+)  # fmt: skip
+_NAMED = {"certificate": "cert", "certificate_key": "key"} | {name: name for name in _SAME}
+"""Keys whose value means here what it meant there, and what they are called here."""
+_WITHOUT = {
+    "zookeeper_hosts": "the log is in the data folder",
+    "kafka_znode": "the log is in the data folder",
+    "broker_hosts": "the log is in the data folder",
+    "store_host": "users, projects and topics are in the data folder",
+    "store_db": "users, projects and topics are in the data folder",
+}
+"""Keys that have no counterpart, and why none is needed."""
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference always listens
+NO_CERTIFICATE = (
+    "certificate and certificate_key are not given, and the reference then took those of its host:"
+    " set cert and key, or tokens and messages are served without TLS"
+)
+
 
 class Imported(NamedTuple):
-    """What came of a configuration: a TOML file of ours, and what a person should know."""
+    """An imported configuration: a TOML file of ours, and notes for the operator."""
 
     toml: str
     notes: tuple[str, ...]
@@ -27,42 +47,35 @@ def _facilities(value: Any) -> str:
     return ",".join(sorted(wanted)) or "console"
 
 
-_SAME = (
-    "port", "certificate_authorities_dir", "per_resource_auth", "service_token", "push_enabled", "push_server_host",
-    "push_server_port", "push_tls_enabled", "verify_push_server", "push_worker_token", "proxy_hostname",
-)  # fmt: skip
-_NAMED = {"certificate": "cert", "certificate_key": "key"} | {name: name for name in _SAME}
-"""Keys whose value means here what it meant there, and what they are called here."""
 _CONVERTED: Mapping[str, Callable[[Any], str]] = {"log_level": _level, "log_facilities": _facilities}
-
-_WITHOUT = {
-    "zookeeper_hosts": "the log is in the data folder",
-    "kafka_znode": "the log is in the data folder",
-    "broker_hosts": "the log is in the data folder",
-    "store_host": "users, projects and topics are in the data folder",
-    "store_db": "users, projects and topics are in the data folder",
-}
-"""Keys that have no counterpart, and why none is needed."""
-
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference always listens
-NO_CERTIFICATE = (
-    "certificate and certificate_key are not given, and the reference then took those of its host:"
-    " set cert and key, or tokens and messages are served without TLS"
-)
 
 
 def imported(text: str) -> Imported:
     """Read a configuration file of the reference; raise `Unusable` for one that is no JSON object or has bad values."""
-    given = _object(text)
-    values, notes = _address(given)
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"this is no JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise Unusable("this is no JSON object")
+    given = {key: value for key, value in read.items() if value is not None}
+    host = given.get("bind_ip")  # the reference reads it, and listens everywhere all the same (17.4, O13)
+    values: dict[str, object] = {"host": host or EVERYWHERE}
+    notes = [f"bind_ip {host} is honoured now; the reference listened on all addresses"] if host else []
     for key, value in given.items():
         if key in _NAMED:
             values[_NAMED[key]] = value
         elif key in _CONVERTED:
-            values[key] = _converted(key, value)
+            try:
+                values[key] = _CONVERTED[key](value)
+            except ValueError:
+                raise Unusable(f"{key}: {value!r} has no counterpart") from None
         elif key == "auth_option":
-            values[key], more = _auth_option(value)
-            notes += more
+            is_known = value in ("header", "both", "key")
+            values[key] = value if is_known else "key"  # contract 3.1
+            if not is_known:
+                effect = "the reference then reads the query parameter only: key"
+                notes.append(f"auth_option {value!r} is unknown; {effect}")
         elif key != "bind_ip":
             notes.append(f"{key} has no counterpart" + (f": {_WITHOUT[key]}" if key in _WITHOUT else ""))
     if is_plain_to_others(Settings.of(values, "the imported settings")):
@@ -90,35 +103,3 @@ def known_keys(
         if type(value) is not kinds[key] or not all(isinstance(each, str) for each in parts):
             raise refusal(f"{key} is of another type")
     return known
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Unusable(f"this is no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise Unusable("this is no JSON object")
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _converted(key: str, value: Any) -> str:
-    try:
-        return _CONVERTED[key](value)
-    except ValueError:
-        raise Unusable(f"{key}: {value!r} has no counterpart") from None
-
-
-def _address(given: Mapping[str, Any]) -> tuple[dict[str, object], list[str]]:
-    """Return where to listen: the reference reads bind_ip, and listens everywhere all the same (17.4, O13)."""
-    host = given.get("bind_ip")
-    if not host:
-        return {"host": EVERYWHERE}, []
-    return {"host": host}, [f"bind_ip {host} is honoured now; the reference listened on all addresses"]
-
-
-def _auth_option(value: Any) -> tuple[object, list[str]]:
-    """Return where tokens are read: what the reference does not know means to it the query only (contract 3.1)."""
-    if value in ("header", "both", "key"):
-        return value, []
-    return "key", [f"auth_option {value!r} is unknown; the reference then reads the query parameter only: key"]

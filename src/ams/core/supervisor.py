@@ -1,8 +1,8 @@
-"""Supervision: threads and tasks that a process cannot do without, and what follows when one of them ends.
+"""Supervision of threads and tasks that a process cannot do without, and background work in rounds.
 
-One policy for all of them. The end is logged with its traceback, what waits for the part is failed, the process is not
-ready from then on and says why, and the program ends it: a fresh start is the one repair that is known to work.
-Work that comes in rounds survives an exception of one round by itself, and reports it here so that it is counted.
+When a vital part ends, its traceback is logged, what waits for it is failed, the process is not ready and says why, and
+the program ends it: a fresh start is the one repair that is known to work. In rounds, an expected error puts a round
+off, a defect is counted and survived, and the next round is tried.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 import structlog
 
-FAULT = 70
-"""How a process ends of which a vital part failed, or which hung at its stop: a fault of the program itself."""
+from ams.core.errors import AmsError
+
+FAULT = 70  # exit status when a vital part failed or the stop hung: a fault of the program itself
 
 logger = structlog.get_logger("ams")
 
 T = TypeVar("T")
-GiveUp = Callable[[], None]
-"""Fails what waits for a part that has ended; called on the event loop, once."""
+GiveUp = Callable[[], None]  # fails what waits for a part that has ended; called on the event loop, once
 
 
 def _nothing() -> None:
@@ -41,10 +41,8 @@ class Supervisor:
     """Watches the vital parts of one process. Made and used on its event loop."""
 
     def __init__(self) -> None:
-        self.failure: str | None = None
-        """Which vital part failed first, and the kind of its exception; never the exception's own text."""
-        self.survived: Counter[str] = Counter()
-        """Rounds of background work that ended with an unexpected exception, by work."""
+        self.failure: str | None = None  # the first vital part that failed, and the kind of its exception
+        self.survived: Counter[str] = Counter()  # rounds of background work that ended with a defect, by work
         self._failed = asyncio.Event()
 
     def thread(self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = _nothing) -> threading.Thread:
@@ -122,7 +120,7 @@ async def run_until_stopped(
     """Run a program until SIGTERM or SIGINT, or until a vital part of it failed; return what ran.
 
     `announce` is called when it has started. Its stop may take `stop_seconds`, or `failed_seconds` after a failure.
-    None when it was to stop before it was ready; then the start has been undone.
+    None when it was stopped before it was ready; then the start has been undone.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -158,10 +156,9 @@ async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | Non
 
 
 def end_within(seconds: float) -> None:
-    """End this process in so many seconds, even if a thread hangs: a stop that hangs would wait for a `kill -9`.
+    """End this process in so many seconds, even if a thread hangs; write where every thread stands to standard error.
 
-    Nothing is lost by it that was answered: what is promised is on the disk before the answer. Where every thread
-    stands is written to standard error.
+    Nothing is lost that was answered: what is promised is on the disk before the answer.
     """
 
     def end() -> None:
@@ -172,3 +169,121 @@ def end_within(seconds: float) -> None:
         os._exit(FAULT)
 
     threading.Thread(target=end, name="ams-end", daemon=True).start()
+
+
+class Rounds:
+    """One piece of work, round after round, from `start` to `close`."""
+
+    def __init__(
+        self,
+        part: str,
+        seconds: float,
+        work: Callable[[], Awaitable[object]],
+        put_off: Callable[..., object] | None = None,
+        *,
+        retry_seconds: float | None = None,
+        has_last: bool = False,
+    ) -> None:
+        """`work` is one round of the `part`; `put_off` is called with the `reason` of one that an `AmsError` ended.
+
+        Without `put_off` that is a defect too. After a round that failed the next one comes after `retry_seconds`, if
+        they are given. With `has_last` the close lets a round under way end and adds a last one; without, it cancels.
+        """
+        self.seconds = seconds  # from the end of a round to the next one; a round may change it
+        self._part = part
+        self._work = work
+        self._put_off = put_off
+        self._retry_seconds = retry_seconds
+        self._has_last = has_last
+        self._soon = asyncio.Event()
+        self._closing = False
+        self._supervisor = Supervisor()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no round comes any more."""
+        return self._closing
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Begin with the pause, or with a round if it is to come soon."""
+        self._supervisor = supervisor
+        self._task = supervisor.task(self._part, self._run(), may_end=self._has_last)
+
+    def soon(self) -> None:
+        """Have the next round begin at once, or after the one under way."""
+        self._soon.set()
+
+    def cancel(self) -> None:
+        """End the work at once, in the middle of a round."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """End the work, and return when it has ended."""
+        if not self._has_last:
+            self.cancel()
+        self._closing = True
+        self._soon.set()
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+        if self._has_last:
+            await self._survive()
+
+    async def _run(self) -> None:
+        pause = self.seconds
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._soon.wait()
+            if self._closing:
+                return
+            self._soon.clear()
+            is_done = await self._survive()
+            pause = self.seconds if is_done or self._retry_seconds is None else self._retry_seconds
+
+    async def _survive(self) -> bool:
+        try:
+            await self._work()
+        except Exception as error:
+            if self._put_off is not None and isinstance(error, AmsError):
+                self._put_off(reason=error.message)
+            else:  # a defect must not end the work for good
+                self._supervisor.survive(self._part)
+            return False
+        return True
+
+
+class Turns:
+    """Resumes one waiter per iteration of the event loop, in their order; with `every`, one in so many iterations.
+
+    All other work that is due by then is done between two of them.
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        self._every = every
+        self._passed = every - 1  # turns since one went on; no more are counted than it takes for the next
+        self._is_due = False  # whether `_next` will be called
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __call__(self) -> None:
+        """Return in a turn of the event loop in which nobody else does; not in this one."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._next)
+        await turn
+
+    def _next(self) -> None:
+        while self._waiting and self._waiting[0].done():  # its caller was cancelled
+            self._waiting.popleft()
+        self._passed += 1
+        if self._waiting and self._passed >= self._every:
+            self._waiting.popleft().set_result(None)
+            self._passed = 0
+        self._is_due = bool(self._waiting) or self._passed < self._every - 1
+        if self._is_due:
+            asyncio.get_running_loop().call_soon(self._next)

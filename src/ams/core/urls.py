@@ -1,7 +1,6 @@
-"""URLs that are configured, and hosts in them: which are good, and which have credentials in them.
+"""URLs that are configured: whether they are good, and the user and password in them, which must not be shown.
 
-A URL is shown in lists, logs and errors, so a user and password in one (`https://user:password@host`) would be shown
-there; and no request of the service carries them.
+No request of the service carries credentials of a URL.
 """
 
 import ipaddress
@@ -35,7 +34,7 @@ def without_credentials(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     if host == "localhost":
         return True
     try:

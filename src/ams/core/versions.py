@@ -22,20 +22,15 @@ def version_of(state: object) -> str:
 class Precondition(NamedTuple):
     """Which versions of a resource a change is meant for."""
 
-    versions: frozenset[str] | None = None
-    """None: any."""
-    view: Callable[[Any], object] = lambda state: state
-    """Makes of what is stored what the client was shown: a version is of that."""
+    versions: frozenset[str] | None = None  # None: any
+    view: Callable[[Any], object] = lambda state: state  # makes of what is stored what clients are shown
 
     def seen_by(self, view: Callable[[Any], object]) -> "Precondition":
         """Return the same for a resource of which clients are shown a view."""
         return self._replace(view=view)
 
     def check(self, read: Callable[[], object]) -> None:
-        """Raise `ChangedMeanwhile` when what is stored has another version; of what is gone the change itself tells.
-
-        To be called in the transaction that makes the change, so that of two at once one is refused.
-        """
+        """Raise `ChangedMeanwhile` when what is stored has another version. Call it in the change's transaction."""
         if self.versions is None:
             return
         state = read()
@@ -47,10 +42,7 @@ ANY_VERSION = Precondition()
 
 
 def read_if_match(header: str) -> Precondition:
-    """Read an `If-Match` header; `*` and no header are met by any version, a weak tag by none.
-
-    Raises `InvalidInput` for what is no list of tags.
-    """
+    """Read an `If-Match` header: any version meets `*` and no header, none a weak tag. Raises `InvalidInput`."""
     if not header or header.strip() == "*":
         return ANY_VERSION
     tags = header.split(",")

@@ -49,8 +49,7 @@ class Value:
 
     node: yaml.Node
     file: str
-    name: yaml.Node | None = None
-    """The name that stands before it in a mapping."""
+    name: yaml.Node | None = None  # the name that stands before it in a mapping
 
     @property
     def place(self) -> FileLine:
@@ -59,7 +58,7 @@ class Value:
 
     @property
     def is_null(self) -> bool:
-        """Whether nothing is said."""
+        """Return whether nothing is said."""
         return _is_null(self.node)
 
     def mapping(self, allowed: Collection[str] | None = None) -> "dict[str, Value]":
@@ -123,9 +122,6 @@ class Value:
             return {name: value.plain() for name, value in self.mapping().items()}
         if isinstance(self.node, yaml.SequenceNode):
             return [value.plain() for value in self.values()]
-        return self._scalar()
-
-    def _scalar(self) -> str | float | bool | None:
         text = str(self.node.value)
         if self.is_null:
             return None
@@ -133,11 +129,8 @@ class Value:
             return text
         if text in _SWITCHES:
             return _SWITCHES[text]
-        if _FRACTION.fullmatch(text) or _NOT_IN_JSON.fullmatch(text):
-            return self._number(text)
-        return text
-
-    def _number(self, text: str) -> float:
+        if not (_FRACTION.fullmatch(text) or _NOT_IN_JSON.fullmatch(text)):
+            return text
         whole = _WHOLE.fullmatch(text)
         if whole and len(text) < _DIGITS and _LOWEST <= int(text) <= _HIGHEST:
             return int(text)
@@ -149,7 +142,11 @@ class Value:
 def read_tree(path: str) -> Value | None:
     """Read a YAML file, `-` for standard input; None when it says nothing; raise `BadDocument` for what is no YAML."""
     shown = "standard input" if path == "-" else path
-    return parse_tree(_read(path, shown), shown)
+    content = _capped(sys.stdin.buffer.read(MAX_BYTES + 1), shown) if path == "-" else read_capped(path)
+    try:
+        return parse_tree(content.decode(), shown)
+    except UnicodeDecodeError:
+        raise BadDocument(f"{shown} is not text in UTF-8") from None
 
 
 def parse_tree(text: str, shown: str) -> Value | None:
@@ -175,14 +172,6 @@ def read_capped(path: str) -> bytes:
         raise BadDocument(f"{path}: {error.strerror}") from error
 
 
-def _read(path: str, shown: str) -> str:
-    content = _capped(sys.stdin.buffer.read(MAX_BYTES + 1), shown) if path == "-" else read_capped(path)
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise BadDocument(f"{shown} is not text in UTF-8") from None
-
-
 def _capped(content: bytes, shown: str) -> bytes:
     if len(content) > MAX_BYTES:
         raise BadDocument(f"{shown} is larger than {MAX_BYTES} bytes")
@@ -190,7 +179,7 @@ def _capped(content: bytes, shown: str) -> bytes:
 
 
 def _is_plain(node: yaml.Node) -> bool:
-    """Whether it is a word without quotes, which may stand for a number, a switch or nothing."""
+    """Return whether it is a word without quotes, which may stand for a number, a switch or nothing."""
     return isinstance(node, yaml.ScalarNode) and not node.style
 
 
@@ -207,8 +196,6 @@ def _what(node: yaml.Node) -> str:
 
 
 class _Refused(Exception):
-    """YAML that is not taken, and its line."""
-
     def __init__(self, text: str, line: int) -> None:
         super().__init__(text)
         self.line = line
@@ -222,14 +209,7 @@ class _Loader(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose one node and those below it."""
-        self._check(self.peek_event())  # type: ignore[no-untyped-call]  # the stubs leave it out
-        self._depth += 1
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-    def _check(self, event: yaml.NodeEvent) -> None:
+        event: yaml.NodeEvent = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
             raise _Refused("aliases (*name) are not taken; write it out", line)
@@ -237,3 +217,7 @@ class _Loader(yaml.SafeLoader):
             raise _Refused("tags (!name) are not taken", line)
         if self._depth == MAX_DEPTH:
             raise _Refused(f"deeper than {MAX_DEPTH} levels", line)
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node

@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
-from ams.core.held import SMALL
+from ams.core.fair_share import SMALL
 from ams.core.observing import REQUEST, SCOPE
 from ams.core.versions import read_if_match, version_of, written
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of

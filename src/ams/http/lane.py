@@ -21,7 +21,7 @@ from typing import Any, cast
 import structlog
 
 from ams.core.errors import AmsError, OwnedElsewhere
-from ams.core.held import SMALL
+from ams.core.fair_share import SMALL
 from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Application, Header, Receive, Send

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, S
 from typing import Any, TypeVar
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge, UnknownCoding
-from ams.core.fair_share import FairShare
-from ams.core.held import SMALL, held
+from ams.core.fair_share import SMALL, FairShare, held
 from ams.http.asgi import Receive
 
 T = TypeVar("T")

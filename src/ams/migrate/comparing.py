@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
+from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.names import is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, is_https
 

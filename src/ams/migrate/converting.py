@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, TypeVar
 
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
+from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.names import MAX_NAME, is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
 from ams.core.settings import MAX_RETENTION_SECONDS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ams.client.wire import authn
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
+from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.clock import utc_text
 from ams.core.distinguished_names import normalised
 from ams.core.errors import BadDocument

@@ -10,7 +10,7 @@ import msgspec
 
 from ams.client import wire
 from ams.core import parallel_options
-from ams.core.ack_deadline import MIN_ACK_DEADLINE
+from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
 from ams.core.yaml_tree import Value, bad

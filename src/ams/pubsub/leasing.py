@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
-from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
+from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.pubsub import messages

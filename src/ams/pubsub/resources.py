@@ -12,13 +12,12 @@ from typing import cast
 from ams.access.admission import Caller
 from ams.access.permissions import SERVICE_ADMIN
 from ams.core import parallel_options as limits
-from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput, NotAllowed
-from ams.core.google_push import VERSION, GoogleForm, version_of
 from ams.core.names import ProjectName, revision_id
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
-from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig
+from ams.core.push_config import GOOGLE_VERSION, HTTP_ENDPOINT, AskedPush, GoogleForm, PushConfig, google_version
 from ams.pubsub import fields, protos
 from ams.pubsub.fields import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
@@ -228,7 +227,7 @@ def asked_push(config: Message, *, exactly_once: bool) -> AskedPush | None:
         write_metadata=config.no_wrapper.write_metadata,
         service_account=token.service_account_email,
         audience=token.audience,
-        version=version_of(config.attributes),
+        version=google_version(config.attributes),
     )
     return AskedPush(HTTP_ENDPOINT, config.push_endpoint, google=form)
 
@@ -259,7 +258,7 @@ def show_push(shown: Message, config: PushConfig | None) -> None:
     if form is None:
         return
     if form.version:
-        shown.attributes[VERSION] = form.version
+        shown.attributes[GOOGLE_VERSION] = form.version
     if form.service_account:
         shown.oidc_token.service_account_email = form.service_account
         shown.oidc_token.audience = form.audience

@@ -18,7 +18,7 @@ import grpc
 import structlog
 
 from ams.access.rates import QuotaSlots
-from ams.core.ack_deadline import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
 from ams.core.quotas import STREAMS, Quotas

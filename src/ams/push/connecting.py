@@ -4,65 +4,276 @@ They know no proxies, follow no redirects, and leave bodies compressed as they a
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import httpcore
 
 from ams.outgoing.client import Headers, new_request
 from ams.outgoing.guard import Address, Guard
-from ams.push.streams import Progress, Stream, Unreachable, connected, of_http, secured, unsecured
 
-MAX_HEAD = 16 * 1024
-"""Bytes of the head of an answer, with all the heads of status 1xx before it."""
-MAX_BODY = 64 * 1024
-"""Bytes of its body, as sent. More than any answer to a delivery needs; what is read of it costs others time."""
+MAX_TEXT = 300  # characters of a reason
+_TLS = {
+    "WRONG_VERSION_NUMBER": "the endpoint does not speak TLS on this port",
+    "UNSUPPORTED_PROTOCOL": "the endpoint has no TLS 1.2 or newer",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the endpoint has no TLS 1.2 or newer",
+    "UNEXPECTED_EOF_WHILE_READING": "the endpoint closed the connection",
+}
 
+_TOGETHER = 8 * 1024  # bytes of a request that are sent at once: one record of TLS and one call
+_PIECE = 4096  # read at once: others go on between two pieces of a long answer
+_HIGH_WATER = 32 * 1024  # bytes that wait to be read before nothing more is received
+_RECEIVE_BYTES = 16 * 1024
+"""Unread bytes that the kernel keeps of an answer: a server that sends without end fills no memory here, and
+what comes at once takes little time to be deciphered."""
+_SEND_BYTES = 64 * 1024  # written at once: TLS and the transport keep several copies of it
+_GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
+MAX_HEAD = 16 * 1024  # bytes of the head of an answer, with all the heads of status 1xx before it
+MAX_BODY = 64 * 1024  # bytes of its body, as sent: more than any answer to a delivery needs
 TLS_GAP_SECONDS = 0.002
 """Between two beginnings of TLS, which take the processor a millisecond each. Many connections are made at once when
 many endpoints come back, or time out, together; without a gap the others would wait for all of them."""
-
-
-Place = tuple[str, int, bool]
-"""Host, port, and whether connections are plain."""
-
-
+Place = tuple[str, int, bool]  # host, port, and whether connections are plain
 _LOCALHOST = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")
 
 
+class Unreachable(Exception):
+    """There is no connection, or it broke; the text says why."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far an attempt has come, to say where it ended."""
+
+    step: str = "waiting for others to be done"  # what it is doing, in words that follow `while`
+
+
+def of_socket(error: OSError) -> str:
+    """Return what happened to a connection."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or "failed"
+        return f"TLS: {_TLS.get(reason) or reason.lower().replace('_', ' ')}"
+    if isinstance(error, ConnectionRefusedError):
+        return "The connection was refused"
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "The connection was reset"
+    if isinstance(error, ConnectionAbortedError):
+        return "The connection was closed"
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _of_http(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bool) -> str:
+    said = one_line(str(error))
+    if isinstance(error, httpcore.LocalProtocolError):
+        return f"The request cannot be sent: {said}"
+    if isinstance(error, httpcore.NetworkError):
+        return said
+    if "without sending" in said:  # a response, or a complete message body
+        return f"The connection was closed {'before the answer was whole' if heard else 'without an answer'}"
+    if "_SWITCH_" in said:
+        return "The endpoint wants to speak another protocol"
+    return f"The answer is not HTTP/1.1: {said}"[:MAX_TEXT]
+
+
+def one_line(text: str, most: int = MAX_TEXT) -> str:
+    """Return a text without line breaks and what cannot be shown, at most so many characters."""
+    return "".join(each for each in " ".join(text.split()) if each.isprintable())[:most]
+
+
+class Stream(httpcore.AsyncNetworkStream):
+    """A connection as httpcore wants it, from which only so much is read as `allow` says."""
+
+    def __init__(self, wire: "_Wire") -> None:
+        self._wire = wire
+        self._progress = Progress()
+        self._left = 0
+        self._unsent = b""
+        self.heard = False  # whether anything came since `begin`
+
+    def begin(self, max_bytes: int, progress: Progress) -> None:
+        """Expect a request to be sent, and an answer to it whose beginning has at most so many bytes."""
+        self._progress = progress
+        self._left = max_bytes
+        self.heard = False
+        progress.step = "sending the request"
+
+    def allow(self, max_bytes: int) -> None:
+        """Allow so many bytes from here on."""
+        self._left = max_bytes
+
+    @property
+    def is_readable(self) -> bool:
+        """Return whether something came without a request, or the end."""
+        return self._wire.ended or bool(self._wire.received)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return what came, empty at the end; raise `httpcore.ReadError`. Times are the caller's."""
+        if self._left <= 0:
+            raise httpcore.ReadError("The answer is too long")
+        unsent, self._unsent = self._unsent, b""
+        if unsent:
+            with contextlib.suppress(OSError):  # an answer may have come before: what is read shows it
+                await self._wire.write(unsent)
+        if not self.heard:
+            self._progress.step = "waiting for the answer"
+        try:
+            data = await self._wire.read(min(max_bytes, _PIECE))
+        except OSError as error:
+            raise httpcore.ReadError(of_socket(error)) from error
+        self._left -= len(data)
+        self.heard = self.heard or bool(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send bytes, at the latest when something is read; raise `httpcore.WriteError`. Times are the caller's."""
+        if len(self._unsent) + len(buffer) < _TOGETHER:
+            self._unsent += buffer
+            return
+        unsent, self._unsent = self._unsent, b""
+        try:
+            if unsent:
+                await self._wire.write(unsent)
+            await self._wire.write(buffer)
+        except OSError as error:
+            raise httpcore.WriteError(of_socket(error)) from error
+
+    async def aclose(self) -> None:
+        """End the connection at once: what is left of an answer is of no use."""
+        self._wire.transport.abort()
+
+    def close(self) -> None:
+        """End an idle connection in order."""
+        self._wire.transport.close()
+
+
+async def connected(address: Address, port: int) -> socket.socket:
+    """Connect to an address; raise `Unreachable`. How long it may take is the caller's to say."""
+    try:
+        with contextlib.ExitStack() as made:
+            family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+            plain = made.enter_context(socket.socket(family))
+            plain.setblocking(False)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().sock_connect(plain, (str(address), port))
+            made.pop_all()
+            return plain
+    except OSError as error:
+        raise Unreachable(of_socket(error)) from error
+
+
+async def secured(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
+    """Speak TLS with `host`; raise `Unreachable`. The socket is closed with the stream, or when there is none."""
+    try:
+        _, wire = await asyncio.get_running_loop().create_connection(
+            _Wire, sock=plain, ssl=trust, server_hostname=host, ssl_shutdown_timeout=_GOODBYE_SECONDS
+        )
+    except OSError as error:
+        said = of_socket(error)
+        reason = said if said.startswith("TLS") else f"TLS: {said[0].lower()}{said[1:]} during the handshake"
+        raise Unreachable(reason) from error
+    except ValueError as error:
+        raise Unreachable(f"TLS: {host} is no host name") from error
+    return Stream(wire)
+
+
+class _Wire(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.received = bytearray()
+        self.ended = False
+        self._failure: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._is_full = False
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of it
+        self.transport.set_write_buffer_limits(_SEND_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        if len(self.received) > _HIGH_WATER and not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+        _wake(self._reader)
+
+    def eof_received(self) -> None:
+        self.ended = True
+        _wake(self._reader)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended = True
+        self._failure = exc
+        _wake(self._reader)
+        _wake(self._writer)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        _wake(self._writer)
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Return what came, empty at the end; raise the `OSError` that ended the connection."""
+        while not self.received and not self.ended:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        if not self.received and self._failure is not None:
+            raise self._failure
+        data = bytes(self.received[:max_bytes])
+        del self.received[:max_bytes]
+        if self._is_paused and not self.received:
+            self._is_paused = False
+            self.transport.resume_reading()
+        return data
+
+    async def write(self, data: bytes) -> None:
+        pieces = memoryview(data)
+        for begin in range(0, len(data), _SEND_BYTES):
+            if self.ended:
+                raise self._failure or ConnectionResetError()
+            self.transport.write(pieces[begin : begin + _SEND_BYTES])
+            while self._is_full and not self.ended:
+                self._writer = asyncio.get_running_loop().create_future()
+                await self._writer
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
 class Endpoint(NamedTuple):
-    """What is asked, and where connections to it go."""
+    """A URL to send requests to, and where connections to it go."""
 
     host: str
     port: int
-    target: str = ""
-    """Path and query: an endpoint is a whole URL. What else is at its host may have another owner."""
-    is_plain: bool = False
-    """Without TLS, at an address of this machine."""
+    target: str = ""  # path and query: another one at the same host may have another owner
+    is_plain: bool = False  # without TLS, at an address of this machine
 
     @property
     def place(self) -> "Place":
         """Where connections to it go; others may be there too."""
         return self.host, self.port, self.is_plain
 
-    @property
-    def scheme(self) -> bytes:
-        """Of its URL."""
-        return b"http" if self.is_plain else b"https"
-
 
 class Reply(NamedTuple):
-    """What an endpoint said."""
+    """Answer of an endpoint."""
 
     status: int
     headers: Headers
-    body: bytes
-    """The beginning, as much as was to be kept."""
-    cut: str
-    """Why the body is not whole; empty: it is."""
+    body: bytes  # the beginning, as much as was to be kept
+    cut: str  # why the body is not whole; empty: it is
 
 
 class Connection:
@@ -70,10 +281,10 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
         self.endpoint = endpoint
-        self.idle_since = 0.0
-        """Loop time; for the table that keeps it."""
+        self.idle_since = 0.0  # loop time; for the table that keeps it
         self._stream = stream
-        self._origin = httpcore.Origin(endpoint.scheme, endpoint.host.encode(), endpoint.port)
+        scheme = b"http" if endpoint.is_plain else b"https"
+        self._origin = httpcore.Origin(scheme, endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
 
     async def ask(
@@ -87,10 +298,7 @@ class Connection:
         progress: Progress,
         closes: bool = False,
     ) -> Reply:
-        """Send a request and return the answer with the first `keep` bytes of its body; raise `Unreachable`.
-
-        `closes` says that there will be no other one.
-        """
+        """Send a request; return the answer with at most `keep` bytes of its body. Raises `Unreachable`."""
         url = httpcore.URL(
             scheme=self._origin.scheme, host=self._origin.host, port=self._origin.port, target=target.encode()
         )
@@ -99,29 +307,28 @@ class Connection:
         try:
             answer = await self._http.handle_async_request(request)
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
-            raise Unreachable(of_http(error, heard=self.was_heard)) from error
+            raise Unreachable(_of_http(error, heard=self.was_heard)) from error
         progress.step = "reading the answer"
         self._stream.allow(MAX_BODY)
-        kept = bytearray()
-        cut = ""
+        kept, cut = bytearray(), ""
         try:
             async for part in answer.aiter_stream():
                 if len(kept) < keep:
                     kept += part[: keep - len(kept)]
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
-            cut = of_http(error, heard=self.was_heard)
+            cut = _of_http(error, heard=self.was_heard)
         finally:
             await answer.aclose()
         return Reply(answer.status, answer.headers, bytes(kept), cut)
 
     @property
     def is_kept(self) -> bool:
-        """Whether it can be asked again."""
+        """Return whether it can be asked again."""
         return self._http.is_idle() and not self._stream.is_readable
 
     @property
     def was_heard(self) -> bool:
-        """Whether anything of the last answer came."""
+        """Return whether anything of the last answer came."""
         return self._stream.heard
 
     def close(self) -> None:
@@ -139,36 +346,32 @@ class Connector:
     def __init__(self, guard: Guard, trust: ssl.SSLContext) -> None:
         self._guard = guard
         self._trust = trust
-        self._next_tls = 0.0
-        """Loop time."""
+        self._next_tls = 0.0  # loop time
 
     async def connect(self, endpoint: Endpoint, progress: Progress, until: float) -> Connection:
-        """Connect to one of the permitted addresses, the first that answers.
+        """Connect to the first of the permitted addresses that answers. Raises `Refused` or `Unreachable`.
 
-        The time `until` then (loop time) is shared out to the addresses: one that swallows everything leaves some for
-        the next. Raises `Refused` or `Unreachable`.
+        They share the time until `until` (loop time): one that swallows everything leaves some for the next.
         """
         progress.step = f"looking up {endpoint.host}"
         addresses = await self._addresses(endpoint)
         progress.step = "connecting"
         plain = await _first(addresses, endpoint.port, until)
         if endpoint.is_plain:
-            return Connection(endpoint, await unsecured(plain))
+            _, wire = await asyncio.get_running_loop().create_connection(_Wire, sock=plain)
+            return Connection(endpoint, Stream(wire))
         progress.step = "agreeing on TLS"
-        try:
-            await self._turn()
-        except BaseException:
-            plain.close()
-            raise
-        return Connection(endpoint, await secured(plain, self._trust, endpoint.host))
-
-    async def _turn(self) -> None:
-        """Wait until TLS may begin. A turn is a moment in time: no connection can hold it and keep it from others."""
+        # A turn is a moment in time: no connection can hold it and keep it from others.
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next_tls)
         self._next_tls = turn + TLS_GAP_SECONDS
         if turn > now:
-            await asyncio.sleep(turn - now)
+            try:
+                await asyncio.sleep(turn - now)
+            except BaseException:
+                plain.close()
+                raise
+        return Connection(endpoint, await secured(plain, self._trust, endpoint.host))
 
     async def _addresses(self, endpoint: Endpoint) -> Sequence[Address]:
         if endpoint.is_plain:  # nobody is asked for a name: it is not to lead elsewhere

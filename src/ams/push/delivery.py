@@ -25,21 +25,37 @@ import base64
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 import pybase64
 
-from ams.core.messages import Fragment, Message, decoded_data, parse, split_ordering_key
-from ams.core.push_config import MATTERMOST
-from ams.push.sender import Headers
+from ams.core.messages import Fragment, Message, data_or_text, decoded_data, parse, split_ordering_key
+from ams.core.push_config import MATTERMOST, GoogleForm
+from ams.push.sender import Headers, NotAsked
 from ams.push.upstream import Pulled, Target
 
 PREFIX = "whsec_"
-SECRET_BYTES = 32
-"""Of a new secret."""
+SECRET_BYTES = 32  # of a new secret
 _LEAST_BYTES, _MOST_BYTES = 24, 64
+
+_TOPIC_CHARACTERS = 8  # of a topic's identity in `webhook-id`: a topic made anew begins at offset 0 again
+_encode = msgspec.json.Encoder().encode
+_COLON = ord(":")
+MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
+LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
+_MARGIN_SECONDS, _MARGIN = 1.0, 0.2  # kept for the acknowledgement: seconds, or this part if that is less
+GOOGLE_MOST_SECONDS = 590.0  # for one delivery: its lease, of at most ten minutes, has to outlive it
+NO_TOKEN = "There is no token for the delivery: the signing key cannot be read"  # noqa: S105 - a text, and no token
+_NO_TOKEN_SECONDS = 30.0  # until it is tried again
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_WITHHELD = frozenset({
+    "authorization", "connection", "content-length", "cookie", "date", "expect", "forwarded", "host", "keep-alive",
+    "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+})  # fmt: skip
+_WITHHELD_BEGINNINGS = ("proxy-", "x-forwarded-", "x-goog-")
 
 
 def new_secret() -> str:
@@ -64,30 +80,55 @@ def signatures(keys: Sequence[bytes], webhook_id: str, timestamp: int, body: byt
     return " ".join("v1," + base64.b64encode(hmac.digest(each, signed, "sha256")).decode() for each in keys)
 
 
-_TOPIC_CHARACTERS = 8
-"""Of a topic's identity in `webhook-id`: its messages begin at offset 0 again when it is made anew, and are others."""
+class Body(NamedTuple):
+    """The body of one delivery."""
+
+    content: bytes
+    undecodable: int  # messages whose data should have been decoded and is no text, so that it is base64 still (P13)
 
 
-class DeliveryHeaders:
-    """Makes the headers of one target's deliveries; raises `ValueError` for what no header can be made of."""
+class Delivery(NamedTuple):
+    """One request to an endpoint."""
+
+    headers: Headers
+    body: bytes
+    undecodable: int
+
+
+class Deliveries:
+    """Makes the deliveries of one target; raises `ValueError` when there is something wrong with it."""
 
     def __init__(self, target: Target) -> None:
         config = target.config
-        self._plain = config.type == MATTERMOST
+        self._mattermost = config if config.type == MATTERMOST else None
+        self._decodes = config.base64_decode
+        self._single = config.max_messages == 1
+        self._is_parallel = target.is_parallel
+        self._tail = b'},"subscription":%b}' % _encode(target.path.removeprefix("/"))
         self._fixed = [("Content-Type", "application/json")]
-        if config.header_value and not self._plain:
-            self._fixed.append(_authorization(config.header_value))
+        if config.header_value and self._mattermost is None:
+            if not (config.header_value.isascii() and config.header_value.isprintable()):
+                raise ValueError("the authorization header has characters that no header can carry")
+            self._fixed.append(("Authorization", config.header_value))
         self._keys = [key(each) for each in target.secrets]
         self._prefix = _prefix(target)
-        self._is_parallel = target.is_parallel
+        self.url = config.endpoint if self._mattermost is None else config.mattermost_url
+        self.most = max(1, config.max_messages) if self._mattermost is None else 1  # messages of one delivery (P12)
+
+    def delivery(self, messages: Sequence[Pulled], *, attempt: int, now: int) -> Delivery:
+        """Return the delivery of these messages; `attempt` from 1, `now` in seconds since the epoch."""
+        content, undecodable = self.body(messages)
+        return Delivery(self.headers(messages, content, attempt=attempt, now=now), content, undecodable)
 
     def headers(self, messages: Sequence[Pulled], body: bytes, *, attempt: int, now: int) -> Headers:
         """Return the headers of a delivery of these messages, in order; `now` in seconds."""
-        if self._plain:
+        if self._mattermost is not None:
             return self._fixed
         webhook_id = f"{self._prefix}{messages[0].offset}-{messages[-1].offset}"
         if self._is_parallel and messages[-1].offset - messages[0].offset >= len(messages):
-            webhook_id += f".{_sum(messages)}"
+            # Tells deliveries apart that begin and end with the same messages.
+            offsets = ",".join([str(each.offset) for each in messages])
+            webhook_id += f".{hashlib.blake2b(offsets.encode(), digest_size=6).hexdigest()}"
         made = [
             *self._fixed,
             ("webhook-id", webhook_id),
@@ -97,56 +138,6 @@ class DeliveryHeaders:
         if self._keys:
             made.append(("webhook-signature", signatures(self._keys, webhook_id, now, body)))
         return made
-
-
-def _sum(messages: Sequence[Pulled]) -> str:
-    """Return a text that tells deliveries apart which begin and end with the same messages."""
-    offsets = ",".join([str(each.offset) for each in messages])
-    return hashlib.blake2b(offsets.encode(), digest_size=6).hexdigest()
-
-
-def _authorization(value: str) -> tuple[str, str]:
-    if not (value.isascii() and value.isprintable()):
-        raise ValueError("the authorization header has characters that no header can carry")
-    return "Authorization", value
-
-
-def _prefix(target: Target) -> str:
-    """Return what every id of the target begins with: names have no dots (HTTP contract 2), so parts are clear."""
-    match target.path.split("/"):
-        case ["", "projects", project, "subscriptions", subscription]:
-            topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""
-            return f"{project}.{subscription}.{topic}"
-    raise ValueError("the resource name is not that of a subscription")
-
-
-_encode = msgspec.json.Encoder().encode
-_COLON = ord(":")
-
-
-class Body(NamedTuple):
-    """The body of one delivery."""
-
-    content: bytes
-    undecodable: int
-    """Messages whose data should have been decoded and is no text, so that it is base64 still (P13)."""
-
-
-class Bodies:
-    """Makes the bodies of one target."""
-
-    def __init__(self, target: Target) -> None:
-        config = target.config
-        self._mattermost = config if config.type == MATTERMOST else None
-        self._single = config.max_messages == 1
-        self._decodes = config.base64_decode
-        subscription = _encode(target.path.removeprefix("/"))
-        self._tail = b'},"subscription":%b}' % subscription
-
-    @property
-    def is_mattermost(self) -> bool:
-        """Whether a body holds one message, whatever the configuration allows (P12)."""
-        return self._mattermost is not None
 
     def body(self, messages: Sequence[Pulled]) -> Body:
         """Return the body that carries these messages: at least one, and no more for Mattermost or `max_messages` 1."""
@@ -159,18 +150,14 @@ class Bodies:
             undecodable = sum(not good for _, good in decoded)
         if self._single:
             return Body(b"".join(self._item(messages[0], b"")), undecodable)
-        return Body(self._list(messages), undecodable)
-
-    def _list(self, messages: Sequence[Pulled]) -> bytes:
         parts, separator = [b'{"messages":['], b""
         for each in messages:
             parts += self._item(each, separator)
             separator = b","
         parts.append(b"]}")
-        return b"".join(parts)
+        return Body(b"".join(parts), undecodable)
 
     def _item(self, message: Pulled, separator: bytes) -> tuple[bytes, ...]:
-        """Return the parts of one message; empty ids and times are left out (push contract 10)."""
         _, message_id, publish_time, fragment = message
         shown_id = b'"messageId":%b,' % _encode(message_id) if message_id else b""
         shown_time = b',"publishTime":%b' % _encode(publish_time) if publish_time else b""
@@ -180,7 +167,12 @@ class Bodies:
         assert self._mattermost is not None
         sent = parse(message.fragment)
         text = _text(sent) if self._decodes else None
-        post = {"text": _post_text(message, sent, sent.data if text is None else text)}
+        shown = sent.data if text is None else text
+        if not shown.strip():  # Mattermost refuses a blank post each time: the attributes are posted then
+            lines = [f"{name}: {value}" for name, value in (sent.attributes or {}).items()]
+            has_words = any(map(str.strip, lines))
+            shown = "\n".join(lines) if has_words else f"Message {message.message_id} has no text"
+        post = {"text": shown}
         if self._mattermost.mattermost_username:
             post["username"] = self._mattermost.mattermost_username
         if self._mattermost.mattermost_channel:
@@ -188,16 +180,16 @@ class Bodies:
         return Body(_encode(post), int(self._decodes and text is None))
 
 
-def _post_text(message: Pulled, sent: Message, text: str) -> str:
-    """Return a post's text. Mattermost refuses a blank one each time, so the attributes are posted then."""
-    if text.strip():
-        return text
-    lines = [f"{name}: {value}" for name, value in (sent.attributes or {}).items()]
-    return "\n".join(lines) if any(map(str.strip, lines)) else f"Message {message.message_id} has no text"
+def _prefix(target: Target) -> str:
+    """Return what every id of the target begins with: names have no dots (HTTP contract 2), so parts are clear."""
+    match target.path.split("/"):
+        case ["", "projects", project, "subscriptions", subscription]:
+            topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""
+            return f"{project}.{subscription}.{topic}"
+    raise ValueError("the resource name is not that of a subscription")
 
 
 def _decoded(message: Pulled) -> tuple[Pulled, bool]:
-    """Return a message with its data as text, and whether it is text; else as it was."""
     fragment = message.fragment
     # Data comes last. A quote within it has a backslash before it, so a colon before one says that it begins there.
     opening = fragment.rfind(b'"', 0, -1)
@@ -211,7 +203,6 @@ def _decoded(message: Pulled) -> tuple[Pulled, bool]:
 
 
 def _parsed_and_decoded(message: Pulled) -> tuple[Pulled, bool]:
-    """Return the same, for data that may have escapes or line breaks in it."""
     sent = parse(message.fragment)
     text = _text(sent)
     if text is None:
@@ -229,43 +220,70 @@ def _text(message: Message) -> str | None:
         return None
 
 
-MOST_SECONDS = 30.0
-"""For one delivery, as in the reference (push contract 10)."""
-LEAST_SECONDS = 1.0
-"""Below this nothing could be delivered at all, whatever the acknowledgement's deadline."""
-_MARGIN_SECONDS, _MARGIN = 1.0, 0.2
-"""Kept for the acknowledgement: so much, or this part of what there is when that is less."""
-
-
-class Delivery(NamedTuple):
-    """One request to an endpoint."""
-
-    headers: Headers
-    body: bytes
-    undecodable: int
-    """See `ams.push.delivery.Body`."""
-
-
-class Deliveries:
-    """Makes the deliveries of one target; raises `ValueError` when there is something wrong with it."""
-
-    def __init__(self, target: Target) -> None:
-        self._bodies = Bodies(target)
-        self._headers = DeliveryHeaders(target)
-        config = target.config
-        self.url = config.mattermost_url if self._bodies.is_mattermost else config.endpoint
-        self.most = 1 if self._bodies.is_mattermost else max(1, config.max_messages)
-        """Messages of one delivery (P12)."""
-
-    def delivery(self, messages: Sequence[Pulled], *, attempt: int, now: int) -> Delivery:
-        """Return the delivery of these messages; `attempt` from 1, `now` in seconds since the epoch."""
-        content, undecodable = self._bodies.body(messages)
-        headers = self._headers.headers(messages, content, attempt=attempt, now=now)
-        return Delivery(headers, content, undecodable)
-
-
 def seconds(patience: float | None) -> float:
     """Return how long a delivery may take when its messages must be acknowledged within `patience` seconds (P15)."""
     if patience is None:
         return MOST_SECONDS
     return min(MOST_SECONDS, max(LEAST_SECONDS, patience - min(_MARGIN_SECONDS, patience * _MARGIN)))
+
+
+class GoogleDeliveries:
+    """Makes the deliveries of one target."""
+
+    def __init__(self, target: Target, form: GoogleForm) -> None:
+        self.url = target.config.endpoint
+        self._form = form
+        self._subscription = target.path.removeprefix("/")
+        self._counts_attempts = target.counts_attempts
+
+    def delivery(self, pulled: Pulled, *, attempt: int, token: str) -> Delivery:
+        """Return the delivery of a message; `attempt` from 1. Raises `NotAsked` without a token that it needs."""
+        message = parse(pulled.fragment)
+        headers = [("User-Agent", "CloudPubSub-Google")]
+        if self._form.service_account:
+            if not token:
+                raise NotAsked(NO_TOKEN, _NO_TOKEN_SECONDS)
+            headers.append(("Authorization", f"Bearer {token}"))
+        if self._form.is_wrapped:
+            headers.append(("Content-Type", "application/json"))
+            return Delivery(headers, self._wrapped(pulled, message, attempt), 0)
+        headers += self._metadata(pulled, message) if self._form.write_metadata else []
+        if all(name.lower() != "content-type" for name, _ in headers):
+            headers.append(("Content-Type", "application/octet-stream"))
+        return Delivery(headers, data_or_text(message.data), 0)
+
+    def _wrapped(self, pulled: Pulled, message: Message, attempt: int) -> bytes:
+        shown: dict[str, object] = {
+            "data": pybase64.b64encode(data_or_text(message.data)).decode(),
+            "messageId": pulled.message_id,
+            "message_id": pulled.message_id,
+            "publishTime": pulled.publish_time,
+            "publish_time": pulled.publish_time,
+        }
+        if message.attributes:
+            shown["attributes"] = message.attributes
+        if message.ordering_key:
+            shown["orderingKey"] = message.ordering_key
+        body: dict[str, object] = {"message": shown, "subscription": self._subscription}
+        if self._counts_attempts:
+            body["deliveryAttempt"] = attempt
+        return _encode(body)
+
+    def _metadata(self, pulled: Pulled, message: Message) -> Iterator[tuple[str, str]]:
+        yield "x-goog-pubsub-subscription-name", self._subscription
+        yield "x-goog-pubsub-message-id", pulled.message_id
+        yield "x-goog-pubsub-publish-time", pulled.publish_time
+        key = "x-goog-pubsub-ordering-key", message.ordering_key
+        for name, value in [key, *(each for each in (message.attributes or {}).items() if _is_free(each[0]))]:
+            if value and value.isascii() and value.isprintable() and value == value.strip():
+                yield name, value
+
+
+def _is_free(name: str) -> bool:
+    low = name.lower()
+    return bool(_NAME.fullmatch(name)) and low not in _WITHHELD and not low.startswith(_WITHHELD_BEGINNINGS)
+
+
+def google_seconds(target: Target) -> float:
+    """Return how long a delivery may take: as long as the acknowledgement's deadline."""
+    return min(float(target.ack_deadline_seconds), GOOGLE_MOST_SECONDS)

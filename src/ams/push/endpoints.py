@@ -12,22 +12,30 @@ import ssl
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from ams.core.backoff import Backoff
 from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing.guard import Guard, Refused
-from ams.push.circuit import OPEN, Circuit, name
-from ams.push.connecting import Connection, Connector, Endpoint, Place, Reply
-from ams.push.streams import Progress, Unreachable
+from ams.push.connecting import Connection, Connector, Endpoint, Place, Progress, Unreachable
 
-HASH_PATH = "/ams_verification_hash"
-"""At the root of the endpoint's host (HTTP contract 13.4)."""
-CHECK_SECONDS = 5.0
-"""For everything: finding the address, connecting, and the whole answer."""
+HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
+CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer
 
 
-CHECKS, CHECKS_OF_PROJECT = 16, 4
-"""At once: the server of the endpoint says how long each takes."""
+CHECKS, CHECKS_OF_PROJECT = 16, 4  # at once: the server of the endpoint says how long each takes
+
+AT_ONCE = 8  # requests to one endpoint
+IDLE_SECONDS = 15.0  # after which an idle connection is closed
+MAX_IDLE = 1000  # connections kept in all; the one longest idle makes place for another
+MAX_FORGETTABLE = 10_000  # endpoints in the table before those without requests are forgotten
+CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # names: requests go through; none does; one does, to see
+FAILURES = 5  # in a row, after which the circuit opens
+BACKOFF = Backoff(1.0, 60.0)  # for how long it is open: longer each time it opens again, within `JITTER` of these
+JITTER = 0.15  # part by which a span varies, so that endpoints that failed together are asked one by one
+PROBE_SECONDS = 45.0  # after which a probe without a result is forgotten: more than any request takes
+_LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
 
 
 class CheckSlots:
@@ -65,39 +73,69 @@ class EndpointCheck:
         progress = Progress()
         try:
             async with asyncio.timeout(self._seconds):
-                reply = await self._ask(Endpoint(host, port), len(expected) + 1, progress)
+                until = asyncio.get_running_loop().time() + self._seconds
+                connection = await self._connector.connect(Endpoint(host, port), progress, until)
+                try:
+                    keep = len(expected) + 1
+                    reply = await connection.ask("GET", HASH_PATH, [], b"", keep=keep, progress=progress, closes=True)
+                finally:
+                    await connection.abort()
         except TimeoutError:
             raise CheckFailed(f"No answer within {self._seconds:g} seconds, while {progress.step}") from None
         except (Refused, Unreachable) as error:
             raise CheckFailed(str(error)) from error
-        _judge(reply, expected.encode())
-
-    async def _ask(self, endpoint: Endpoint, keep: int, progress: Progress) -> Reply:
-        until = asyncio.get_running_loop().time() + self._seconds
-        connection = await self._connector.connect(endpoint, progress, until)
-        try:
-            return await connection.ask("GET", HASH_PATH, [], b"", keep=keep, progress=progress, closes=True)
-        finally:
-            await connection.abort()
+        if reply.status != 200:
+            raise CheckFailed("Wrong response status code")
+        if reply.cut and len(reply.body) < keep:
+            raise CheckFailed(reply.cut)
+        if not hmac.compare_digest(reply.body, expected.encode()):
+            raise CheckFailed("Wrong verification hash")
 
 
-def _judge(reply: Reply, expected: bytes) -> None:
-    if reply.status != 200:
-        raise CheckFailed("Wrong response status code")
-    if reply.cut and len(reply.body) <= len(expected):
-        raise CheckFailed(reply.cut)
-    if not hmac.compare_digest(reply.body, expected):
-        raise CheckFailed("Wrong verification hash")
+class Circuit(NamedTuple):
+    """Return whether an endpoint is asked at all, as a value. Times are monotonic seconds.
 
+    An endpoint that does not answer several times in a row is left alone for a while, longer each time it still does
+    not; then one request finds out. Only the transport counts: one that answers, with any status, is there.
+    """
 
-AT_ONCE = 8
-"""Requests to one endpoint."""
-IDLE_SECONDS = 15.0
-"""After which an idle connection is closed."""
-MAX_IDLE = 1000
-"""Connections kept in all; the one longest idle makes place for another."""
-MAX_FORGETTABLE = 10_000
-"""Endpoints in the table before those without requests are forgotten."""
+    failures: int = 0  # in a row, while closed
+    openings: int = 0  # in a row without an answer in between; 0: it is closed
+    until: float = 0.0  # when the next probe may go
+    probe_until: float = 0.0  # until when the probe that was sent is waited for; not after `until`: none was
+
+    def allows(self, now: float) -> bool:
+        """Return whether a request may go; before it is sent, `begins` notes it."""
+        return self.openings == 0 or now >= max(self.until, self.probe_until)
+
+    def begins(self, now: float) -> "Circuit":
+        """Return the state when a request goes that was allowed: of an open circuit the only probe."""
+        return self._replace(probe_until=now + PROBE_SECONDS) if self.openings else self
+
+    def succeeded(self) -> "Circuit":
+        """Return the state after an answer, whatever its status."""
+        return Circuit() if self.failures or self.openings else self
+
+    def failed(self, now: float, random: float) -> "Circuit":
+        """Return the state after a request without an answer; `random` is in [0, 1)."""
+        if self.openings == 0 and self.failures + 1 < FAILURES:
+            return Circuit(self.failures + 1)
+        if self.openings and now < self.until:  # it was on its way when the circuit opened: it says nothing new
+            return self
+        span = BACKOFF.nominal(self.openings) * (1 - JITTER + 2 * JITTER * random)
+        return Circuit(0, self.openings + 1, now + span)
+
+    def name(self, now: float) -> str:
+        """Return `CLOSED`, `OPEN` or `HALF_OPEN`."""
+        if self.openings == 0:
+            return CLOSED
+        return OPEN if now < self.until else HALF_OPEN
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until it is worth asking again; 0 where a request may go now."""
+        if self.allows(now):
+            return 0.0
+        return self.until - now if now < self.until else min(_LOOK_AGAIN_SECONDS, self.probe_until - now)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,10 +144,8 @@ class EndpointState:
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     at_once: int = AT_ONCE
-    """How many slots there are."""
     circuit: Circuit = field(default_factory=Circuit)
-    users: int = 0
-    """Requests that go on or wait."""
+    users: int = 0  # requests that go on or wait
 
     def allow(self, at_once: int) -> None:
         """Let there be so many slots at least."""
@@ -125,10 +161,8 @@ class Endpoints:
         self._idle_seconds = idle_seconds
         self._max_idle = max_idle
         self._standings: dict[Endpoint, EndpointState] = {}
-        self._idle: dict[Connection, None] = {}
-        """Of all places, longest idle first."""
-        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)
-        """The one used last is last."""
+        self._idle: dict[Connection, None] = {}  # of all places, longest idle first
+        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)  # the one used last is last
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -141,7 +175,12 @@ class Endpoints:
         standing = self._standings.get(endpoint)
         if standing is None:
             if len(self._standings) >= MAX_FORGETTABLE:
-                self._forget(now)
+                # Those with no requests are forgotten, unless their circuit is open.
+                self._standings = {
+                    endpoint: each
+                    for endpoint, each in self._standings.items()
+                    if each.users or each.circuit.name(now) == OPEN
+                }
             standing = self._standings[endpoint] = EndpointState()
         return standing
 
@@ -179,7 +218,6 @@ class Endpoints:
             self._drop(connection)
 
     def _close_old(self) -> None:
-        """Close what is idle for too long, and look again when the next one may be."""
         self._sweep = None
         loop = asyncio.get_running_loop()
         for connection in list(self._idle):
@@ -199,11 +237,3 @@ class Endpoints:
         self._idle_at[place].remove(connection)
         if not self._idle_at[place]:
             del self._idle_at[place]
-
-    def _forget(self, now: float) -> None:
-        """Forget endpoints with no requests, unless their circuit is open."""
-        self._standings = {
-            endpoint: each
-            for endpoint, each in self._standings.items()
-            if each.users or name(each.circuit, now) == OPEN
-        }

@@ -1,8 +1,7 @@
 """Holding leases: the heartbeats of one process, and its workers in step with what the answers say (`ams.push.leases`).
 
-A lease counts from the sending of the last heartbeat that was answered. A holder without answers stops before it ends:
-what is in flight gets a moment to finish and is cut off then, as another holder may deliver it from the end on. So is a
-process that stood still, when it goes on after that end.
+A lease counts from the sending of the last heartbeat that was answered. A holder without answers, or one that stood
+still, stops before its lease ends: what is in flight gets a moment to finish and is cut off then.
 """
 
 import asyncio
@@ -23,10 +22,8 @@ from ams.push.workers import Workers
 
 _FINISH_SECONDS, _SPARE_SECONDS = 1.5, 0.5
 """At the end of a lease: for deliveries in flight, and between their end and that of the lease."""
-_LEAST_SECONDS = 0.2
-"""For a heartbeat to be answered, however little there is left."""
-_BACKOFF = replace(UNREACHED, most=8.0)
-"""Between heartbeats while none is answered."""
+_LEAST_SECONDS = 0.2  # for a heartbeat to be answered, however little there is left
+_BACKOFF = replace(UNREACHED, most=8.0)  # between heartbeats while none is answered
 STOOD_STILL = "this process stood still for longer than its lease"
 
 logger = structlog.get_logger("ams.push")
@@ -36,7 +33,6 @@ class LeaseReply(NamedTuple):
     """The answer to a heartbeat."""
 
     targets: Sequence[Target]
-    """What is this process's to deliver."""
     lease_seconds: float = LEASE_SECONDS
     heartbeat_seconds: float = HEARTBEAT_SECONDS
 
@@ -49,16 +45,11 @@ class NoLeases(Exception):
     """The service that was asked knows no leases."""
 
 
-Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]
-"""Sends a heartbeat; raises `Unanswered` or `NoLeases`."""
+Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]  # sends a heartbeat; raises `Unanswered` or `NoLeases`
 
 
 def _nothing() -> None:
     return None
-
-
-def _log_failure(work: str) -> None:
-    logger.exception("background.failed", work=work)
 
 
 class Holding:
@@ -74,18 +65,13 @@ class Holding:
         reached: Callable[[], None] = _nothing,
         missed: Callable[[], None] = _nothing,
     ) -> None:
-        """`holder` is a unique name; `reached` is called for each answer, `missed` for each heartbeat without
-        one.
-        """
         self._workers = workers
         self._ask = ask
         self._holder = holder or new_uuid()
         self._reached = reached
         self._missed = missed
         self._pauses = Pauses(_BACKOFF, chance.random)
-        self._heartbeat_seconds = HEARTBEAT_SECONDS
-        self._ends: float | None = None
-        """When the lease ends, by the loop's clock; None: nothing is held by a lease."""
+        self._ends: float | None = None  # when the lease ends, by the loop's clock; None: nothing is held by a lease
         self._now = asyncio.Event()
         self._settled: list[asyncio.Future[None]] = []
         self._leaving = False
@@ -101,10 +87,10 @@ class Holding:
         self._now.set()
         await asyncio.wait({over}, timeout=seconds)
 
-    async def run(self, survive: Callable[[str], None] = _log_failure) -> None:
+    async def run(self, survive: Callable[[str], None] | None = None) -> None:
         """Send heartbeats until this is cancelled, or there are no leases any more.
 
-        `survive` is called for a heartbeat that ended with an unexpected exception; it counts as one not answered.
+        `survive` is called for a heartbeat with an unexpected exception; it counts as one not answered.
         """
         while True:
             self._now.clear()
@@ -120,7 +106,10 @@ class Holding:
             except TimeoutError:
                 pause = await self._unanswered("no answer in time")
             except Exception as error:  # a defect must not end the heartbeats for good
-                survive("push leases")
+                if survive is not None:
+                    survive("push leases")
+                else:
+                    logger.exception("background.failed", work="push leases")
                 pause = await self._unanswered(f"unexpected {type(error).__name__}")
             finally:
                 for each in settled:
@@ -141,7 +130,6 @@ class Holding:
             await self._heartbeat(Heartbeat(self._holder, frozenset(), self._workers.take_changes(), leaving=True))
 
     async def _round(self) -> float:
-        """Send one heartbeat and follow the answer; return how long to wait for the next one."""
         if self._is_over(self._ends):
             await self._lose(STOOD_STILL)
         changes = self._workers.take_changes()
@@ -155,12 +143,11 @@ class Holding:
             raise Unanswered(STOOD_STILL)
         self._ends = sent + reply.lease_seconds
         self._workers.hold_until(self._ends - _SPARE_SECONDS)
-        self._heartbeat_seconds = reply.heartbeat_seconds
         self._pauses.reset()
         self._reached()
         if not self._leaving:
             self._workers.follow(reply.targets)
-        return self._heartbeat_seconds
+        return reply.heartbeat_seconds
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:
         seconds = HEARTBEAT_SECONDS if self._ends is None else max(min(HEARTBEAT_SECONDS, self._left()), _LEAST_SECONDS)
@@ -181,16 +168,13 @@ class Holding:
         return pause
 
     def _left(self) -> float:
-        """Return for how many seconds to try on before the lease is lost."""
         assert self._ends is not None
         return self._ends - _SPARE_SECONDS - _FINISH_SECONDS - asyncio.get_running_loop().time()
 
     def _is_over(self, ends: float | None) -> bool:
-        """Whether a lease that ends then is to be held no more."""
         return ends is not None and asyncio.get_running_loop().time() >= ends - _SPARE_SECONDS
 
     async def _lose(self, reason: str) -> None:
-        """Deliver nothing any more: the lease is over."""
         if self._ends is None:
             return
         logger.warning("push.lease_lost", reason=reason)

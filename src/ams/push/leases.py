@@ -1,11 +1,10 @@
 """Leases: which process delivers what, so that no subscription is delivered by two and none is left out.
 
 A process that delivers is a **holder**. It says every `HEARTBEAT_SECONDS` that it lives and what it holds, and is
-answered what is its to hold. Who has not said so for `LEASE_SECONDS` holds nothing any more, and others get its share;
-it knows this itself, by its own clock from the sending of its last answered heartbeat, and has stopped by then.
+answered what is its to hold. A holder that has not said so for `LEASE_SECONDS` holds nothing any more, and others get
+its share; by its own clock, from its last answered heartbeat, it has stopped by then.
 
-Every keeper of leases goes by `share`. Here are those of a service that is one process; what nodes share is in the
-database (`ams.storage.registry.push`).
+Every keeper of leases goes by `share`: those of one process, here, and those of nodes (`ams.storage.registry.push`).
 """
 
 import asyncio
@@ -24,86 +23,65 @@ LEASE_SECONDS = 6.0
 
 NOTHING: Mapping[SubscriptionId, WorkerState] = {}
 
+Subscriptions = frozenset[SubscriptionId]
+_LEASE = round(LEASE_SECONDS * 1000)  # milliseconds
+
 
 class Heartbeat(NamedTuple):
-    """What a holder says of itself."""
+    """Message of a holder that it lives."""
 
-    holder: str
-    """A name of its own, another one at each start."""
-    held: frozenset[SubscriptionId]
-    """What it delivers now, or is still finishing: no other holder may have that."""
-    states: Mapping[SubscriptionId, WorkerState] = NOTHING
-    """How deliveries go that changed since its last answered heartbeat."""
-    leaving: bool = False
-    """Whether it wants no more: what it does not hold any more is free at once."""
+    holder: str  # A name of its own, another one at each start
+    held: frozenset[SubscriptionId]  # what it delivers now, or is still finishing: no other holder may have that
+    states: Mapping[SubscriptionId, WorkerState] = NOTHING  # those that changed since its last answered heartbeat
+    leaving: bool = False  # whether it wants no more: what it does not hold any more is free at once
 
 
 class Leases(Protocol):
     """Keeps who holds what. In memory where one process has everything, else in the database all nodes share."""
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: frozenset[SubscriptionId]) -> frozenset[SubscriptionId]:
-        """Note that a holder lives; return what it shall hold from now on, of all that is `wanted`.
+        """Note that a holder lives; return what it shall hold from now on, of all that is `wanted`, in equal shares.
 
         What it held and is not returned it has to finish and leave; it is free when the holder's next heartbeat lacks
-        it. Holders get equal shares. Every wanted subscription is returned to at most one living holder.
+        it. Every wanted subscription is returned to at most one living holder.
         """
-        ...
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return how a delivery goes, as a living holder that has it reported last; None when there is none."""
-        ...
 
     async def is_held(self) -> bool:
-        """Whether any holder lives."""
-        ...
-
-
-Subscriptions = frozenset[SubscriptionId]
+        """Return whether any holder lives."""
 
 
 class Holdings(NamedTuple):
-    """Who has what before a heartbeat. Whose lease has ended has nothing, and is not in here."""
+    """Leases of all holders before a heartbeat, but for those that have ended."""
 
     own: Subscriptions
-    """Of the holder that sends it."""
     others: Mapping[str, Subscriptions]
-    leaving: frozenset[str] = frozenset()
-    """Those of the others who want no more, and only finish what they have."""
+    leaving: frozenset[str] = frozenset()  # those of the others who want no more, and only finish what they have
 
 
 class Share(NamedTuple):
-    """What a heartbeat comes to."""
+    """Answer to a heartbeat."""
 
     assigned: Subscriptions
-    """What the holder shall hold from now on."""
-    leases: Subscriptions
-    """What no other holder may have: that, and what the holder is still finishing."""
+    leases: Subscriptions  # what no other holder may have: that, and what the holder is still finishing
 
 
 def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> Share:
-    """Return what a holder shall hold, and what it has.
-
-    Without `gives` it gets nothing that it does not say it holds already, nor did have.
-    """
+    """Return the share of a holder; without `gives` it gets nothing that it does not hold, nor did hold, already."""
     taken: Subscriptions = frozenset().union(*standing.others.values())
     held = heartbeat.held - taken
     if heartbeat.leaving:
         return Share(frozenset(), held)
     free = wanted - taken - held
-    quota = _quota(wanted, (held | standing.own) & wanted, heartbeat.holder, standing)
+    own = -len((held | standing.own) & wanted), heartbeat.holder
+    others = [(-len(has & wanted), name) for name, has in standing.others.items() if name not in standing.leaving]
+    least, larger = divmod(len(wanted), len(others) + 1)
+    quota = least + (sorted([own, *others]).index(own) < larger)
     kept = _first(quota, held & wanted)
     given = _first(quota - len(kept), free & standing.own, free - standing.own if gives else ())
     return Share(frozenset(kept + given), held.union(given))
-
-
-def _quota(wanted: Subscriptions, own: Subscriptions, name: str, standing: Holdings) -> int:
-    """Return how many of the wanted subscriptions are this holder's share."""
-    sharers = [(-len(own), name)]
-    sharers += [
-        (-len(held & wanted), other) for other, held in standing.others.items() if other not in standing.leaving
-    ]
-    least, larger = divmod(len(wanted), len(sharers))
-    return least + (sorted(sharers).index((-len(own), name)) < larger)
 
 
 def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
@@ -116,14 +94,9 @@ def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
     return found
 
 
-_LEASE = round(LEASE_SECONDS * 1000)
-"""Milliseconds."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    until: int
-    """By the monotonic clock."""
+    until: int  # by the monotonic clock
     leaving: bool
     leases: Subscriptions
     states: Mapping[SubscriptionId, WorkerState]
@@ -135,9 +108,8 @@ _NOBODY = _Holder(0, False, frozenset(), NOTHING)
 class MemoryLeases:
     """Keeps who holds what until the process ends.
 
-    `settled` says that no holder has anything of an earlier life of this process, as when all holders end with it. Else
-    what holders say they hold is theirs, and nothing else is given away in the first `LEASE_SECONDS`: a holder that was
-    given it earlier may still be at it.
+    `settled`: no holder has anything of an earlier life of this process. Else what holders say they hold is theirs, and
+    nothing else is given away in the first `LEASE_SECONDS`.
     """
 
     def __init__(self, clock: Clock, *, settled: bool) -> None:
@@ -169,7 +141,7 @@ class MemoryLeases:
         return next((state for state in reported if state is not None), None)
 
     async def is_held(self) -> bool:
-        """Whether any holder lives."""
+        """Return whether any holder lives."""
         return bool(self._living())
 
     def holders(self) -> frozenset[str]:
@@ -178,7 +150,7 @@ class MemoryLeases:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no holder has anything of an earlier life any more."""
+        """Return whether no holder has anything of an earlier life any more."""
         return self._clock.monotonic() >= self._gives_from
 
     def _living(self) -> dict[str, _Holder]:
@@ -190,50 +162,35 @@ class Others(Protocol):
     """Remembers whether others deliver. All calls raise `AmsError` when that cannot be stored or read now."""
 
     async def are_there(self) -> bool:
-        """Whether there are any, as was noted last."""
-        ...
+        """Return whether there are any, as was noted last."""
 
     async def note(self, there: bool) -> None:
         """Note whether there are any; durable when it returns."""
-        ...
 
 
-class RememberedLeases:
-    """Keeps the promise of `ams.push.leases.Leases`; `own` is the holder that ends with this process."""
+class RememberedLeases(MemoryLeases):
+    """Leases of a service whose other holders may outlive it; `own` is the holder that ends with this process."""
 
     def __init__(self, clock: Clock, own: str, others: Others) -> None:
-        self._clock = clock
+        super().__init__(clock, settled=True)
         self._own = own
         self._others = others
-        self._leases: MemoryLeases | None = None
-        self._noted = False
-        """What was noted last of others."""
+        self._noted: bool | None = None  # the last note of whether there are others; None: not read yet
         self._turn = asyncio.Lock()
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         """Note that a holder lives; return what it shall hold. Raises `AmsError`."""
         async with self._turn:
-            leases = self._leases or await self._begun()
+            if self._noted is None:
+                self._noted = await self._others.are_there()
+                self._gives_from = self._clock.monotonic() + (_LEASE if self._noted else 0)
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
-            assigned = await leases.heartbeat(heartbeat, wanted)
-            if self._noted and leases.is_settled and leases.holders() <= {self._own}:
+            assigned = await super().heartbeat(heartbeat, wanted)
+            if self._noted and self.is_settled and self.holders() <= {self._own}:
                 with contextlib.suppress(AmsError):  # with the next heartbeat, then
                     await self._note(False)
             return assigned
-
-    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as its holder reported last."""
-        return await self._leases.state(subscription) if self._leases else None
-
-    async def is_held(self) -> bool:
-        """Whether any holder lives."""
-        return await self._leases.is_held() if self._leases else False
-
-    async def _begun(self) -> MemoryLeases:
-        self._noted = await self._others.are_there()
-        self._leases = MemoryLeases(self._clock, settled=not self._noted)
-        return self._leases
 
     async def _note(self, there: bool) -> None:
         await self._others.note(there)

@@ -1,10 +1,9 @@
 """The cycle of a parallel subscription: several deliveries at a time, each with messages that are leased one by one.
 
-A delivery that is accepted is acknowledged, and what is refused fails: it comes again by itself after a wait, or is put
-aside, while the others go on. A refused delivery of several messages is sent once more in halves, so that a message
-fails only when it was refused alone. When the endpoint is to blame, no message fails: all are given back, and the
-subscription waits, then tries with one delivery until one is accepted. In Google's form every answer that is no good
-one, and none at all, is a nack of its message, whoever is to blame.
+What is refused fails: it comes again by itself after a wait, or is put aside, while the others go on. A refused
+delivery of several messages is sent once more in halves, so that a message fails only when it was refused alone. When
+the endpoint is to blame, no message fails: all are given back, and the subscription waits, then tries with one delivery
+until one is accepted. In Google's form every bad answer, and none at all, is a nack of its message.
 """
 
 import asyncio
@@ -13,50 +12,32 @@ from collections.abc import Awaitable
 import structlog
 
 from ams.core.clock import Milliseconds
-from ams.push import google, retry
-from ams.push.delivery import seconds
+from ams.push import retry
+from ams.push.delivery import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
-from ams.push.sender import NotAsked
-from ams.push.trying import Means, Outcome, Tries
-from ams.push.upstream import Gone, HandOut, NotTaken, Refused, Target, UpstreamError, Verdict
+from ams.push.sender import EndpointAnswer, NotAsked
+from ams.push.trying import Means, Outcome, TargetCycle
+from ams.push.upstream import Gone, HandOut, NotTaken, Target, Verdict
 
 logger = structlog.get_logger("ams.push")
 
-_SPARE_SECONDS = 10
-"""By which a lease outlives a delivery, for what is to be stored then."""
+_SPARE_SECONDS = 10  # by which a lease outlives a delivery, for what is to be stored then
 
 
-class ParallelCycle:
+class ParallelCycle(TargetCycle):
     """Delivers a target, several deliveries at a time; raises `ValueError` when there is something wrong with it."""
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
         if means.upstream.hand_outs is None:
             raise ValueError(PARALLEL_ELSEWHERE)
+        super().__init__(target, means, report)
         self._hand_outs = means.upstream.hand_outs
-        self._target = target
-        self._means = means
-        self._report = report
-        self._tries = Tries(target, means, report)
-        self._policy = retry.policy_of(target.config)
-        self._history = retry.History()
-        """Of the endpoint, and of what the messages come from; a message that is refused has its own."""
         self._under_way: set[asyncio.Task[None]] = set()
-        self._pause: int | None = None
-        """Milliseconds to wait before anything more is sent."""
-        self._wave = 0
-        """Raised by each failure of the endpoint: what began before is no news of it."""
-        self._refused = 0
-        """Messages in a row that were refused."""
-        self._freed = asyncio.Event()
-        """Something that was under way has ended."""
-        self._ended = asyncio.Event()
-        """Nothing more is to be sent."""
-        self.batch = retry.first_batch(self._tries.most)
-        """Most messages of the next delivery."""
-        self.gone = False
-        """Whether the subscription does not exist any more."""
-        self.stopped = False
-        """Whether the endpoint wants nothing any more."""
+        self._pause: int | None = None  # milliseconds to wait before anything more is sent
+        self._wave = 0  # raised by each failure of the endpoint: what began before is no news of it
+        self._refused = 0  # messages in a row that were refused
+        self._freed = asyncio.Event()  # something that was under way has ended
+        self._ended = asyncio.Event()  # nothing more is to be sent
 
     @property
     def outstanding(self) -> int:
@@ -65,7 +46,7 @@ class ParallelCycle:
 
     @property
     def in_flight(self) -> bool:
-        """Whether messages are being sent or acknowledged."""
+        """Return whether messages are being sent or acknowledged."""
         return bool(self._under_way)
 
     def end(self) -> None:
@@ -86,26 +67,25 @@ class ParallelCycle:
     async def step(self) -> None:
         """Begin a delivery; wait for a place, for the end of a pause, or for messages, whichever is missing."""
         try:
-            await self._begin()
+            if self._pause is not None:
+                wait, self._pause = self._pause, None
+                self._report.waiting(self._means.clock.wall() + wait)
+                await self._unless_ended(self._means.sleep(wait / 1000))
+                self._report.waiting(None)
+            elif len(self._under_way) >= self._room:
+                self._freed.clear()
+                await self._unless_ended(self._freed.wait())
+            elif found := await self._lease():
+                for each in found:
+                    self._start(each)
+            else:
+                if not self._under_way:  # there is nothing to deliver: what was wrong is over (P5)
+                    self._refused = 0
+                    self._succeed()
+                    self._report.cleared()
+                await self._unless_ended(self._hand_outs.wait(self._target))
         except Exception as error:
-            self._not_got(error)
-
-    async def _begin(self) -> None:
-        if self._pause is not None:
-            wait, self._pause = self._pause, None
-            self._report.waiting(self._means.clock.wall() + wait)
-            await self._unless_ended(self._means.sleep(wait / 1000))
-            self._report.waiting(None)
-        elif len(self._under_way) >= self._room:
-            self._freed.clear()
-            await self._unless_ended(self._freed.wait())
-        elif found := await self._lease():
-            for each in found:
-                self._start(each)
-        else:
-            if not self._under_way:
-                self._quiet()
-            await self._unless_ended(self._hand_outs.wait(self._target))
+            self._note(error, CONSUME)
 
     @property
     def _room(self) -> int:
@@ -121,7 +101,6 @@ class ParallelCycle:
         return list(found[:room])
 
     async def _unless_ended(self, waiting: Awaitable[object]) -> None:
-        """Wait for something, or for the end."""
         first, end = asyncio.ensure_future(waiting), asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait((first, end), return_when=asyncio.FIRST_COMPLETED)
@@ -132,15 +111,15 @@ class ParallelCycle:
             end.cancel()
 
     def _start(self, hand_out: HandOut) -> None:
+        def over(delivery: asyncio.Task[None]) -> None:
+            self._under_way.discard(delivery)
+            self._report.changed = True
+            self._freed.set()
+
         delivery = asyncio.create_task(self._run(hand_out), name=f"ams-push-delivery {self._target.path}")
         self._under_way.add(delivery)
-        delivery.add_done_callback(self._over)
+        delivery.add_done_callback(over)
         self._report.changed = True
-
-    def _over(self, delivery: asyncio.Task[None]) -> None:
-        self._under_way.discard(delivery)
-        self._report.changed = True
-        self._freed.set()
 
     async def _run(self, hand_out: HandOut) -> None:
         wave = self._wave
@@ -149,13 +128,16 @@ class ParallelCycle:
         except NotTaken:
             self._tries.late(ACKNOWLEDGE)
         except Exception as error:
-            self._not_settled(error, wave)
+            if wave == self._wave or isinstance(error, Gone):
+                self._wave += 1
+                self._note(error, ACKNOWLEDGE)
         finally:
             self._hand_outs.release(self._target, hand_out)  # what of it is settled stays so
 
     async def _deliver(self, hand_out: HandOut, wave: int) -> bool:
         """Send messages, in smaller deliveries when they are refused together; return whether to go on sending."""
-        messages, limit = hand_out.messages, self._limit()
+        messages, is_google = hand_out.messages, self._target.config.google is not None
+        limit = google_seconds(self._target) if is_google else seconds(self._means.upstream.patience(self._target))
         await self._hand_outs.extend(self._target, hand_out, int(limit) + _SPARE_SECONDS)
         try:
             outcome = await self._tries.send(messages, attempt=hand_out.attempt, limit=limit)
@@ -163,9 +145,11 @@ class ParallelCycle:
             self._blamed(wave, self._tries.left_alone(reason))
             return False
         if not outcome.error:
-            await self._accepted(hand_out, outcome, limit)
+            await self._hand_outs.acknowledge(self._target, hand_out)
+            self._refused = 0
+            self._accept(len(messages), outcome, limit)
             return True
-        if self._target.config.google is not None:
+        if is_google:
             return await self._nack(hand_out, wave, outcome)
         self.batch = retry.halved(len(messages))
         answer = outcome.answer
@@ -180,19 +164,17 @@ class ParallelCycle:
             return False
         said = self._tries.refused(messages, answer, outcome.error)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+            self._blamed_by(answer, wave)
             return False
         if len(messages) > 1:
-            return await self._deliver_halves(hand_out, wave)
+            middle = len(messages) // 2
+            for part in (hand_out.part(0, middle), hand_out.part(middle, len(messages))):
+                if self._ended.is_set() or not await self._deliver(part, wave):
+                    return False
+            return True
         await self._fail(hand_out, answer.status, said)
         self._count_refusal(wave)
         return wave == self._wave
-
-    def _limit(self) -> float:
-        """Return the seconds that a delivery may take."""
-        if self._target.config.google is not None:
-            return google.seconds(self._target)
-        return seconds(self._means.upstream.patience(self._target))
 
     async def _nack(self, hand_out: HandOut, wave: int, outcome: Outcome) -> bool:
         """Let a message fail whatever became of its delivery, as Google's clients expect."""
@@ -205,30 +187,12 @@ class ParallelCycle:
         said = self._tries.refused(hand_out.messages, answer, outcome.error)
         await self._fail(hand_out, answer.status, said)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+            self._blamed_by(answer, wave)
         else:
             self._count_refusal(wave)
         return wave == self._wave
 
-    async def _deliver_halves(self, hand_out: HandOut, wave: int) -> bool:
-        middle, end = len(hand_out.messages) // 2, len(hand_out.messages)
-        for part in (hand_out.part(0, middle), hand_out.part(middle, end)):
-            if self._ended.is_set() or not await self._deliver(part, wave):
-                return False
-        return True
-
-    async def _accepted(self, hand_out: HandOut, outcome: Outcome, limit: float) -> None:
-        await self._hand_outs.acknowledge(self._target, hand_out)
-        self._refused = 0
-        self._history = retry.succeeded(self._policy, self._history)
-        count = len(hand_out.messages)
-        self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
-        self.batch = retry.batch_after(
-            self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit
-        )
-
     async def _fail(self, hand_out: HandOut, status: int, said: str) -> None:
-        """Let a message fail that was sent alone; `status` 0: there was no answer."""
         wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
         verdict = Verdict(said, hand_out.attempt, status)
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
@@ -239,45 +203,21 @@ class ParallelCycle:
         if self._refused >= self._tries.at_once:
             self._blamed(wave)
 
-    def _blamed(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
-        """Let all wait, as the endpoint failed: `wait` milliseconds, None: as the policy says.
+    def _blamed_by(self, answer: EndpointAnswer, wave: int) -> None:
+        self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
 
-        Once for all that was under way at the same time; `asked` is a number of seconds the endpoint asked for.
+    def _blamed(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
+        """Let all wait, once for all that was under way, as the endpoint failed.
+
+        `wait` is in milliseconds, None for what the policy says; `asked` is how many seconds the endpoint asked for.
         """
         if wave != self._wave:
             return
         self._wave += 1
-        self._history, usual = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
+        usual = self._wait(asked)
         self._pause = usual if wait is None else wait
 
-    def _quiet(self) -> None:
-        """There is nothing to deliver: what was wrong is over (P5)."""
-        self._refused = 0
-        self._history = retry.succeeded(self._policy, self._history)
-        self._report.cleared()
-
-    def _not_got(self, error: Exception) -> None:
-        """Go on after messages could not be leased."""
-        self._note(error, CONSUME, retry.AWAY_MOST)
-
-    def _not_settled(self, error: Exception, wave: int) -> None:
-        """Go on after it could not be stored what came of a delivery."""
-        if wave == self._wave or isinstance(error, Gone):
-            self._wave += 1
-            self._note(error, ACKNOWLEDGE, retry.UNSTORED_MOST)
-
-    def _note(self, error: Exception, what: str, most: int) -> None:
-        random = self._means.random()
-        if isinstance(error, Gone):
-            logger.info("push.gone", subscription=self._target.path)
-            self.gone = True
+    def _note(self, error: Exception, what: str) -> None:
+        self._pause = self._wait_after(error, what)
+        if self.gone:
             self.end()
-        elif isinstance(error, Refused):
-            self._tries.failed(what, str(error))
-            self._history, self._pause = retry.refused(self._history, random=random)
-        elif isinstance(error, UpstreamError):
-            self._tries.failed(what, str(error))
-            self._history, self._pause = retry.away(self._policy, self._history, most, random=random)
-        else:  # a defect must end neither the process nor the worker (P4)
-            self._tries.defect(what, error)
-            self._history, self._pause = retry.failed(self._policy, self._history, retry_after=None, random=random)

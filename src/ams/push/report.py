@@ -13,17 +13,18 @@ import structlog
 from ams.core.observing import Figure, Labels, figure
 from ams.wire.push import Attempt, Failure, WorkerState
 
-ATTEMPTS = 100
-"""Newest attempts that are remembered."""
+ATTEMPTS = 100  # newest attempts that are remembered
 
-CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"
-"""What can fail, in the words of `pushStatus` (push contract 8.4)."""
+CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"  # what can fail (push contract 8.4)
 
 ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 """Phases: all is well; the last cycle failed and there will be another; the endpoint said that it is gone (410)."""
 
 
 PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by processes that lease messages, as ams push does"
+
+logger = structlog.get_logger("ams.push")
+States = Mapping[str, WorkerState]  # how deliveries go, by the resource name of the subscription
 
 
 def text(path: str, state: WorkerState) -> str:
@@ -35,123 +36,92 @@ def text(path: str, state: WorkerState) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S} - Could not {failure.what} message, {failure.detail}"
 
 
-logger = structlog.get_logger("ams.push")
-
-
 @dataclass(slots=True)
 class Sums:
-    """What only grows."""
+    """Counters that only grow."""
 
-    messages: int = 0
-    """Delivered and acknowledged."""
-    succeeded: int = 0
-    """Requests to endpoints; the next ones likewise."""
+    messages: int = 0  # delivered and acknowledged
+    succeeded: int = 0  # requests to endpoints; the next ones likewise
     failed: int = 0
-    seconds: float = 0.0
-    """That requests took, together."""
-    dead: int = 0
-    """Messages put aside as dead letters."""
-    late: int = 0
-    """Deliveries whose acknowledgement came too late."""
+    seconds: float = 0.0  # that requests took, together
+    dead: int = 0  # messages put aside as dead letters
+    late: int = 0  # deliveries whose acknowledgement came too late
 
 
 @dataclass(slots=True)
 class Tally:
-    """What all deliveries of a process came to since it started, for its metrics (push contract 15, P25)."""
+    """Counters of all deliveries of a process since it started, for its metrics (push contract 15, P25)."""
 
-    by_path: bool = False
-    """Whether each subscription is counted by itself."""
+    by_path: bool = False  # whether each subscription is counted by itself
     total: Sums = field(default_factory=Sums)
-    each: dict[str, Sums] = field(default_factory=dict)
-    """Of each subscription that was delivered here, by its resource name, if they are counted apart."""
+    each: dict[str, Sums] = field(default_factory=dict)  # by resource name of the subscription, if `by_path`
 
-    def attempted(self, path: str, attempt: Attempt) -> None:
-        """Take note of one request to an endpoint."""
-        for sums in self._of(path):
-            sums.seconds += attempt.milliseconds / 1000
-            if attempt.error:
-                sums.failed += 1
-            else:
-                sums.succeeded += 1
-
-    def delivered(self, path: str, messages: int) -> None:
-        """Take note of messages that were acknowledged."""
-        for sums in self._of(path):
-            sums.messages += messages
-
-    def dead_lettered(self, path: str) -> None:
-        """Take note of a message that was put aside as a dead letter."""
-        for sums in self._of(path):
-            sums.dead += 1
-
-    def late(self, path: str) -> None:
-        """Take note of an acknowledgement that came too late."""
-        for sums in self._of(path):
-            sums.late += 1
-
-    def _of(self, path: str) -> tuple[Sums, ...]:
+    def of(self, path: str) -> tuple[Sums, ...]:
+        """Return what an event of a subscription is counted in."""
         if not self.by_path:
             return (self.total,)
         return self.total, self.each.setdefault(path, Sums())
 
 
 class Report:
-    """What a worker writes down of itself. Times are milliseconds since the epoch."""
+    """State and counters of one worker. Times are milliseconds since the epoch."""
 
     __slots__ = (
-        "_attempts", "_dead", "_delivered", "_deliveries", "_failed", "_failure", "_last_failure", "_last_success",
-        "_late", "_next_attempt", "_path", "_stopped", "_tally", "_undecodable", "changed",
+        "_attempts", "_failure", "_last_failure", "_last_success", "_next_attempt", "_path", "_stopped", "_sums",
+        "_tally", "_undecodable", "changed",
     )  # fmt: skip
 
     def __init__(self, path: str, tally: Tally) -> None:
         self._path = path
         self._tally = tally
+        self._sums = Sums()
         self._attempts: deque[Attempt] = deque(maxlen=ATTEMPTS)
         self._failure: Failure | None = None
         self._last_failure: Failure | None = None
         self._last_success: int | None = None
         self._next_attempt: int | None = None
         self._stopped = False
-        self._delivered = self._deliveries = self._failed = self._dead = self._undecodable = self._late = 0
-        self.changed = True
-        """Whether anything happened since this was set to False."""
+        self._undecodable = 0
+        self.changed = True  # whether anything happened since this was set to False
 
     @property
     def failure(self) -> Failure | None:
-        """What is wrong now."""
+        """The failure that goes on now."""
         return self._failure
 
     def attempted(self, attempt: Attempt) -> None:
         """Note a request that was sent, and whether it succeeded."""
         self._attempts.append(attempt)
-        if attempt.error:
-            self._failed += 1
-        else:
-            self._deliveries += 1
-        self._tally.attempted(self._path, attempt)
-        self.changed = True
+        for sums in self._counted():
+            sums.seconds += attempt.milliseconds / 1000
+            if attempt.error:
+                sums.failed += 1
+            else:
+                sums.succeeded += 1
 
     def delivered(self, messages: int, undecodable: int, now: int) -> None:
         """Note that messages were acknowledged: nothing is wrong any more."""
-        self._delivered += messages
         self._undecodable += undecodable
         self._last_success = now
         self.cleared()
-        self._tally.delivered(self._path, messages)
-        self.changed = True
+        for sums in self._counted():
+            sums.messages += messages
 
     def dead_lettered(self) -> None:
         """Note that a message was put aside: nothing is wrong any more."""
-        self._dead += 1
         self._failure = None  # reported as dead, not as recovered
-        self._tally.dead_lettered(self._path)
-        self.changed = True
+        for sums in self._counted():
+            sums.dead += 1
 
     def late(self, failure: Failure) -> None:
         """Note an acknowledgement that came too late."""
-        self._late += 1
-        self._tally.late(self._path)
+        for sums in self._counted():
+            sums.late += 1
         self.failed(failure)
+
+    def _counted(self) -> tuple[Sums, ...]:
+        self.changed = True
+        return (self._sums, *self._tally.of(self._path))
 
     def failed(self, failure: Failure, reason: str = "") -> None:
         """Note what is wrong; `reason` is what the log says of it when it is not the detail."""
@@ -184,10 +154,7 @@ class Report:
         self.changed = True
 
     def state(self, circuit: str, batch: int, outstanding: int | None = None) -> WorkerState:
-        """Return all of it as a value, with what others know.
-
-        That is how the circuit stands, the size of a delivery, and, where there may be several, how many are under way.
-        """
+        """Return all of it as a value. `batch` is the size of a delivery, `outstanding` how many are under way."""
         return WorkerState(
             phase=STOPPED if self._stopped else RETRYING if self._failure else ACTIVE,
             failure=self._failure,
@@ -196,19 +163,16 @@ class Report:
             next_attempt=self._next_attempt,
             circuit=circuit,
             batch=batch,
-            delivered=self._delivered,
-            deliveries=self._deliveries,
-            failed=self._failed,
-            dead=self._dead,
+            delivered=self._sums.messages,
+            deliveries=self._sums.succeeded,
+            failed=self._sums.failed,
+            dead=self._sums.dead,
             undecodable=self._undecodable,
-            late=self._late,
+            late=self._sums.late,
             outstanding=outstanding,
             attempts=tuple(self._attempts),
         )
 
-
-States = Mapping[str, WorkerState]
-"""How deliveries go, by the resource name of the subscription."""
 
 _COUNTED: Mapping[str, tuple[str, Callable[[Sums], float]]] = {
     "ams_push_delivered_messages": ("Messages delivered by push and acknowledged.", lambda sums: sums.messages),

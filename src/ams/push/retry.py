@@ -13,26 +13,21 @@ one, and was refused as often as configured.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.backoff import Backoff
 from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MATTERMOST, MOST_PERIOD, SLOWSTART, PushConfig
 from ams.push.upstream import Pulled
 
-JITTER = 0.15
-"""Part by which a delay is made shorter or longer, so that what failed together is not tried together (P14)."""
+JITTER = 0.15  # part by which a delay varies, so that what failed together is not tried together (P14)
 
-SLOWSTART_FIRST, SLOWSTART_LEAST, SLOWSTART_MOST = 1000, 300, 24 * 3_600_000
-"""Milliseconds (push contract 9.2)."""
-LINEAR_MOST = 60_000
-"""Milliseconds: the longest linear delay, but never below the period itself."""
-EXPONENTIAL_MOST = 3_600_000
-"""Milliseconds."""
+SLOWSTART_FIRST, SLOWSTART_LEAST, SLOWSTART_MOST = 1000, 300, 24 * 3_600_000  # milliseconds (push contract 9.2)
+LINEAR_MOST = 60_000  # milliseconds: the longest linear delay, but never below the period itself
+EXPONENTIAL_MOST = 3_600_000  # milliseconds
 REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 """Milliseconds: what only a change of rights or settings can repair is tried this seldom, whatever the policy (P21)."""
-RETRY_AFTER_MOST = 3600.0
-"""Seconds: an endpoint that asks for more is asked again after these."""
+RETRY_AFTER_MOST = 3600.0  # seconds: an endpoint that asks for more is asked again after these
 
-MESSAGE_MOST = 600_000
-"""Milliseconds: the longest wait of a single message of a parallel subscription, as of any that is given back."""
+MESSAGE_MOST = MAX_ACK_DEADLINE * 1000  # milliseconds: the longest wait of a message of a parallel subscription
 
 UNREACHED = Backoff(1.0, 60.0, jitter=(0.0, 1.0), least=1.0)
 """Seconds between tries to reach a service that does not answer (push contract 15, P2)."""
@@ -40,23 +35,32 @@ AWAY_MOST, UNSTORED_MOST = 30_000, 600_000
 """Milliseconds: the longest wait for a service that gives no messages, so that all goes on when it is back, and for one
 that stores no acknowledgements, as the endpoint gets the same again each time."""
 
+FIRST = 100
+"""Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
+few enough that a new endpoint is not given much to do at once."""
+MAX_BYTES = 256 * 1024
+"""Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
+SLOW_SECONDS = 5.0  # an answer that took longer, or longer than a third of its time, asks for less
+ACCEPTED = frozenset({102, 200, 201, 202, 204})  # statuses of endpoints that took the messages (P17)
+ACCEPTED_BY_MATTERMOST = frozenset({200})
+GONE = 410  # the endpoint wants nothing any more
+ASKS_FOR_TIME = frozenset({429, 503})  # statuses whose `Retry-After` is kept to
+NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})  # of the endpoint, not of what was sent
+OF_THE_MESSAGE = frozenset({400, 413, 415, 422})  # of what was sent: the next message may be accepted
+
 
 class Policy(NamedTuple):
     """A retry policy; made of a configuration by `policy_of`."""
 
-    type: str
-    """`linear`, `slowstart` or `exponential`; anything else counts as linear."""
-    period: int
-    """Milliseconds; slowstart has no use for it."""
+    type: str  # `linear`, `slowstart` or `exponential`; anything else counts as linear
+    period: int  # milliseconds; slowstart has no use for it
 
 
 class History(NamedTuple):
-    """What is remembered of the cycles so far."""
+    """Failures of the cycles so far."""
 
-    failures: int = 0
-    """In a row."""
-    last: int = SLOWSTART_FIRST
-    """The delay slowstart came to, in milliseconds; the others leave it alone."""
+    failures: int = 0  # in a row
+    last: int = SLOWSTART_FIRST  # the delay slowstart came to, in milliseconds; the others leave it alone
 
 
 def policy_of(config: PushConfig) -> Policy:
@@ -74,16 +78,17 @@ def succeeded(policy: Policy, state: History) -> History:
 
 
 def failed(policy: Policy, state: History, *, retry_after: float | None, random: float) -> tuple[History, int]:
-    """Return the state after a failure, and the milliseconds to wait.
-
-    `retry_after`: seconds the endpoint asked to be left alone for, None if it did not; `random` is in [0, 1).
-    """
+    """Return the state after a failure, and the milliseconds to wait; `retry_after`: seconds the endpoint asked for."""
     state = History(state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last)
     if policy.type == EXPONENTIAL:
         delay = int(longest(policy, state) * random)  # full jitter
     else:
         delay = _jittered(longest(policy, state), random)
-    return state, max(delay, _asked_for(retry_after, random))
+    if retry_after is None:
+        return state, delay
+    # A little more than asked for, for each differently: many get the same answer.
+    asked = int(1000 * min(max(retry_after, 0.0), RETRY_AFTER_MOST) * (1 + JITTER * random))
+    return state, max(delay, asked)
 
 
 def away(policy: Policy, state: History, most: int, *, random: float) -> tuple[History, int]:
@@ -119,54 +124,21 @@ def _jittered(delay: int, random: float) -> int:
     return int(delay * (1 - JITTER + 2 * JITTER * random))
 
 
-def _asked_for(seconds: float | None, random: float) -> int:
-    """Return the milliseconds asked for, a little more for each differently: many get the same answer."""
-    if seconds is None:
-        return 0
-    return int(1000 * min(max(seconds, 0.0), RETRY_AFTER_MOST) * (1 + JITTER * random))
-
-
-FIRST = 100
-"""Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
-few enough that a new endpoint is not given much to do at once."""
-MAX_BYTES = 256 * 1024
-"""Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
-SLOW_SECONDS = 5.0
-"""An answer that took longer, or longer than a third of its time, asks for less."""
-
-
 def first_batch(most: int) -> int:
     """Return how many messages to begin with; `most` is what the configuration allows."""
     return max(1, min(most, FIRST))
 
 
 def batch_after(batch: int, most: int, *, messages: int, seconds: float, limit: float) -> int:
-    """Return how many messages the next delivery may have after one of `messages` that took `seconds` of `limit`.
-
-    One that was not full says nothing about more.
-    """
+    """Return how many messages the next delivery may have after one of `messages` that took `seconds` of `limit`."""
     if seconds > min(SLOW_SECONDS, limit / 3):
         return halved(messages)
-    return max(1, min(batch * 2, most)) if messages >= batch else batch
+    return max(1, min(batch * 2, most)) if messages >= batch else batch  # one not full says nothing about more
 
 
 def halved(messages: int) -> int:
     """Return how many messages the next delivery may have after one of `messages` that failed, full or not."""
     return max(1, messages // 2)
-
-
-ACCEPTED = frozenset({102, 200, 201, 202, 204})
-"""Statuses of endpoints that took the messages (push contract 15, P17)."""
-ACCEPTED_BY_MATTERMOST = frozenset({200})
-GONE = 410
-"""The endpoint wants nothing any more."""
-ASKS_FOR_TIME = frozenset({429, 503})
-"""Statuses whose `Retry-After` is kept to."""
-NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
-"""Statuses of the endpoint, or of what stands before it, that say nothing of what was sent."""
-
-OF_THE_MESSAGE = frozenset({400, 413, 415, 422})
-"""Statuses by which an endpoint refuses what was sent, and may well accept the next message."""
 
 
 def accepted(config: PushConfig) -> frozenset[int]:

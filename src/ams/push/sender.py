@@ -18,23 +18,22 @@ from urllib.parse import urlsplit
 from ams.core.clock import Clock, SystemClock
 from ams.core.push_config import authority, is_https, is_local_http
 from ams.outgoing.guard import Guard, Refused
-from ams.push import circuit
-from ams.push.circuit import CLOSED
-from ams.push.connecting import Connection, Connector, Endpoint, Reply
-from ams.push.endpoints import IDLE_SECONDS, Endpoints, EndpointState
-from ams.push.streams import Progress, Unreachable, one_line
+from ams.push.connecting import Connection, Connector, Endpoint, Progress, Reply, Unreachable, one_line
+from ams.push.endpoints import CLOSED, IDLE_SECONDS, Endpoints, EndpointState
 
 Headers = Sequence[tuple[str, str]]
 
+NO_HTTPS = "The URL is no https URL; deliveries go to those only"
+TEXT_BYTES = 2048  # of an answer's body that are shown
+_MAX_HEADER = 64  # bytes of a `Retry-After` that are looked at
+
 
 class EndpointAnswer(NamedTuple):
-    """What an endpoint answered."""
+    """Answer of an endpoint to a delivery."""
 
     status: int
-    text: str
-    """The beginning of its body, at most 2 KiB, on one line; read only when the status is not one of success."""
-    retry_after: float | None = None
-    """Seconds, from `Retry-After`; None: it did not say, or not so that it can be understood."""
+    text: str  # the beginning of its body on one line, at most 2 KiB; empty when the status is one of success
+    retry_after: float | None = None  # seconds, from `Retry-After`; None: not said, or not understood
 
 
 class SendFailed(Exception):
@@ -46,8 +45,7 @@ class NotAsked(SendFailed):
 
     def __init__(self, text: str, seconds: float) -> None:
         super().__init__(text)
-        self.seconds = seconds
-        """Until it may be asked again."""
+        self.seconds = seconds  # until it may be asked again
 
 
 class CircuitOpen(NotAsked):
@@ -57,17 +55,11 @@ class CircuitOpen(NotAsked):
         super().__init__("The endpoint does not answer; it is left alone for a while", seconds)
 
 
-NO_HTTPS = "The URL is no https URL; deliveries go to those only"
-
-
 class _Delivery(NamedTuple):
-    """A request to one endpoint."""
-
     endpoint: Endpoint
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
-    until: float
-    """Loop time."""
+    until: float  # loop time
 
 
 class HttpSender:
@@ -83,7 +75,6 @@ class HttpSender:
         local_http: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`local_http` permits plain http to this machine."""
         self._connector = Connector(guard, trust)
         self._endpoints = Endpoints(idle_seconds=idle_seconds)
         self._local_http = local_http
@@ -125,7 +116,7 @@ class HttpSender:
             standing = self._endpoints.get(_place(url, self._local_http))
         except SendFailed:
             return CLOSED
-        return circuit.name(standing.circuit, self._now()) if standing else CLOSED
+        return standing.circuit.name(self._now()) if standing else CLOSED
 
     async def close(self) -> None:
         """End all idle connections; requests that go on end theirs."""
@@ -133,15 +124,14 @@ class HttpSender:
 
     def _check(self, standing: EndpointState) -> None:
         now = self._now()
-        if not circuit.allows(standing.circuit, now):
-            raise CircuitOpen(circuit.wait(standing.circuit, now))
+        if not standing.circuit.allows(now):
+            raise CircuitOpen(standing.circuit.wait(now))
 
     async def _counted(
         self, standing: EndpointState, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
     ) -> Reply:
-        """Ask, and note in the circuit what came of it."""
         before = standing.circuit
-        begun = standing.circuit = circuit.begins(before, self._now())
+        begun = standing.circuit = before.begins(self._now())
         try:
             reply = await self._asked(standing, delivery, progress)
         except (asyncio.CancelledError, Refused) as error:
@@ -153,7 +143,7 @@ class HttpSender:
         except Unreachable:
             self._failed(standing)
             raise
-        standing.circuit = circuit.succeeded(standing.circuit)
+        standing.circuit = standing.circuit.succeeded()
         return reply
 
     async def _asked(self, standing: EndpointState, delivery: _Delivery, progress: Progress) -> Reply:
@@ -184,7 +174,7 @@ class HttpSender:
         return reply
 
     def _failed(self, standing: EndpointState) -> None:
-        standing.circuit = circuit.failed(standing.circuit, self._now(), self._chance())
+        standing.circuit = standing.circuit.failed(self._now(), self._chance())
 
     def _now(self) -> float:
         return self._clock.monotonic() / 1000
@@ -192,7 +182,6 @@ class HttpSender:
 
 @functools.lru_cache(maxsize=10_000)
 def _place(url: str, local_http: bool) -> Endpoint:
-    """Return where a URL leads to; raise `SendFailed` for what is no https URL."""
     is_plain = local_http and is_local_http(url)
     if not (is_plain or is_https(url)):
         raise SendFailed(NO_HTTPS)
@@ -211,20 +200,20 @@ def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
         raise SendFailed("A header has characters that cannot be sent") from None
 
 
-TEXT_BYTES = 2048
-"""Of an answer's body that are shown."""
-_MAX_HEADER = 64
-"""Bytes of a `Retry-After` that are looked at."""
-
-
 def answer(reply: Reply, now: float) -> EndpointAnswer:
     """Return what a reply means; `now` in seconds since the epoch."""
-    is_text = not is_success(reply.status) and not _is_encoded(reply)
-    return EndpointAnswer(reply.status, excerpt(reply.body) if is_text else "", _retry_after(reply, now))
+    headers = [(name.lower(), value) for name, value in reply.headers]
+    # What could be shown of a compressed body would be no words.
+    is_compressed = any(
+        name == b"content-encoding" and value.strip().lower() not in (b"", b"identity") for name, value in headers
+    )
+    text = "" if is_success(reply.status) or is_compressed else excerpt(reply.body)
+    waits = [value for name, value in headers if name == b"retry-after"]
+    return EndpointAnswer(reply.status, text, retry_after(waits, now) if waits else None)
 
 
 def is_success(status: int) -> bool:
-    """Whether the text of an answer is of no interest."""
+    """Return whether the text of an answer is of no interest."""
     return 200 <= status < 300
 
 
@@ -233,22 +222,8 @@ def excerpt(body: bytes) -> str:
     return one_line(body[:TEXT_BYTES].decode(errors="ignore"), TEXT_BYTES)
 
 
-def _is_encoded(reply: Reply) -> bool:
-    """Whether a body is compressed: it stays as it is, and what of it could be shown would be no words."""
-    codings = [value.strip().lower() for name, value in reply.headers if name.lower() == b"content-encoding"]
-    return any(each not in (b"", b"identity") for each in codings)
-
-
-def _retry_after(reply: Reply, now: float) -> float | None:
-    values = [value for name, value in reply.headers if name.lower() == b"retry-after"]
-    return retry_after(values, now) if values else None
-
-
 def retry_after(values: Sequence[bytes], now: float) -> float | None:
-    """Return the seconds that a `Retry-After` asks for, never below 0; None for what says nothing (RFC 9110, 10.2.3).
-
-    It is a count of seconds or a date. An answer with several is not understood.
-    """
+    """Return the seconds that a `Retry-After` asks for as number or date, at least 0; else None (RFC 9110, 10.2.3)."""
     if len(values) != 1 or len(values[0]) > _MAX_HEADER:
         return None
     said = values[0].decode("latin-1").strip()

@@ -18,75 +18,51 @@ from ams.push.delivery import seconds
 from ams.push.parallel import ParallelCycle
 from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report
 from ams.push.sender import CircuitOpen
-from ams.push.trying import Means, Outcome, Tries
-from ams.push.upstream import Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.push.trying import Means, Outcome, TargetCycle
+from ams.push.upstream import NotTaken, Pulled, Target, Verdict
 from ams.wire.push import Failure, WorkerState
 
 logger = structlog.get_logger("ams.push")
 
-QUIET_SECONDS = 10.0
-"""While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
+QUIET_SECONDS = 10.0  # after which a pull counts as empty while something is wrong, so that this is cleared
+
+DEFECT_SECONDS = 10.0  # how long a worker rests after an unexpected exception
 
 
-class Cycle:
-    """Delivers a target step by step; raises `ValueError` when there is something wrong with the target."""
+class _Cycle(TargetCycle):
+    outstanding: int | None = None  # there is one delivery at a time
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
-        self._target = target
-        self._means = means
-        self._report = report
-        self._tries = Tries(target, means, report)
-        self._policy = retry.policy_of(target.config)
-        self._history = retry.History()
+        super().__init__(target, means, report)
         self._refusals = retry.Refusals(target.config)
         self._stage = CONSUME
         self._first = -1  # offset of the first message of the newest delivery, and how often it was just that
         self._tried = 0
         self._late_in_a_row = 0
-        self.batch = retry.first_batch(self._tries.most)
-        """Most messages of the next delivery."""
-        self.in_flight = False
-        """Whether messages were pulled that are being sent or acknowledged."""
-        self.gone = False
-        """Whether the subscription does not exist any more."""
-        self.stopped = False
-        """Whether the endpoint wants nothing any more."""
+        self.in_flight = False  # whether messages were pulled that are being sent or acknowledged
 
     async def step(self) -> int | None:
         """Pull, send and acknowledge once; return the milliseconds to wait before the next time, None for none."""
         try:
-            return await self._pull_and_deliver()
-        except Gone:
-            logger.info("push.gone", subscription=self._target.path)
-            self.gone = True
-            return None
-        except NotTaken:
-            return self._late()
-        except Refused as error:
-            self._tries.failed(self._stage, str(error))
-            self._history, wait = retry.refused(self._history, random=self._means.random())
-            return wait
-        except UpstreamError as error:
-            self._tries.failed(self._stage, str(error))
-            most = retry.AWAY_MOST if self._stage == CONSUME else retry.UNSTORED_MOST
-            self._history, wait = retry.away(self._policy, self._history, most, random=self._means.random())
-            return wait
-        except Exception as error:  # a defect must end neither the process nor the worker (P4)
-            self._tries.defect(self._stage, error)
-            return self._wait()
+            self._stage = CONSUME
+            messages = await self._pull()
+            if not messages:
+                self._report.cleared()
+                self._succeed()
+                return None
+            self.in_flight = True
+            self._stage = SEND
+            return await self._deliver(messages)
+        except NotTaken:  # the endpoint has done nothing wrong (P15)
+            self.batch = retry.halved(self.batch)
+            self._tries.late(self._stage)
+            self._late_in_a_row += 1
+            # As after a seek. When it happens again, something is too slow for its deadline: no repeat at speed.
+            return self._wait() if self._late_in_a_row > 1 else None
+        except Exception as error:
+            return self._wait_after(error, self._stage)
         finally:
             self.in_flight = False
-
-    async def _pull_and_deliver(self) -> int | None:
-        self._stage = CONSUME
-        messages = await self._pull()
-        if not messages:
-            self._report.cleared()
-            self._history = retry.succeeded(self._policy, self._history)
-            return None
-        self.in_flight = True
-        self._stage = SEND
-        return await self._deliver(messages)
 
     async def _pull(self) -> Sequence[Pulled]:
         pull = self._means.upstream.pull(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
@@ -111,19 +87,12 @@ class Cycle:
         self._first, self._tried = first, attempt
         if outcome.error:
             return await self._not_accepted(messages, outcome)
-        await self._acknowledge(messages, outcome.undecodable)
-        self.batch = retry.batch_after(
-            self.batch, self._tries.most, messages=len(messages), seconds=outcome.milliseconds / 1000, limit=limit
-        )
-        return None
-
-    async def _acknowledge(self, messages: Sequence[Pulled], undecodable: int) -> None:
         self._stage = ACKNOWLEDGE
         await self._means.upstream.acknowledge(self._target, messages[-1])
         self._late_in_a_row = 0
         self._refusals.passed(messages[-1])
-        self._history = retry.succeeded(self._policy, self._history)
-        self._report.delivered(len(messages), undecodable, self._means.clock.wall())
+        self._accept(len(messages), outcome, limit)
+        return None
 
     async def _not_accepted(self, messages: Sequence[Pulled], outcome: Outcome) -> int | None:
         self.batch = retry.halved(len(messages))
@@ -138,28 +107,14 @@ class Cycle:
         advice = self._refusals.advice(messages, answer.status, self._tried)
         said = self._tries.refused(messages, answer, outcome.error, advice)
         if attempts := self._refusals.refused(messages, answer.status):
-            await self._dead_letter(messages[0], Verdict(said, attempts, answer.status))
+            self._stage = ACKNOWLEDGE
+            verdict = Verdict(said, attempts, answer.status)
+            await self._means.upstream.dead_letter(self._target, messages[0], verdict)
+            self._refusals.dead_lettered()
+            self._succeed()
+            self._report.dead_lettered()
             return None
         return self._wait(answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
-
-    async def _dead_letter(self, message: Pulled, verdict: Verdict) -> None:
-        self._stage = ACKNOWLEDGE
-        await self._means.upstream.dead_letter(self._target, message, verdict)
-        self._refusals.dead_lettered()
-        self._history = retry.succeeded(self._policy, self._history)
-        self._report.dead_lettered()
-
-    def _late(self) -> int | None:
-        """Go on after an acknowledgement that came too late: the endpoint has done nothing wrong (P15)."""
-        self.batch = retry.halved(self.batch)
-        self._tries.late(self._stage)
-        self._late_in_a_row += 1
-        # As after a seek. When it happens again, something is too slow for its deadline: it is not repeated at speed.
-        return self._wait() if self._late_in_a_row > 1 else None
-
-    def _wait(self, asked: float | None = None) -> int:
-        self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
-        return wait
 
     def end(self) -> None:
         """Take note that no step is to follow; the one at hand is not cut short."""
@@ -170,15 +125,6 @@ class Cycle:
     async def abandon(self) -> None:
         """Do nothing: what is under way ends with the task of the worker."""
 
-    @property
-    def outstanding(self) -> int | None:
-        """Nothing to say: there is one delivery at a time."""
-        return None
-
-
-DEFECT_SECONDS = 10.0
-"""How long a worker rests after an unexpected exception."""
-
 
 class Worker:
     """Delivers one target until it is drained, its subscription is gone, or its endpoint says that it is (410)."""
@@ -187,18 +133,14 @@ class Worker:
         self.target = target
         self._means = means
         self._tell_gone = gone
-        self._report = Report(target.path, means.tally)
-        self._cycle = self._begun()
+        self.report = Report(target.path, means.tally)
         self._task: asyncio.Task[None] | None = None
         self._ending = False
-
-    def _begun(self) -> Cycle | ParallelCycle | None:
-        kind = ParallelCycle if self.target.is_parallel else Cycle
+        self._cycle: _Cycle | ParallelCycle | None = None
         try:
-            return kind(self.target, self._means, self._report)
+            self._cycle = (ParallelCycle if target.is_parallel else _Cycle)(target, means, self.report)
         except ValueError as error:
-            self._report.stopped(Failure(self._means.clock.wall(), SEND, str(error)))
-            return None
+            self.report.stopped(Failure(means.clock.wall(), SEND, str(error)))
 
     def start(self, after: float = 0.0) -> None:
         """Begin, in so many seconds."""
@@ -218,21 +160,12 @@ class Worker:
         if self._cycle is not None:
             await self._cycle.abandon()
 
-    @property
-    def changed(self) -> bool:
-        """Whether anything happened since this was set to False."""
-        return self._report.changed
-
-    @changed.setter
-    def changed(self, value: bool) -> None:
-        self._report.changed = value
-
     def state(self) -> WorkerState:
         """Return how the delivery goes."""
         config = self.target.config
         circuit = self._means.sender.circuit(config.mattermost_url if config.type == MATTERMOST else config.endpoint)
         cycle = self._cycle
-        return self._report.state(circuit, cycle.batch if cycle else 1, cycle.outstanding if cycle else None)
+        return self.report.state(circuit, cycle.batch if cycle else 1, cycle.outstanding if cycle else None)
 
     async def _run(self, after: float) -> None:
         cycle = self._cycle
@@ -242,20 +175,14 @@ class Worker:
             await self._means.sleep(after)
         while not (self._ending or cycle.gone or cycle.stopped):
             try:
-                await self._deliver_once(cycle)
+                wait = await cycle.step()
+                if wait is not None and not self._ending:
+                    self.report.waiting(self._means.clock.wall() + wait)
+                    await self._means.sleep(wait / 1000)
+                    self.report.waiting(None)
             except Exception:  # a defect must not end the delivery in silence, nor that of others
                 logger.exception("push.worker_failed", subscription=self.target.path)
                 await self._means.sleep(DEFECT_SECONDS)
         await cycle.rest()
         if cycle.gone:
             self._tell_gone(self)
-
-    async def _deliver_once(self, cycle: Cycle | ParallelCycle) -> None:
-        wait = await cycle.step()
-        if wait is not None and not self._ending:
-            await self._pause(wait)
-
-    async def _pause(self, milliseconds: int) -> None:
-        self._report.waiting(self._means.clock.wall() + milliseconds)
-        await self._means.sleep(milliseconds / 1000)
-        self._report.waiting(None)

@@ -5,22 +5,95 @@ what is in flight, and only then the new one begins. Likewise where a subscripti
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from ams.core.clock import Clock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.names import SubscriptionId
-from ams.push.leased import Leased
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
 from ams.push.trying import Means
-from ams.push.upstream import Target, Upstream
+from ams.push.upstream import Away, HandOut, HandOuts, Pulled, Target, Upstream, Verdict
 from ams.push.worker import Worker
 from ams.wire.push import WorkerState
 
-DRAIN_SECONDS = 10.0
-"""For a worker to finish what is in flight (P8)."""
-_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0
-"""Over which many first pulls are spread: so much for each, so much at most (P14)."""
+OVER = "the lease of this process is over"
+
+DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
+_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
+
+
+class Leased:
+    """Keeps the promise of `ams.push.upstream.Upstream` until `ends`."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self.ends: float | None = None  # loop time; None: no lease, and no other process delivers
+
+    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
+        """Return messages that may be sent now."""
+        found = await self._upstream.pull(target, max_messages=max_messages, max_bytes=max_bytes)
+        self._require()
+        return found
+
+    async def acknowledge(self, target: Target, last: Pulled) -> None:
+        """Acknowledge what is still this process's to deliver."""
+        self._require()
+        await self._upstream.acknowledge(target, last)
+
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+        """Put aside what is still this process's to deliver."""
+        self._require()
+        await self._upstream.dead_letter(target, message, verdict)
+
+    def forget(self, target: Target) -> None:
+        """Forget what the upstream remembers."""
+        self._upstream.forget(target)
+
+    def patience(self, target: Target) -> float | None:
+        """Return what the upstream says."""
+        return self._upstream.patience(target)
+
+    @property
+    def hand_outs(self) -> HandOuts | None:
+        """Return those of the upstream, as long as the lease goes on."""
+        found = self._upstream.hand_outs
+        return _LeasedHandOuts(found, self._require) if found is not None else None
+
+    def _require(self) -> None:
+        if self.ends is not None and asyncio.get_running_loop().time() >= self.ends:
+            raise Away(OVER)
+
+
+class _LeasedHandOuts:
+    """Keeps the promise of `HandOuts`; `require` raises `Away` when this process may deliver no more."""
+
+    def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
+        self._hand_outs = hand_outs
+        self._require = require
+
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+        self._require()
+        return await self._hand_outs.lease(target, max_messages=max_messages, max_bytes=max_bytes)
+
+    async def wait(self, target: Target) -> None:
+        await self._hand_outs.wait(target)
+
+    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+        # Nothing may be sent that was not extended just before.
+        self._require()
+        await self._hand_outs.extend(target, hand_out, seconds)
+        self._require()
+
+    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+        self._require()
+        await self._hand_outs.acknowledge(target, hand_out)
+
+    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+        self._require()
+        await self._hand_outs.fail(target, hand_out, wait, verdict)
+
+    def release(self, target: Target, hand_out: HandOut) -> None:
+        self._hand_outs.release(target, hand_out)
 
 
 class Workers:
@@ -74,7 +147,7 @@ class Workers:
         return True
 
     def deactivate(self, path: str) -> bool:
-        """Deliver this one no more; False when it is not delivered. What is in flight is finished."""
+        """Deliver this one no more; False when it is not delivered. Deliveries in flight are finished."""
         if not self._forget(path):
             return False
         worker = self._running.get(path)
@@ -102,8 +175,9 @@ class Workers:
         """Return how the delivery of a subscription goes; None when it is not to be delivered here."""
         if path not in self._wanted:
             return None
-        worker = self._present(path)
-        return worker.state() if worker else WorkerState()
+        worker = self._running.get(path)  # perhaps one of before, which still drains
+        is_present = worker is not None and worker not in self._draining and self._is_wanted(worker)
+        return worker.state() if worker and is_present else WorkerState()
 
     def state_of(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return the same of a subscription by its identity."""
@@ -117,8 +191,8 @@ class Workers:
         """Return the states that changed since they were last taken; for who keeps states by identity elsewhere."""
         changes = {}
         for worker in self._running.values():
-            if worker.changed and worker.target.id and worker not in self._draining:
-                worker.changed = False
+            if worker.report.changed and worker.target.id and worker not in self._draining:
+                worker.report.changed = False
                 changes[SubscriptionId(worker.target.id)] = worker.state()
         return changes
 
@@ -127,20 +201,14 @@ class Workers:
         lost = frozenset(changes)
         for worker in self._running.values():
             if worker.target.id in lost:
-                worker.changed = True
+                worker.report.changed = True
 
     def _token(self, target: Target) -> str:
-        """Return the identity token of a target that came last."""
         newest = self._wanted.get(target.path)
         return newest.identity_token if newest is not None and newest == target else target.identity_token
 
     def _is_wanted(self, worker: Worker) -> bool:
         return self._wanted.get(worker.target.path) == worker.target
-
-    def _present(self, path: str) -> Worker | None:
-        """Return the worker of a wanted target; None while the one before it still drains."""
-        worker = self._running.get(path)
-        return worker if worker is not None and worker not in self._draining and self._is_wanted(worker) else None
 
     def _is_free(self, target: Target) -> bool:
         return target.path not in self._running and target.id not in self._busy
@@ -157,17 +225,16 @@ class Workers:
         worker.start(after)
 
     def _drain(self, worker: Worker, seconds: float) -> None:
+        async def finish() -> None:
+            await worker.drain(seconds)
+            self._ended(worker)
+
         self._draining.add(worker)
-        drain = asyncio.create_task(self._finish(worker, seconds), name=f"ams-push-drain {worker.target.path}")
+        drain = asyncio.create_task(finish(), name=f"ams-push-drain {worker.target.path}")
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
 
-    async def _finish(self, worker: Worker, seconds: float) -> None:
-        await worker.drain(seconds)
-        self._ended(worker)
-
     def _gone(self, worker: Worker) -> None:
-        """Forget a worker whose subscription does not exist; never another one of the same path (P6)."""
         if self._is_wanted(worker) and self._running.get(worker.target.path) is worker:
             self._forget(worker.target.path)
         self._ended(worker)

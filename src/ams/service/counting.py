@@ -19,7 +19,7 @@ import structlog
 from ams.core.clock import DAY, Clock, Milliseconds, SystemClock, day_of, day_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.storage.log.base import Appended, Log, Totals
 from ams.storage.registry.counts import Activity, Advance, DayCount, Rate, Tally, TopicTally
 from ams.storage.registry.records import Topic

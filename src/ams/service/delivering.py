@@ -17,12 +17,11 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
-from ams.core.fair_share import FairShare
-from ams.core.held import SMALL, held
+from ams.core.fair_share import SMALL, FairShare, held
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.core.runs import runs_of, sizes
-from ams.core.turns import Turns
+from ams.core.supervisor import Turns
 from ams.service.counting import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, require_attached, topic_of
 from ams.service.retention import follow

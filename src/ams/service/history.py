@@ -21,8 +21,7 @@ from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_A
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.service.lookup import check_names, find_subscription, find_topic
 from ams.service.retention import lag_of, oldest_time
 from ams.storage.cursors.acks import CursorStore

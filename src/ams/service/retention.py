@@ -21,8 +21,8 @@ from ams.access.admission import Caller
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
-from ams.core.rounds import Rounds
 from ams.core.settings import MAX_RETENTION_SECONDS
+from ams.core.supervisor import Rounds
 from ams.service.lookup import required, without_access_list
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Cursors, Position

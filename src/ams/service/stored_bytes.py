@@ -16,7 +16,7 @@ from ams.core.errors import RateLimited
 from ams.core.fair_share import FairShare
 from ams.core.names import Offset, ProjectId, TopicId
 from ams.core.quotas import PUBLISH_BYTES, STORED_BYTES, Limits, exceeded
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log, Owner
 from ams.storage.registry.records import Topic

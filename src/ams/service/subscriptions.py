@@ -13,7 +13,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.ack_deadline import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from ams.core.ack_ids import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
 from ams.core.names import (
@@ -31,7 +31,7 @@ from ams.core.names import (
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, check
 from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.core.versions import ANY_VERSION
 from ams.service.counting import Counts
 from ams.service.lookup import (

@@ -24,7 +24,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, UnknownToken
 from ams.core.names import ProjectId, RegistrationId, TokenId, TokenName, UserId, UserName, checked_name
 from ams.core.public_keys import PublicKey
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.service.lookup import NO_USER, find_managed_user, find_user, required
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.logins import NamedTokenRecords

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from ams.core.ack_deadline import DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE
+from ams.core.ack_ids import DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE
 from ams.core.clock import DAY
 from ams.core.errors import InvalidInput
 from ams.core.messages import Stored

@@ -9,16 +9,14 @@ from dataclasses import replace
 import pytest
 
 from ams.app.push_server import following
-from ams.app.push_server.condition import HITS, MISSES, NO_WORKER, OK, Condition
-from ams.app.push_server.following import Follower
+from ams.app.push_server.following import HITS, MISSES, NO_WORKER, OK, Condition, Follower
 from ams.app.push_server.upstream import POLLS_OF_ONE, SHARD, HttpUpstream, Polling, Waking, kind_of
 from ams.client import AsyncClient
 from ams.client import errors as client_errors
 from ams.core.backoff import Backoff
-from ams.core.google_push import GoogleForm
 from ams.core.messages import Fragment
 from ams.core.names import SubscriptionId
-from ams.core.push_config import PushConfig
+from ams.core.push_config import GoogleForm, PushConfig
 from ams.core.supervisor import Supervisor
 from ams.push import holding
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict

@@ -1,4 +1,4 @@
-"""The files of a backup: its draft, copies that are synced as they go, and the manifest that says what there is."""
+"""The files of a backup: its draft, copies synced as they go, the manifest; and a new data folder made of them."""
 
 import contextlib
 import fcntl
@@ -9,54 +9,46 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from ams.app.maintenance import FolderReport, check_folder
 from ams.core.clock import Milliseconds
-from ams.core.errors import Unusable
-from ams.storage.files import Disk, FileHandle, make_private, write_whole
+from ams.core.errors import Damaged, Unusable
+from ams.storage.files import Disk, make_private, write_whole
+from ams.storage.folder import MARKER, RESTORING, VERSION, is_being_restored, is_in_use
 
 MANIFEST = "backup.json"
-FORMAT = 1
-"""The version of the manifest and of what it means."""
-PARTIAL = ".partial"
-"""Ending of a folder that is no backup yet."""
-SLICE = 2 << 20
-"""Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""
+FORMAT = 1  # the version of the manifest and of what it means
+PARTIAL = ".partial"  # ending of a folder that is no backup yet
+SLICE = 2 << 20  # bytes that are synced at once: more would hold up the service's own syncs
 PAGES = 512
-"""Pages of a database that are copied at once."""
-LOCK_SECONDS = 10
-"""How long a database may be locked by another process."""
+LOCK_SECONDS = 10  # how long a database may be locked by another process
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    pass
 
 
 class Entry(msgspec.Struct, frozen=True):
     """A file of a backup."""
 
-    name: str
-    """Its path within the folder."""
+    name: str  # its path within the folder
     bytes: int
     sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup says of itself."""
+    """Description of a backup."""
 
     format: int
-    ams: str
-    """Version of the program that took it."""
-    layout: str
-    """Version of the data folder's layout."""
-    registry: str
-    """The newest migration its registry has had."""
-    taken: str
-    """The moment it shows, UTC."""
+    ams: str  # version of the program that took it
+    layout: str  # version of the data folder's layout
+    registry: str  # the newest migration its registry has had
+    taken: str  # the moment it shows, UTC
     taken_ms: Milliseconds
-    token_key: bool
-    """Whether the key that decrypts the stored tokens is in it."""
+    token_key: bool  # whether the key that decrypts the stored tokens is in it
     files: Sequence[Entry]
 
     @property
@@ -69,7 +61,6 @@ class Snapshot:
     """One state of a SQLite database, held while others go on writing to it."""
 
     def __init__(self, path: str) -> None:
-        """Take the state of now. Raises `sqlite3.Error`."""
         self._connection = connect(path)
         self._connection.execute("BEGIN")
         self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -113,27 +104,22 @@ def copy_file(
     """
     digest, copied = hashlib.sha256(), 0
     # Plainly opened: a backup may lie where nothing can be written, and the seam opens for writing too.
-    with open(source, "rb") as reader, _new_file(os.path.join(folder, name)) as (disk, target):
-        while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
-            digest.update(data)
-            disk.write(target, data, copied)
-            disk.sync(target)
-            copied += len(data)
-            get_on()
+    disk, path = Disk(), os.path.join(folder, name)
+    with open(source, "rb") as reader:
+        disk.make_folder(os.path.dirname(path))
+        target = disk.open(path, create=True)
+        try:
+            while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
+                digest.update(data)
+                disk.write(target, data, copied)
+                disk.sync(target)
+                copied += len(data)
+                get_on()
+        finally:
+            disk.close(target)
     if length is not None and copied < length:
         raise Unusable(f"{source} ends at {copied} instead of {length}; `ams check` tells more")
     return Entry(name, copied, digest.hexdigest())
-
-
-@contextlib.contextmanager
-def _new_file(path: str) -> Iterator[tuple[Disk, FileHandle]]:
-    disk = Disk()
-    disk.make_folder(os.path.dirname(path))
-    handle = disk.open(path, create=True)
-    try:
-        yield disk, handle
-    finally:
-        disk.close(handle)
 
 
 def entry_of(folder: str, name: str) -> Entry:
@@ -150,11 +136,6 @@ def sync_folders(folder: str) -> None:
         Disk().sync_folder(path)
 
 
-def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Write a manifest into the folder it is about, durably: when all the rest is on stable storage."""
-    write_whole(Disk(), os.path.join(folder, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-
-
 def read_manifest(folder: str) -> Manifest:
     """Read a backup's manifest; raise `Unusable` for a folder that is no whole backup, or one of a newer program."""
     try:
@@ -167,14 +148,10 @@ def read_manifest(folder: str) -> Manifest:
     if manifest.format != FORMAT:
         raise Unusable(f"{folder} was taken in format {manifest.format}, this program reads {FORMAT}; upgrade it")
     for each in manifest.files:
-        _check_name(folder, each.name)
+        name = each.name
+        if os.path.isabs(name) or os.path.normpath(name) != name or name.split(os.sep)[0] == os.pardir:
+            raise Unusable(f"{folder} is not a whole backup: {MANIFEST} names {name!r}")
     return manifest
-
-
-def _check_name(folder: str, name: str) -> None:
-    """Raise `Unusable` for a name that would lead out of the folder."""
-    if os.path.isabs(name) or os.path.normpath(name) != name or name.split(os.sep)[0] == os.pardir:
-        raise Unusable(f"{folder} is not a whole backup: {MANIFEST} names {name!r}")
 
 
 @contextlib.contextmanager
@@ -192,34 +169,86 @@ def draft(target: str) -> Iterator[str]:
     os.makedirs(path, mode=0o700, exist_ok=True)
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(lock, path)
-        _empty(path)
-        yield path
-        os.rename(path, target)
-        Disk().sync_folder(os.path.dirname(target))
-    except _DraftIsTaken:
-        raise Unusable(f"another backup is writing to {path}") from None
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Unusable(f"another backup is writing to {path}") from None
+        try:
+            for entry in os.scandir(path):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+            yield path
+            os.rename(path, target)
+            Disk().sync_folder(os.path.dirname(target))
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
     finally:
         os.close(lock)
 
 
-class _DraftIsTaken(Exception):
-    """Another process is writing the draft."""
+class Restored(NamedTuple):
+    """A data folder made of a backup."""
+
+    folder: str
+    manifest: Manifest
+    report: FolderReport  # what a check of the new folder found
 
 
-def _lock(handle: int, path: str) -> None:
+def restore(backup: str, data: str) -> Restored:
+    """Make the data folder `data`, which must be new or empty, of a backup; blocking.
+
+    Raises `Unusable` with one line, `Damaged` when a file of the backup is not what was written. A restore that failed
+    or was killed leaves a mark in the folder, so that no service takes it for a new one; another restore does.
+    """
+    backup, data = os.path.abspath(backup), os.path.abspath(data)
+    made = read_manifest(backup)
+    if made.layout != VERSION:
+        raise Unusable(f"{backup} holds layout {made.layout!r}, this program reads {VERSION!r}; upgrade it")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise _DraftIsTaken(path) from None
+        _make_empty(data)
+        _fill(backup, data, made)
+        report = check_folder(data)
+        Disk().unlink(os.path.join(data, RESTORING))  # from here on the folder may be served
+        Disk().sync_folder(data)
+    except OSError as error:
+        raise Unusable(f"{data} could not be restored: {error.strerror}; no service takes it as it is") from error
+    return Restored(data, made, report)
 
 
-def _empty(path: str) -> None:
-    for entry in os.scandir(path):
+def _make_empty(data: str) -> None:
+    if is_in_use(data):
+        raise Unusable(f"data folder {data} is in use by another process; name a new folder with --data")
+    Disk().make_folder(data)
+    if is_being_restored(data):
+        _clear(data)
+    elif os.listdir(data):
+        raise Unusable(f"{data} is not empty; name a new folder with --data")
+    write_whole(Disk(), os.path.join(data, RESTORING), b"")
+    Disk().sync_folder(os.path.dirname(data))
+
+
+def _fill(backup: str, data: str, made: Manifest) -> None:
+    try:
+        for each in made.files:
+            if copy_file(os.path.join(backup, each.name), data, each.name) != each:
+                raise Damaged(f"{os.path.join(backup, each.name)} is not what was backed up; use another backup")
+        sync_folders(data)
+        write_whole(Disk(), os.path.join(data, MARKER), f"{VERSION}\n".encode())
+    except BaseException:
+        _clear(data)
+        raise
+
+
+def _clear(data: str) -> None:
+    """Remove what was copied, not the folder, which may be a mounted one, nor its mark."""
+    for entry in os.scandir(data):
+        if entry.name == RESTORING:
+            continue
         if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
+            shutil.rmtree(entry.path, ignore_errors=True)
         else:
-            os.unlink(entry.path)
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)

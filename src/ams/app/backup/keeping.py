@@ -26,15 +26,11 @@ import structlog
 from ams.core.errors import AmsError, Unusable
 from ams.storage.log.embedded import EmbeddedLog, Part
 
-SOCKET = "control"
-"""Its name in the data folder."""
-ANSWER_SECONDS = 60
-"""How long an answer may take: an index that is being written is finished first."""
+SOCKET = "control"  # its name in the data folder
+ANSWER_SECONDS = 60  # how long an answer may take: an index that is being written is finished first
 
-SILENT_SECONDS = 60.0
-"""How long a copy that says nothing keeps files from going; a warning is logged after half of it."""
-SAID_EVERY_SECONDS = 5.0
-"""How often a copy that gets on says so."""
+SILENT_SECONDS = 60.0  # after which a silent copy is given up; a warning is logged after half of it
+SAID_EVERY_SECONDS = 5.0  # how often a copy that gets on says so
 
 logger = structlog.get_logger("ams.backup")
 
@@ -53,53 +49,43 @@ async def answering(folder: str, log: EmbeddedLog, silent_seconds: float = SILEN
         logger.warning("backup.unavailable", reason=error.strerror)
         yield
         return
-    keeper = _Keeper(log, silent_seconds)
-    server = await asyncio.start_unix_server(keeper.answer, sock=sock)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(_answer(log, reader, writer, silent_seconds))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_unix_server(answer, sock=sock)
     try:
         yield
     finally:
         server.close()
-        await keeper.close()
+        for task in tasks:  # a copying program must not rely on them any more
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, SOCKET))
 
 
-class _Keeper:
-    """Answers connections; each keeps the log's files as long as it lasts."""
-
-    def __init__(self, log: EmbeddedLog, silent_seconds: float) -> None:
-        self._log = log
-        self._silent_seconds = silent_seconds
-        self._answering: set[asyncio.Task[None]] = set()
-
-    def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a connection until it ends."""
-        task = asyncio.ensure_future(self._answer(reader, writer))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
-
-    async def close(self) -> None:
-        """End all connections: a copying program must not rely on them any more."""
-        for task in self._answering:
-            task.cancel()
-        await asyncio.gather(*self._answering, return_exceptions=True)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        began = time.monotonic()
-        try:
-            async with self._log.kept() as files:
-                logger.info("backup.begun")
-                await _talk(reader, writer, files, self._silent_seconds)
-        except TimeoutError:
-            logger.warning("backup.given_up", silent_seconds=self._silent_seconds)
-            writer.write(json.dumps({"given_up": self._silent_seconds}).encode() + b"\n")
-            if writer.transport.get_write_buffer_size():
-                writer.transport.abort()  # it reads nothing: to wait for that would keep the connection
-        except (OSError, ValueError, AmsError) as error:  # who asked sees the connection end
-            logger.warning("backup.failed", reason=str(error))
-        finally:
-            logger.info("backup.ended", seconds=round(time.monotonic() - began, 3))
-            writer.close()
+async def _answer(
+    log: EmbeddedLog, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent_seconds: float
+) -> None:
+    began = time.monotonic()
+    try:
+        async with log.kept() as files:
+            logger.info("backup.begun")
+            await _talk(reader, writer, files, silent_seconds)
+    except TimeoutError:
+        logger.warning("backup.given_up", silent_seconds=silent_seconds)
+        writer.write(json.dumps({"given_up": silent_seconds}).encode() + b"\n")
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # it reads nothing: to wait for that would keep the connection
+    except (OSError, ValueError, AmsError) as error:  # who asked sees the connection end
+        logger.warning("backup.failed", reason=str(error))
+    finally:
+        logger.info("backup.ended", seconds=round(time.monotonic() - began, 3))
+        writer.close()
 
 
 async def _talk(

@@ -22,7 +22,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+
+import msgspec
 
 from ams import __version__
 from ams.app.backup.copying import (
@@ -36,9 +37,8 @@ from ams.app.backup.copying import (
     entry_of,
     nothing_changes,
     sync_folders,
-    write_manifest,
 )
-from ams.app.backup.keeping import SOCKET, keep
+from ams.app.backup.keeping import SOCKET, Kept, keep
 from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
 from ams.core.errors import Unusable
 from ams.storage.files import NEW, Disk, write_whole
@@ -50,38 +50,23 @@ SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", 
 _TOKEN_KEY = SECRETS[0]
 _LEFT_OUT = ("lock", "authn.lock", SOCKET, MARKER, MANIFEST)
 _DATABASES = ("registry.db", "cursors.db")
-_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"
-"""Of the certificate service, when it has the folder too; the lists it fetched can be fetched again."""
-
-
-class _Source(Protocol):
-    """A folder whose files stay while they are copied."""
-
-    def parts(self) -> Sequence[Part]: ...
-
-    def confirm(self) -> None: ...
-
-    def get_on(self) -> None: ...
+_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, when it has the folder too
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What a backup shows."""
-
     time: Milliseconds
     registry: Snapshot
     cursors: Snapshot
-    authn: Snapshot | None
-    """The certificate service's: a moment of its own, as the two know each other by their API only."""
+    authn: Snapshot | None  # the certificate service's, of a moment of its own
     parts: Sequence[Part]
 
 
 def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None = None) -> Manifest:
     """Copy the data folder `data` to the new folder `target`; blocking. Works while its service runs or does not.
 
-    Without `with_key` the files that open something by themselves are left out: the key of the tokens, the first
-    administrator's token, the private key of a self-made certificate, and those of the certificate service. Raises
-    `Unusable` with one line; then nothing is left at `target`.
+    Without `with_key` the files that open something by themselves (`SECRETS`) are left out. Raises `Unusable`; then
+    nothing is left at `target`.
     """
     folder, target = Folder.look(data), os.path.abspath(target)
     if not is_ours(folder.path):
@@ -104,23 +89,10 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
             _check_room(folder, moment, path)
             return _copy(folder, source, moment, path, with_key=with_key)
     except OSError as error:
-        raise Unusable(f"the backup could not be written: {_reason(error)}; nothing is left of it") from error
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        raise Unusable(f"the backup could not be written: {reason}; nothing is left of it") from error
     except sqlite3.Error as error:
         raise Unusable(f"the backup could not be made: {error}; nothing is left of it") from error
-
-
-@contextlib.contextmanager
-def _source(folder: Folder) -> Iterator[_Source]:
-    """Ask the service to keep the files, or take the folder when none runs."""
-    if is_in_use(folder.path):
-        with closing(keep(folder.path)) as kept:
-            yield kept
-        return
-    taken = Folder.take(folder.path)
-    try:
-        yield _Resting(taken)
-    finally:
-        taken.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +111,25 @@ class _Resting:
         """No request waits for it."""
 
 
+_Source = Kept | _Resting
+
+
+@contextlib.contextmanager
+def _source(folder: Folder) -> Iterator[_Source]:
+    """Ask the service to keep the files, or take the folder when none runs."""
+    if is_in_use(folder.path):
+        with closing(keep(folder.path)) as kept:
+            yield kept
+        return
+    taken = Folder.take(folder.path)
+    try:
+        yield _Resting(taken)
+    finally:
+        taken.release()
+
+
 @contextlib.contextmanager
 def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
-    """Look at everything at one moment, and hold it until the block ends."""
     for path in (folder.registry, folder.cursors):
         if not os.path.exists(path):
             raise Unusable(f"{path} is missing: there is nothing to back up")
@@ -156,7 +144,10 @@ def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
 
 
 def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
-    needed = sum(_size(folder, part) for part in moment.parts)
+    needed = 0
+    for part in moment.parts:
+        path_of_part = os.path.join(folder.log, part.name)
+        needed += os.path.getsize(path_of_part) if part.length is None else part.length
     databases = (*_DATABASES, _AUTHN_DATABASE) if moment.authn else _DATABASES
     needed += sum(os.path.getsize(folder.place(name)) for name in databases)
     free = Disk().free_bytes(path)
@@ -164,17 +155,18 @@ def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
         raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free", path)
 
 
-def _size(folder: Folder, part: Part) -> int:
-    return os.path.getsize(os.path.join(folder.log, part.name)) if part.length is None else part.length
-
-
 def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
     """Copy everything; the marker, which makes it a data folder, is written last."""
-    files = [
-        *_copy_databases(source, moment, path),
-        *_copy_log(folder, source, moment, path),
-        *_copy_others(folder, source, path, with_key),
-    ]
+    files: list[Entry] = []
+    snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
+    for name, snapshot in snapshots:
+        if snapshot is not None:
+            snapshot.write_to(os.path.join(path, name), source.get_on)
+            files.append(entry_of(path, name))
+    for part in moment.parts:
+        name = os.path.join("log", part.name)
+        files.append(copy_file(os.path.join(folder.log, part.name), path, name, part.length, source.get_on))
+    files += _copy_others(folder, source, path, with_key)
     source.confirm()
     made = Manifest(
         format=FORMAT,
@@ -186,28 +178,13 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
         token_key=any(each.name == _TOKEN_KEY for each in files),
         files=files,
     )
-    write_manifest(path, made)
+    write_whole(Disk(), os.path.join(path, MANIFEST), msgspec.json.format(msgspec.json.encode(made), indent=1))
     sync_folders(path)
     write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())
     return made
 
 
-def _copy_databases(source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
-    snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
-    for name, snapshot in snapshots:
-        if snapshot is not None:
-            snapshot.write_to(os.path.join(path, name), source.get_on)
-            yield entry_of(path, name)
-
-
-def _copy_log(folder: Folder, source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
-    for part in moment.parts:
-        name = os.path.join("log", part.name)
-        yield copy_file(os.path.join(folder.log, part.name), path, name, part.length, source.get_on)
-
-
 def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[Entry]:
-    """Copy the small files beside log and databases: keys, tokens, certificates."""
     for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
         is_database = name.startswith((*_DATABASES, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key
@@ -219,11 +196,6 @@ def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> 
 
 
 def _names_in(folder: Folder, below: str) -> list[str]:
-    """Return the names of a folder's files, seen from the data folder; none when it is not there."""
     with contextlib.suppress(FileNotFoundError):
         return [os.path.join(below, name) for name in sorted(os.listdir(folder.place(below)))]
     return []
-
-
-def _reason(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

@@ -5,14 +5,13 @@ it is there.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO, NamedTuple
 
 from ams import __version__
 from ams.app.moving.files import writing
 from ams.core.errors import Unusable
-from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.core.offsets import ranges_of
 from ams.service.counting import Counting, Counts
@@ -24,13 +23,11 @@ from ams.storage.registry.counts import TopicTally
 from ams.storage.registry.export import CursorPosition
 from ams.storage.registry.registry import Registry
 
-Progress = Callable[[int, int | None], None]
-"""Is called with how many messages are done, and of about how many."""
+Progress = Callable[[int, int | None], None]  # is called with how many messages are done, and of about how many
 
 _MESSAGE = str(Message.__struct_config__.tag)
 _MESSAGES = 10_000
-_BYTES = 4 << 20
-"""Read at once."""
+_BYTES = 4 << 20  # read at once
 
 
 class Installation(NamedTuple):
@@ -46,8 +43,7 @@ async def export(
 ) -> Mapping[str, int]:
     """Write an installation to a new file; return how many lines of each kind are in it.
 
-    Without secrets, tokens and the secrets of push are left out: who imports it makes new ones. Raises `Unusable` with
-    one line, `Damaged` for what cannot be read; then no file is left.
+    Without secrets, tokens and the secrets of push are left out. Raises `Unusable` or `Damaged`; then no file is left.
     """
     with writing(path) as file:
         return await _Exporting(source, file, progress, with_secrets).run()
@@ -63,32 +59,25 @@ class _Exporting:
         self._expected = 0
 
     async def run(self) -> Mapping[str, int]:
-        await self._put_in_order()
-        topics = sorted(await self._registry.tallies.all(), key=lambda each: (each.project, each.name))
-        await self._write_header(topics)
-        retentions = await self._registry.topics.retentions()
-        for topic in topics:
-            await self._write_log(topic, retentions.get(topic.id))
-        standings = await self._standings({(each.project_id, each.name): each.id for each in topics})
-        self._write(Lost(messages=await self._lost_for_good()))
-        await self._registry.read_out(self._write_all, standings, with_secrets=self._with_secrets)
-        self._file.write(encoded(End(counts=dict(self._counts))))
-        return self._counts
-
-    async def _put_in_order(self) -> None:
-        """Bring everything in step as a start would: missing cursors, what was not counted yet."""
+        # As a start would: missing cursors, and what was not counted yet.
         await Subscriptions(self._registry, self._log, self._cursors).give_cursors()
         await Counting(self._registry, self._log, Counts()).catch_up()
-
-    async def _write_header(self, topics: Sequence[TopicTally]) -> None:
+        topics = sorted(await self._registry.tallies.all(), key=lambda each: (each.project, each.name))
         for each in topics:
             bounds = await self._log.bounds(each.id)
             self._expected += bounds.end - bounds.oldest
         made = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        header = Header(
-            format=FORMAT, ams=__version__, made=made, secrets=self._with_secrets, messages=self._expected
-        )  # fmt: skip
+        header = Header(format=FORMAT, ams=__version__, made=made, secrets=self._with_secrets, messages=self._expected)
         self._file.write(encoded(header))
+        retentions = await self._registry.topics.retentions()
+        for topic in topics:
+            await self._write_log(topic, retentions.get(topic.id))
+        standings = await self._standings({(each.project_id, each.name): each.id for each in topics})
+        there = [await self._cursors.lost(each, {}) for each in await self._cursors.subscriptions()]
+        self._write([Lost(messages=await self._cursors.lost_in_all({}) - sum(there))])
+        await self._registry.read_out(self._write, standings, with_secrets=self._with_secrets)
+        self._file.write(encoded(End(counts=dict(self._counts))))
+        return self._counts
 
     async def _write_log(self, topic: TopicTally, retention: int | None) -> None:
         bounds, totals = await self._log.bounds(topic.id), await self._log.totals(topic.id)
@@ -96,9 +85,13 @@ class _Exporting:
             project=topic.project, topic=topic.name, id=topic_id_text(topic.id), first=bounds.oldest,
             bytes=totals.bytes, retention=retention,
         )  # fmt: skip
-        self._write(log)
+        self._write([log])
         end = bounds.oldest
-        async for batch in _batches(self._log, topic.id, bounds):
+        while end < bounds.end:
+            most = min(_MESSAGES, bounds.end - end)
+            batch = await self._log.read(topic.id, end, max_messages=most, max_bytes=_BYTES)
+            if not batch:
+                break
             self._file.writelines(map(encoded_message, batch))
             self._counts[_MESSAGE] += len(batch)
             self._progress(self._counts[_MESSAGE], self._expected)
@@ -125,25 +118,7 @@ class _Exporting:
             found[each.id] = CursorPosition(progress.floor, lost, ranges_of(progress.done))
         return found
 
-    async def _lost_for_good(self) -> int:
-        there = [await self._cursors.lost(each, {}) for each in await self._cursors.subscriptions()]
-        return await self._cursors.lost_in_all({}) - sum(there)
-
-    def _write_all(self, lines: Iterator[Line]) -> None:
+    def _write(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            self._write(line)
-
-    def _write(self, line: Line) -> None:
-        self._file.write(encoded(line))
-        self._counts[kind(line)] += 1
-
-
-async def _batches(log: base.Log, topic: TopicId, bounds: base.Bounds) -> AsyncIterator[Sequence[Stored]]:
-    """Yield the messages of a topic within bounds, over what is missing in between."""
-    offset = bounds.oldest
-    while offset < bounds.end:
-        batch = await log.read(topic, offset, max_messages=min(_MESSAGES, bounds.end - offset), max_bytes=_BYTES)
-        if not batch:
-            return
-        yield batch
-        offset = Offset(batch[-1].offset + 1)
+            self._file.write(encoded(line))
+            self._counts[kind(line)] += 1

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import itertools
 import os
 import sys
 import zlib
@@ -11,12 +12,10 @@ from typing import IO, NamedTuple, cast
 from ams.core.errors import InvalidInput, Unusable
 from ams.storage.export_format import AnyLine, decoded
 
-MAX_LINE = 256 << 20
-"""Bytes of a line: more is no export."""
+MAX_LINE = 256 << 20  # bytes of a line: more is no export
 STANDARD = "-"
 _COMPRESSED = ".gz"
-_LEVEL = 3
-"""Higher ones take far longer, and base64 gives little more."""
+_LEVEL = 3  # higher ones take far longer, and base64 gives little more
 
 
 class Numbered(NamedTuple):
@@ -28,10 +27,7 @@ class Numbered(NamedTuple):
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[IO[bytes]]:
-    """Open a new file to write to, durable and whole when the block ends, and gone when it fails.
-
-    Raises `Unusable` when the file is there already or cannot be written.
-    """
+    """Open a new file to write to: durable when the block ends, gone when it fails. Raises `Unusable`."""
     if path == STANDARD:
         try:
             yield sys.stdout.buffer
@@ -45,8 +41,11 @@ def writing(path: str) -> Iterator[IO[bytes]]:
         raise Unusable(f"{path}: {error.strerror}") from error
     try:
         with os.fdopen(handle, "wb") as raw:
-            with _compressing(raw, path) as file:
-                yield file
+            if path.endswith(_COMPRESSED):
+                with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw) as file:
+                    yield cast("IO[bytes]", file)
+            else:
+                yield raw
             raw.flush()
             os.fsync(raw.fileno())
     except BaseException as error:
@@ -66,15 +65,25 @@ def reading(path: str) -> Iterator[IO[bytes]]:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror}") from error
-    with os.fdopen(handle, "rb") as raw, _expanding(raw, path) as file:
-        yield file
+    with os.fdopen(handle, "rb") as raw:
+        if path.endswith(_COMPRESSED):
+            with gzip.GzipFile(mode="rb", fileobj=raw) as file:
+                yield cast("IO[bytes]", file)
+        else:
+            yield raw
 
 
 def lines(file: IO[bytes], path: str) -> Iterator[Numbered]:
     """Read the lines of an export; empty ones are passed over. Raises `Unusable`, which names the line."""
-    number = 0
-    while data := _next_line(file, path, number + 1):
-        number += 1
+    for number in itertools.count(1):
+        try:
+            data = file.readline(MAX_LINE + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise Unusable(f"{path}, line {number}: the file cannot be read on: {error}") from error
+        if len(data) > MAX_LINE:
+            raise Unusable(f"{path}, line {number}: longer than a line can be")
+        if not data:
+            return
         if data.isspace():
             continue
         try:
@@ -86,33 +95,3 @@ def lines(file: IO[bytes], path: str) -> Iterator[Numbered]:
 def bad_line(path: str, number: int, error: InvalidInput) -> Unusable:
     """Return the error for what is wrong with a line."""
     return Unusable(f"{path}, line {number}: {error.message}")
-
-
-def _next_line(file: IO[bytes], path: str, number: int) -> bytes:
-    try:
-        data = file.readline(MAX_LINE + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise Unusable(f"{path}, line {number}: the file cannot be read on: {error}") from error
-    if len(data) > MAX_LINE:
-        raise Unusable(f"{path}, line {number}: longer than a line can be")
-    return data
-
-
-@contextlib.contextmanager
-def _compressing(raw: IO[bytes], path: str) -> Iterator[IO[bytes]]:
-    """Give what to write to: the file itself, or what compresses into it."""
-    if not path.endswith(_COMPRESSED):
-        yield raw
-        return
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw) as file:
-        yield cast("IO[bytes]", file)
-
-
-@contextlib.contextmanager
-def _expanding(raw: IO[bytes], path: str) -> Iterator[IO[bytes]]:
-    """Give what to read from: the file itself, or what is compressed in it."""
-    if not path.endswith(_COMPRESSED):
-        yield raw
-        return
-    with gzip.GzipFile(mode="rb", fileobj=raw) as file:
-        yield cast("IO[bytes]", file)

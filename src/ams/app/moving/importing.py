@@ -27,11 +27,9 @@ from ams.storage.registry.export import Loaded, Name, Placed, RegistryImport
 
 T = TypeVar("T")
 _MESSAGES = 2000
-_BYTES = 1 << 20
-"""Loaded at once."""
+_BYTES = 1 << 20  # loaded at once
 NONE: Mapping[str, int] = {}
-_AT_ONCE = 1000
-"""Logs and cursors made at the same time: they share commits."""
+_AT_ONCE = 1000  # logs and cursors made at the same time: they share commits
 
 
 def check(path: str, progress: Progress) -> Mapping[str, int]:
@@ -53,20 +51,20 @@ async def import_(
 ) -> Mapping[str, int]:
     """Store what a file holds in an empty installation; return how many lines of each kind that were.
 
-    `messages_only` stores no more than the messages: a later file, of a later moment, brings those that came since and
-    the rest. Its logs go on where those that are there end.
-
-    Lines are judged as they come: `check` does it before. Raises `Unusable` for a bad line, which leaves an import that
-    was broken off, and for an installation that holds something, which is left as it is.
+    `messages_only` stores its messages alone: a later file brings those that came since and the rest. Lines are judged
+    as they come: `check` does it before. Raises `Unusable` for a bad line, after which the import can be gone on with,
+    and for an installation that holds something, which is left as it is.
     """
     if not await target.registry.is_empty():
         raise Unusable("there are users or topics already: import into a new installation")
     with reading(path) as file:
-        return await _Importing(target, file, path, progress).run(messages_only=messages_only)
+        return await _Importing(target, file, path, progress, messages_only).run()
 
 
 class _Importing:
-    def __init__(self, target: Installation, file: IO[bytes], path: str, progress: Progress) -> None:
+    def __init__(
+        self, target: Installation, file: IO[bytes], path: str, progress: Progress, messages_only: bool
+    ) -> None:
         self._target = target
         self._log = target.log
         self._rules = Rules()
@@ -74,22 +72,10 @@ class _Importing:
         self._progress = progress
         self._expected: int | None = None
         self._done = 0
-        self._lost = 0
-        self._ahead = False
+        self._messages_only = messages_only
 
-    async def run(self, *, messages_only: bool) -> Mapping[str, int]:
-        self._ahead = messages_only
-        logs = await self._load_all()
-        await self._refuse_others(logs)
-        if messages_only:
-            deque(self._registered(), 0)  # lines are judged as they are read
-        else:
-            await fill(self._target, self._registered(), logs, self._lost)
-        return self._rules.counts
-
-    async def _load_all(self) -> Mapping[Name, Loaded]:
-        """Take all lines that are about messages; return the topics they are of."""
-        logs = {}
+    async def run(self) -> Mapping[str, int]:
+        logs, lost = {}, 0
         while isinstance(self._lines.next, Header | Log | Lost):
             line = self._lines.take()
             if isinstance(line, Header):
@@ -97,24 +83,27 @@ class _Importing:
             elif isinstance(line, Log):
                 logs[line.project, line.topic] = await self._load(line)
             elif isinstance(line, Lost):
-                self._lost = line.messages
-        return logs
-
-    async def _refuse_others(self, logs: Mapping[Name, Loaded]) -> None:
-        """Refuse to go on beside messages of others: with a registry that does not know them they would be dropped."""
+                lost = line.messages
+        # With a registry that does not know them, messages of others would be dropped.
         others = await self._log.topics() - {each.topic for each in logs.values()}
         if others:
             raise Unusable(
                 f"the log holds topics that are not in the file ({len(others)}), of a registry that was lost or of"
                 " another import: import into a new installation"
             )
+        if self._messages_only:
+            deque(self._registered(), 0)  # lines are judged as they are read
+        else:
+            await fill(self._target, self._registered(), logs, lost)
+        return self._rules.counts
 
     async def _load(self, line: Log) -> Loaded:
-        if self._ahead and line.id is None:
+        if self._messages_only and line.id is None:
             raise Unusable(f"topic {line.topic} of project {line.project} has no id in the file: no later one goes on")
         topic = topic_id(line.id) if line.id else new_topic_id()
         label, origin = f"{line.project}.{line.topic}", Origin(Offset(line.first), line.bytes)
-        await self._log.create(topic, _milliseconds(line.retention), label=label, origin=origin)
+        retention = None if line.retention is None else Milliseconds(line.retention)
+        await self._log.create(topic, retention, label=label, origin=origin)
         end = (await self._log.bounds(topic)).end
         if line.first > end:
             what = f"messages {end} to {line.first - 1} of topic {line.topic} of project {line.project}"
@@ -126,8 +115,9 @@ class _Importing:
         """Yield the messages that come next, but for those below `start`: they were loaded before."""
         batch: list[Stored] = []
         size = 0
-        while isinstance(self._lines.next, Message):
-            each = _stored(self._lines.next)
+        while isinstance(line := self._lines.next, Message):
+            made = made_message(line.data, line.attributes, line.ordering_key)
+            each = Stored(Offset(line.offset), Milliseconds(line.time), made.fragment)
             self._lines.take()
             self._done += 1
             if each.offset < start:
@@ -142,7 +132,6 @@ class _Importing:
             yield batch
 
     def _registered(self) -> Iterator[Line]:
-        """Yield the lines that are left and say something."""
         while self._lines.next is not None:
             line = self._lines.take()
             if not isinstance(line, End):
@@ -164,21 +153,6 @@ async def fill(
     """
     loop = asyncio.get_running_loop()
 
-    def finish(filling: RegistryImport) -> None:
-        asyncio.run_coroutine_threadsafe(_finish(target, filling, logs, lost, handed), loop).result()
-
-    await target.registry.fill(lines, logs, finish)
-
-
-async def _finish(
-    target: Installation,
-    filling: RegistryImport,
-    logs: Mapping[Name, Loaded],
-    lost: int,
-    handed: Mapping[str, int],
-) -> None:
-    """Make all that has to be there before any client can use it."""
-
     async def make_log(named: tuple[Name, TopicId]) -> None:
         name, topic = named
         await target.log.create(topic, label=".".join(name))
@@ -190,20 +164,23 @@ async def _finish(
         if placed.done and placed.topic is not None:
             await target.cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))
 
-    await _all(make_log, [each for each in filling.topics.items() if each[0] not in logs])
-    await _all(place, filling.cursors)
-    await target.cursors.lost_in_all({}, least=lost + sum(each.lost for each in filling.cursors))
+    async def finish(filling: RegistryImport) -> None:
+        await _all(make_log, [each for each in filling.topics.items() if each[0] not in logs])
+        await _all(place, filling.cursors)
+        await target.cursors.lost_in_all({}, least=lost + sum(each.lost for each in filling.cursors))
+
+    def finish_on_loop(filling: RegistryImport) -> None:
+        asyncio.run_coroutine_threadsafe(finish(filling), loop).result()
+
+    await target.registry.fill(lines, logs, finish_on_loop)
 
 
 class _Lines:
-    """Lines one after the other, with a look at the next one."""
-
     def __init__(self, lines: Iterator[AnyLine]) -> None:
         self._lines = lines
         self.next: AnyLine | None = next(lines, None)
 
     def take(self) -> AnyLine:
-        """Return the next line."""
         taken = self.next
         assert taken is not None
         self.next = next(self._lines, None)
@@ -214,12 +191,3 @@ async def _all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None
     remaining = iter(items)
     while part := list(islice(remaining, _AT_ONCE)):
         await asyncio.gather(*map(work, part))
-
-
-def _stored(line: Message) -> Stored:
-    made = made_message(line.data, line.attributes, line.ordering_key)
-    return Stored(Offset(line.offset), Milliseconds(line.time), made.fragment)
-
-
-def _milliseconds(retention: int | None) -> Milliseconds | None:
-    return None if retention is None else Milliseconds(retention)

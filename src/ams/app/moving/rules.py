@@ -1,4 +1,4 @@
-"""What must be true of the lines of an export, one after the other: order, names, references, counts.
+"""Rules for the lines of an export, one after the other: order, names, references, counts.
 
 Everything is checked before any of it is used, so that what cannot be imported is reported with the number of its line.
 What is remembered grows with the names in a file, not with its messages.
@@ -11,8 +11,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from ams.app.moving.files import Numbered, bad_line
-from ams.core import google_push
-from ams.core.ack_deadline import MIN_ACK_DEADLINE
+from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
@@ -25,6 +24,7 @@ from ams.core.push_config import (
     MAX_ATTEMPTS,
     MAX_OUTSTANDING,
     PushConfig,
+    check_google_form,
     is_https,
     is_local_http,
 )
@@ -57,8 +57,7 @@ from ams.storage.export_format import (
 )
 from ams.storage.registry.logins import issuer_on
 
-Name = tuple[str, str]
-"""Of something in a project: the project's and its own."""
+Name = tuple[str, str]  # of something in a project: the project's and its own
 
 _ORDER: tuple[tuple[type[Line], ...], ...] = (
     (Header,), (Log, Message), (Lost,), (User,), (Project,), (Membership,), (Schema,), (Topic,), (Subscription,),
@@ -66,19 +65,13 @@ _ORDER: tuple[tuple[type[Line], ...], ...] = (
 )  # fmt: skip
 _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
 _ONCE = (Header, Lost, End)
-_LEFT_OUT = "left out"
-"""Stands for the secret of an issuer in a file without secrets."""
-MAX_SPAN = 2**32
-"""Messages from a subscription's offset to the last that is done: more would take gigabytes of memory."""
-MAX_SECRETS = 2
-"""Of a subscription's push: the one that signs, and the one before for a while."""
+_LEFT_OUT = "left out"  # stands for the secret of an issuer in a file without secrets
+MAX_SPAN = 2**32  # messages from a subscription's offset to the last that is done: more would take gigabytes
+MAX_SECRETS = 2  # of a subscription's push: the one that signs, and the one before for a while
 
 
 class _Log(NamedTuple):
-    """A log that was met."""
-
-    number: int
-    """Of its line."""
+    number: int  # of its line
     id: str | None
 
 
@@ -86,33 +79,22 @@ class Rules:
     """Judges lines one after the other; `see` raises `InvalidInput` for one that cannot be."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        """Lines seen so far by kind, but for header and end."""
+        self.counts: Counter[str] = Counter()  # lines seen so far by kind, but for header and end
         self.has_ended = False
+        self._with_secrets = True  # whether the file says that secrets are in it
         self._place = -1
         self._number = 0
         self._logs: dict[Name, _Log] = {}
         self._ends: dict[Name, int] = {}
-        self._log: Name | None = None
-        """The log that messages belong to now."""
+        self._log: Name | None = None  # the log that messages belong to now
         self._end = self._time = 0
-        self._ids: set[tuple[str, str]] = set()
-        self._users: set[str] = set()
-        self._tokens: set[int] = set()
-        """Hashes of tokens, so that they are not kept twice."""
-        self._projects: set[str] = set()
-        self._members: set[Name] = set()
-        self._schemas: set[Name] = set()
-        self._topics: set[Name] = set()
-        self._subscriptions: set[Name] = set()
-        self._snapshots: set[Name] = set()
-        self._pending: set[str] = set()
-        self._identities = _IdentityRules()
+        self._seen: set[tuple[object, ...]] = set()  # what may stand in a file once, behind its kind
         self._judge: Mapping[type[Line], Callable[[Any], None]] = {
-            Header: self._header, Log: self._begin_log, Message: self._message, Lost: self._nothing, User: self._user,
-            Project: self._project, Membership: self._membership, Schema: self._schema, Topic: self._topic,
-            Subscription: self._subscription, Snapshot: self._snapshot, Registration: self._registration,
-            NamedToken: self._named_token, Binding: self._binding, Issuer: self._issuer, End: self._finish,
+            Header: self._header, Log: self._begin_log, Message: self._message, Lost: lambda line: None,
+            User: self._user, Project: self._project, Membership: self._membership, Schema: self._schema,
+            Topic: self._topic, Subscription: self._subscription, Snapshot: self._snapshot,
+            Registration: self._registration, NamedToken: self._named_token, Binding: self._binding,
+            Issuer: self._issuer, End: self._finish,
         }  # fmt: skip
 
     def see(self, line: AnyLine, number: int) -> None:
@@ -137,13 +119,10 @@ class Rules:
         self._place = place
         self._leave_log()
 
-    def _nothing(self, line: Line) -> None:
-        """Whatever it says is good."""
-
     def _header(self, line: Header) -> None:
         if line.format != FORMAT:
             raise InvalidInput(f"the file is in format {line.format}, this program reads {FORMAT}; upgrade it")
-        self._identities.with_secrets = line.secrets
+        self._with_secrets = line.secrets
 
     def _begin_log(self, line: Log) -> None:
         self._leave_log()
@@ -171,34 +150,30 @@ class Rules:
             self._log = None
 
     def _user(self, line: User) -> None:
-        self._fresh("user", self._users, line.name)
+        name = ("user", checked_name("user", line.name))
+        if name in self._seen:
+            raise InvalidInput(f"a second user {line.name}")
         self._identity("user", line.id)
         if line.token:
-            token = hash(line.token)
-            if token in self._tokens:
-                raise InvalidInput("a token that another user has")
-            self._tokens.add(token)
+            self._once("a token that another user has", "token", hash(line.token))
         self._known_user(line.created_by)
-        self._users.add(line.name)
+        self._seen.add(name)
 
     def _project(self, line: Project) -> None:
-        self._fresh("project", self._projects, line.name)
+        self._once(f"a second project {line.name}", "project", checked_name("project", line.name))
         self._identity("project", line.id)
         self._known_user(line.created_by)
         _check_days(line.days)
         changed_limits({}, line.quotas)
-        self._projects.add(line.name)
 
     def _membership(self, line: Membership) -> None:
         self._known_user(line.user)
         self._known_project(line.project)
-        if (line.project, line.user) in self._members:
-            raise InvalidInput(f"a second membership of user {line.user} in project {line.project}")
-        self._members.add((line.project, line.user))
+        refusal = f"a second membership of user {line.user} in project {line.project}"
+        self._once(refusal, "membership", line.project, line.user)
 
     def _schema(self, line: Schema) -> None:
-        self._known_project(line.project)
-        self._fresh_in("schema", self._schemas, line.project, line.name)
+        self._new_in_project("schema", line.project, line.name)
         self._identity("schema", line.id)
         numbers = [each.revision for each in line.revisions]
         if numbers != sorted(set(numbers)):
@@ -207,100 +182,127 @@ class Rules:
             raise InvalidInput("a last_revision that is not above those that are there")
 
     def _topic(self, line: Topic) -> None:
-        self._known_project(line.project)
-        self._fresh_in("topic", self._topics, line.project, line.name)
+        self._new_in_project("topic", line.project, line.name)
         log = self._logs.pop((line.project, line.name), None)
         if log is None:
             self._identity("topic", line.id)
         elif line.id is not None and line.id != log.id:
             raise InvalidInput(f"another id than the log's on line {log.number}")
-        if line.schema is not None and (line.project, line.schema) not in self._schemas:
+        if line.schema is not None and ("schema", line.project, line.schema) not in self._seen:
             raise InvalidInput(f"schema {line.schema} is not on any line before")
-        _check_schema_use(line)
+        first, last = line.first_revision, line.last_revision
+        if line.schema is None and (line.schema_encoding or first or last):
+            raise InvalidInput("schema_encoding, first_revision or last_revision without a schema")
+        if line.schema is not None and line.deleted_schema:
+            raise InvalidInput("deleted_schema with a schema")
+        if first is not None and last is not None and first > last:
+            raise InvalidInput(f"first_revision {first} after last_revision {last}")
         self._listed(line.authorized)
         _check_days(line.days)
 
     def _subscription(self, line: Subscription) -> None:
-        self._known_project(line.project)
-        self._fresh_in("subscription", self._subscriptions, line.project, line.name)
+        self._new_in_project("subscription", line.project, line.name)
         self._identity("subscription", line.id)
         checked_name("topic", line.topic)
-        topic = (line.project, line.topic)
-        self._within(topic, line.offset)
-        _check_done(line.offset, line.done, self._ends.get(topic, 0) if topic in self._topics else None)
+        self._check_position(line.project, line.topic, line.offset, line.done)
         self._listed(line.authorized)
         _check_push(line)
         _check_parallel(line)
 
     def _snapshot(self, line: Snapshot) -> None:
-        self._known_project(line.project)
-        self._fresh_in("snapshot", self._snapshots, line.project, line.name)
-        topic = (line.project, line.topic)
-        if topic not in self._topics:
+        self._new_in_project("snapshot", line.project, line.name)
+        if ("topic", line.project, line.topic) not in self._seen:
             raise InvalidInput(f"topic {line.topic} is not on any line before")
-        self._within(topic, line.floor)
-        _check_done(line.floor, line.done, self._ends.get(topic, 0))
+        self._check_position(line.project, line.topic, line.floor, line.done)
 
     def _registration(self, line: Registration) -> None:
         self._identity("registration", line.id)
         self._known_user(line.modified_by)
         if line.status == "pending":
-            if line.name in self._pending:
-                raise InvalidInput(f"a second pending registration of {line.name}")
-            self._pending.add(line.name)
+            self._once(f"a second pending registration of {line.name}", "pending", line.name)
 
     def _named_token(self, line: NamedToken) -> None:
         self._known_user(line.user)
         self._identity("named token", line.id)
         self._known_user(line.created_by)
-        self._identities.see_named_token(line)
+        self._new_of_user("token", line.user, line.name)
+        self._once("a hash that another named token has", "hash", line.hash)
+        if line.public_key is not None:
+            self._once("a public_key that another named token has", "key", PublicKey.read(line.public_key).id)
+        if line.rights is not None:  # which actions there are is not known here: a right to none does no harm
+            checked_rights(line.rights, {each.action for each in line.rights})
 
     def _binding(self, line: Binding) -> None:
         self._known_user(line.user)
         self._known_user(line.created_by)
-        self._identities.see_binding(line)
+        self._new_of_user("binding", line.user, line.name)
+        if not line.issuer or not line.subject:
+            raise InvalidInput("a binding to no identity: issuer and subject say which")
+        self._once("a second binding to the same identity", "bound", line.issuer, line.subject)
 
     def _issuer(self, line: Issuer) -> None:
         self._identity("issuer", line.id)
         self._known_user(line.created_by)
-        self._identities.see_issuer(line)
+        known = issuer_on(line)
+        if not self._with_secrets and not known.client_secret:
+            known = replace(known, client_secret=_LEFT_OUT)
+        # Several may be asked about opaque tokens: those of settings may have taken one's place.
+        checked_issuer(known)
+        self._once(f"a second issuer {line.name}", "issuer", line.name)
+        self._once("a url that another issuer has", "url", line.url)
 
     def _finish(self, line: End) -> None:
         for (project, topic), log in self._logs.items():
             raise InvalidInput(f"topic {topic} of project {project}, whose log is on line {log.number}, has no line")
-        if dict(line.counts) != dict(self.counts):
-            raise InvalidInput(f"the file has other lines than it says: {_difference(line.counts, self.counts)}")
+        stated, seen = line.counts, self.counts
+        if dict(stated) != dict(seen):
+            kinds = sorted(each for each in stated.keys() | seen.keys() if stated.get(each, 0) != seen[each])
+            difference = ", ".join(f"{each} {stated.get(each, 0)}, and there are {seen[each]}" for each in kinds)
+            raise InvalidInput(f"the file has other lines than it says: {difference}")
         self.has_ended = True
 
-    def _fresh(self, what: str, known: set[str], name: str) -> None:
-        if checked_name(what, name) in known:
-            raise InvalidInput(f"a second {what} {name}")
+    def _once(self, refusal: str, *key: object) -> None:
+        if key in self._seen:
+            raise InvalidInput(refusal)
+        self._seen.add(key)
 
-    def _fresh_in(self, what: str, known: set[Name], project: str, name: str) -> None:
-        if (project, checked_name(what, name)) in known:
-            raise InvalidInput(f"a second {what} {name} of project {project}")
-        known.add((project, name))
+    def _new_in_project(self, what: str, project: str, name: str) -> None:
+        self._known_project(project)
+        self._once(f"a second {what} {name} of project {project}", what, project, checked_name(what, name))
+
+    def _new_of_user(self, what: str, user: str, name: str) -> None:
+        self._once(f"a second {what} {name} of user {user}", what, user, checked_name(what, name))
 
     def _identity(self, what: str, identity: str | None) -> None:
         if identity is None:
             return
         if not is_uuid(identity):
             raise InvalidInput(f"id {identity!r} is no uuid in lower-case digits")
-        if (what, identity) in self._ids:
-            raise InvalidInput(f"a second {what} with id {identity}")
-        self._ids.add((what, identity))
+        self._once(f"a second {what} with id {identity}", "id", what, identity)
 
     def _known_user(self, name: str | None) -> None:
-        if name is not None and name not in self._users:
+        if name is not None and ("user", name) not in self._seen:
             raise InvalidInput(f"user {name} is not on any line before")
 
-    def _within(self, topic: Name, offset: int) -> None:
-        if topic in self._topics and offset > self._ends.get(topic, 0):
-            raise InvalidInput(f"offset {offset} is beyond the end of the topic, {self._ends.get(topic, 0)}")
-
     def _known_project(self, name: str) -> None:
-        if name not in self._projects:
+        if ("project", name) not in self._seen:
             raise InvalidInput(f"project {name} is not on any line before")
+
+    def _check_position(self, project: str, topic: str, offset: int, done: Iterable[tuple[int, int]]) -> None:
+        is_there, end = ("topic", project, topic) in self._seen, self._ends.get((project, topic), 0)
+        if is_there and offset > end:
+            raise InvalidInput(f"offset {offset} is beyond the end of the topic, {end}")
+        last = offset
+        for begin, after in done:
+            if not last <= begin < after:
+                raise InvalidInput(
+                    f"done from {begin} to {after}: ranges go upwards from the offset, and are not empty"
+                )
+            last = after
+        if last - offset > MAX_SPAN:
+            raise InvalidInput(f"done to {last}: more than {MAX_SPAN} messages after the offset")
+        if is_there and last > end:
+            raise InvalidInput(f"done to {last} is beyond the end of the topic, {end}")
 
     def _listed(self, names: Iterable[str]) -> None:
         seen: set[str] = set()
@@ -323,101 +325,50 @@ def judged(numbered: Iterable[Numbered], path: str, rules: Rules) -> Iterator[An
         raise Unusable(f"{path}: the last line is missing: the file was cut")
 
 
-class _IdentityRules:
-    """Judges named tokens, bindings and issuers; raises `InvalidInput` for one that cannot be."""
-
-    def __init__(self) -> None:
-        self.with_secrets = True
-        """Whether the file says that secrets are in it."""
-        self._tokens: set[Name] = set()
-        self._hashes: set[str] = set()
-        self._keys: set[str] = set()
-        self._bindings: set[Name] = set()
-        self._bound: set[tuple[str, str]] = set()
-        self._issuers: set[str] = set()
-        self._urls: set[str] = set()
-
-    def see_named_token(self, line: NamedToken) -> None:
-        """Judge a named token. Which actions there are is not known here: a right to none has no use, and no harm."""
-        _fresh_of("token", self._tokens, line.user, line.name)
-        if line.hash in self._hashes:
-            raise InvalidInput("a hash that another named token has")
-        self._hashes.add(line.hash)
-        if line.public_key is not None:
-            self._fresh_key(PublicKey.read(line.public_key))
-        if line.rights is not None:
-            checked_rights(line.rights, {each.action for each in line.rights})
-
-    def _fresh_key(self, key: PublicKey) -> None:
-        if key.id in self._keys:
-            raise InvalidInput("a public_key that another named token has")
-        self._keys.add(key.id)
-
-    def see_binding(self, line: Binding) -> None:
-        """Judge a binding."""
-        _fresh_of("binding", self._bindings, line.user, line.name)
-        if not line.issuer or not line.subject:
-            raise InvalidInput("a binding to no identity: issuer and subject say which")
-        if (line.issuer, line.subject) in self._bound:
-            raise InvalidInput("a second binding to the same identity")
-        self._bound.add((line.issuer, line.subject))
-
-    def see_issuer(self, line: Issuer) -> None:
-        """Judge an issuer. Several may be asked about opaque tokens: those of settings may have taken one's place."""
-        known = issuer_on(line)
-        if not self.with_secrets and not known.client_secret:
-            known = replace(known, client_secret=_LEFT_OUT)
-        checked_issuer(known)
-        if line.name in self._issuers:
-            raise InvalidInput(f"a second issuer {line.name}")
-        if line.url in self._urls:
-            raise InvalidInput("a url that another issuer has")
-        self._issuers.add(line.name)
-        self._urls.add(line.url)
-
-
-def _fresh_of(what: str, known: set[Name], user: str, name: str) -> None:
-    if (user, checked_name(what, name)) in known:
-        raise InvalidInput(f"a second {what} {name} of user {user}")
-    known.add((user, name))
-
-
-def _check_schema_use(line: Topic) -> None:
-    """Raise `InvalidInput` for what cannot be said of a topic's schema."""
-    first, last = line.first_revision, line.last_revision
-    if line.schema is None and (line.schema_encoding or first or last):
-        raise InvalidInput("schema_encoding, first_revision or last_revision without a schema")
-    if line.schema is not None and line.deleted_schema:
-        raise InvalidInput("deleted_schema with a schema")
-    if first is not None and last is not None and first > last:
-        raise InvalidInput(f"first_revision {first} after last_revision {last}")
-
-
-def _check_done(offset: int, done: Iterable[tuple[int, int]], end: int | None) -> None:
-    """Raise `InvalidInput` for ranges that are none, or not above the offset; `end` is that of the topic, if any."""
-    last = offset
-    for begin, after in done:
-        if not last <= begin < after:
-            raise InvalidInput(f"done from {begin} to {after}: ranges go upwards from the offset, and are not empty")
-        last = after
-    if last - offset > MAX_SPAN:
-        raise InvalidInput(f"done to {last}: more than {MAX_SPAN} messages after the offset")
-    if end is not None and last > end:
-        raise InvalidInput(f"done to {last} is beyond the end of the topic, {end}")
-
-
 def _check_push(line: Subscription) -> None:
-    """Raise `InvalidInput` for a push configuration, or secrets of one, that cannot be."""
-    if line.push is not None:
-        _check_config(line.push)
-        if line.push.dead_letter_topic == line.topic:
+    push, is_parallel = line.push, line.parallel is not None
+    if push is not None:
+        _check_config(push)
+        if push.dead_letter_topic == line.topic:
             raise InvalidInput("a dead letter topic that is the subscription's own")
-        _check_push_type(line.push, line.parallel is not None)
-    _check_secrets(line)
+        if not 0 <= push.max_outstanding <= (MAX_OUTSTANDING if is_parallel else 0):
+            refusal = f"max_outstanding {push.max_outstanding}, and a parallel one has up to {MAX_OUTSTANDING}"
+            raise InvalidInput(refusal)
+        if is_parallel and push.dead_letter_topic:
+            raise InvalidInput("a dead letter topic for push of a parallel subscription, which has a policy for that")
+        if push.google is not None:
+            if not is_parallel or push.type != HTTP_ENDPOINT:
+                raise InvalidInput("push in Google's form that is not to an endpoint, or of one that is not parallel")
+            check_google_form(push.google, push.endpoint, is_permitted=True)
+    if line.push_secrets and (push is None or push.type != HTTP_ENDPOINT):
+        raise InvalidInput("push_secrets without a push endpoint")
+    if len(line.push_secrets) > MAX_SECRETS:
+        raise InvalidInput(f"more than {MAX_SECRETS} push_secrets")
+    for each in line.push_secrets:
+        try:
+            delivery.key(each.secret)
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
+
+
+def _check_config(push: PushConfig) -> None:
+    if push.type not in (HTTP_ENDPOINT, MATTERMOST):
+        raise InvalidInput(f"push of type {push.type!r}, which is none")
+    if has_credentials(push.endpoint) or has_credentials(push.mattermost_url):
+        raise InvalidInput("a push endpoint with a user and password in its URL")
+    is_emulators = push.google is not None and is_local_http(push.endpoint)
+    if push.type == HTTP_ENDPOINT and not (is_https(push.endpoint) or is_emulators):
+        raise InvalidInput("a push endpoint that is no https URL")
+    attempts = push.max_delivery_attempts
+    if not push.dead_letter_topic and attempts:
+        raise InvalidInput("max_delivery_attempts without a dead_letter_topic")
+    if push.dead_letter_topic:
+        checked_name("dead letter topic", push.dead_letter_topic)
+        if not 1 <= attempts <= MAX_ATTEMPTS:
+            raise InvalidInput(f"max_delivery_attempts {attempts}, and there are 1 to {MAX_ATTEMPTS}")
 
 
 def _check_parallel(line: Subscription) -> None:
-    """Raise `InvalidInput` for what cannot be of a parallel subscription, or only of one."""
     if line.parallel is None:
         if line.done:
             raise InvalidInput("done one by one, of a subscription that is not parallel")
@@ -430,51 +381,6 @@ def _check_parallel(line: Subscription) -> None:
         raise InvalidInput("a dead letter topic that is the subscription's own")
 
 
-def _check_push_type(push: PushConfig, is_parallel: bool) -> None:
-    """Raise `InvalidInput` for what the other type of subscriptions has."""
-    if not 0 <= push.max_outstanding <= (MAX_OUTSTANDING if is_parallel else 0):
-        raise InvalidInput(f"max_outstanding {push.max_outstanding}, and a parallel one has up to {MAX_OUTSTANDING}")
-    if is_parallel and push.dead_letter_topic:
-        raise InvalidInput("a dead letter topic for push of a parallel subscription, which has a policy for that")
-    if push.google is not None:
-        if not is_parallel or push.type != HTTP_ENDPOINT:
-            raise InvalidInput("push in Google's form that is not to an endpoint, or of one that is not parallel")
-        google_push.check(push.google, push.endpoint, is_permitted=True)
-
-
-def _check_config(push: PushConfig) -> None:
-    if push.type not in (HTTP_ENDPOINT, MATTERMOST):
-        raise InvalidInput(f"push of type {push.type!r}, which is none")
-    if has_credentials(push.endpoint) or has_credentials(push.mattermost_url):
-        raise InvalidInput("a push endpoint with a user and password in its URL")
-    is_emulators = push.google is not None and is_local_http(push.endpoint)
-    if push.type == HTTP_ENDPOINT and not (is_https(push.endpoint) or is_emulators):
-        raise InvalidInput("a push endpoint that is no https URL")
-    _check_dead_letters(push)
-
-
-def _check_dead_letters(push: PushConfig) -> None:
-    if not push.dead_letter_topic:
-        if push.max_delivery_attempts:
-            raise InvalidInput("max_delivery_attempts without a dead_letter_topic")
-        return
-    checked_name("dead letter topic", push.dead_letter_topic)
-    if not 1 <= push.max_delivery_attempts <= MAX_ATTEMPTS:
-        raise InvalidInput(f"max_delivery_attempts {push.max_delivery_attempts}, and there are 1 to {MAX_ATTEMPTS}")
-
-
-def _check_secrets(line: Subscription) -> None:
-    if line.push_secrets and (line.push is None or line.push.type != HTTP_ENDPOINT):
-        raise InvalidInput("push_secrets without a push endpoint")
-    if len(line.push_secrets) > MAX_SECRETS:
-        raise InvalidInput(f"more than {MAX_SECRETS} push_secrets")
-    for each in line.push_secrets:
-        try:
-            delivery.key(each.secret)
-        except ValueError as error:
-            raise InvalidInput(str(error)) from None
-
-
 def _check_days(days: Iterable[Day]) -> None:
     seen: set[str] = set()
     for each in days:
@@ -485,8 +391,3 @@ def _check_days(days: Iterable[Day]) -> None:
         if each.day in seen:
             raise InvalidInput(f"day {each.day} twice")
         seen.add(each.day)
-
-
-def _difference(stated: Mapping[str, int], seen: Mapping[str, int]) -> str:
-    kinds = sorted(each for each in stated.keys() | seen.keys() if stated.get(each, 0) != seen.get(each, 0))
-    return ", ".join(f"{each} {stated.get(each, 0)}, and there are {seen.get(each, 0)}" for each in kinds)

@@ -12,21 +12,21 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
 import msgspec
 import structlog
 
-from ams.app.push_server.condition import Condition
 from ams.app.push_server.targets import Invalid, Named, named, of_config, of_subscription
 from ams.app.push_server.upstream import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, reader
 from ams.core.backoff import Backoff, Pauses
-from ams.core.google_push import GoogleForm
+from ams.core.names import subscription_path
+from ams.core.push_config import GoogleForm
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, NoLeases, Unanswered
 from ams.push.leases import Heartbeat
@@ -36,6 +36,61 @@ from ams.push.workers import Workers
 from ams.wire.push import WorkerState
 
 logger = structlog.get_logger("ams.push_server")
+
+
+OK = "ok"
+STARTING = ""
+NO_WORKER = "Could not retrieve push worker user"
+"""In the words of the contract; the service, or its answer to who the worker is, is missing."""
+
+MISSES, HITS = 3, 2  # failures in a row after which it works no more, and successes after which it does again
+
+PROFILE_SECONDS = 60.0  # from one reading to the next, a tenth more or less
+ACTIVATION_SECONDS = 10.0  # how long an activation over gRPC counts more than what is read
+AT_ONCE = 8
+_TRIES = 3  # of each subscription in one reading
+_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
+
+
+class Condition:
+    """Return whether the push server can work, as it answers every client (push contract 4, P26).
+
+    The first success makes it `OK`, and single failures do not end that.
+    """
+
+    def __init__(self, text: str = STARTING) -> None:
+        self.text = text
+        self.changed = asyncio.Event()
+        """Set at the next change of the text. Take it before the text, or a change in between is missed."""
+        self._was_ok = text == OK
+        self._missed = 0
+        self._hit = 0
+
+    @property
+    def is_ok(self) -> bool:
+        """Return whether calls are answered."""
+        return self.text == OK
+
+    def reached(self) -> None:
+        """Note that the service answered as it should."""
+        self._missed = 0
+        self._hit += 1
+        if not self._was_ok or self._hit >= HITS:
+            self._was_ok = True
+            self._set(OK)
+
+    def missed(self) -> None:
+        """Note that it did not."""
+        self._hit = 0
+        self._missed += 1
+        if not self._was_ok or self._missed >= MISSES:
+            self._set(NO_WORKER)
+
+    def _set(self, text: str) -> None:
+        if text != self.text:
+            self.text = text
+            changed, self.changed = self.changed, asyncio.Event()
+            changed.set()
 
 
 class ByActivation:
@@ -65,13 +120,7 @@ class Follower:
     """Finds the way and goes it; `client` must not try again by itself."""
 
     def __init__(
-        self,
-        client: AsyncClient,
-        workers: Workers,
-        condition: Condition,
-        *,
-        random: random.Random,
-        loads: bool = True,
+        self, client: AsyncClient, workers: Workers, condition: Condition, *, random: random.Random, loads: bool = True
     ) -> None:
         self._client = client
         self._workers = workers
@@ -95,7 +144,7 @@ class Follower:
         self._way.deactivate(path)
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Begin; the first contact with the service goes on in the background (P1: none when nothing is loaded)."""
+        """Begin in the background; without `loads` the service is asked for nothing (P1)."""
         if self._loads:
             self._task = supervisor.task("following", self._run(supervisor))
 
@@ -119,7 +168,6 @@ class Follower:
                 await asyncio.sleep(1)
 
     async def _found(self) -> ByActivation:
-        """Ask until the service answers, with pauses that grow; return the way it knows."""
         pauses = Pauses(UNREACHED, self._random.random)
         while True:
             try:
@@ -195,8 +243,7 @@ def _target(leased: wire.PushTarget) -> Target | None:
         return None
     google = leased.google or None
     if google is not None:
-        form = GoogleForm(google.wrapped, google.write_metadata, google.service_account)
-        config = replace(config, google=form)
+        config = replace(config, google=GoogleForm(google.wrapped, google.write_metadata, google.service_account))
     return Target(
         path=leased.name,
         topic=leased.topic,
@@ -212,35 +259,16 @@ def _target(leased: wire.PushTarget) -> Target | None:
     )
 
 
-PROFILE_SECONDS = 60.0
-"""From one reading to the next, a tenth more or less."""
-ACTIVATION_SECONDS = 10.0
-"""How long an activation over gRPC counts more than what is read."""
-AT_ONCE = 8
-_TRIES = 3
-"""Of each subscription in one reading."""
-_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)
-"""Seconds."""
-
-
 class _Membership(msgspec.Struct):
     project: str = ""
     subscriptions: list[str] = []
 
 
-class Profile(msgspec.Struct):
-    """Who the caller is, as far as it matters here."""
-
-    name: str = ""
+class _Profile(msgspec.Struct):
     projects: list[_Membership] = []
 
 
-_profile = reader(Profile)
-
-
-def get_profile() -> Call[Profile]:
-    """Ask who the caller is; the token is in a header, not in the address (P23)."""
-    return Call("GET", "/v1/users/profile", _profile)
+_profile = reader(_Profile)
 
 
 class ByProfile(ByActivation):
@@ -300,7 +328,6 @@ class ByProfile(ByActivation):
             await self._pause(self._seconds if is_whole else self._seconds / 6)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for the next reading, which comes earlier after an activation."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds * self._random.uniform(0.9, 1.1)
         while True:
@@ -313,30 +340,24 @@ class ByProfile(ByActivation):
                 await asyncio.wait_for(self._soon.wait(), left)
 
     async def _round(self) -> bool:
-        """Read once and deliver what was found; return whether everything could be read."""
         began = asyncio.get_running_loop().time()
-        profile = await self._client.call(get_profile())
-        listed = list(_named(profile))
-        found = await asyncio.gather(*map(self._target, listed))
+        profile = await self._client.call(Call("GET", "/v1/users/profile", _profile))
+        found = await asyncio.gather(*map(self._target, list(_named(profile))))
         self._read = {target.path: target for target in found if isinstance(target, Target)}
-        for path, (moment, _) in list(self._activations.items()):
+        wanted = dict(self._read)
+        for path, (moment, target) in list(self._activations.items()):
             if moment + self._activation_seconds <= began:
                 del self._activations[path]
-        self._workers.follow(self._wanted().values())
-        return not any(isinstance(target, client_errors.ClientError) for target in found)
-
-    def _wanted(self) -> Mapping[str, Target]:
-        wanted = dict(self._read)
-        for path, (_, target) in self._activations.items():
-            if target is None:
+            elif target is None:
                 wanted.pop(path, None)
             else:
                 wanted.setdefault(path, target)
-        return wanted
+        self._workers.follow(wanted.values())
+        return not any(isinstance(target, client_errors.ClientError) for target in found)
 
     async def _target(self, name: Named) -> Target | client_errors.ClientError | None:
         """Return what is to be delivered, the one from before when the service does not answer now."""
-        path = f"/projects/{name.project}/subscriptions/{name.subscription}"
+        path = subscription_path(*name)
         try:
             async with self._places:
                 shown = await self._shown(name)
@@ -353,20 +374,19 @@ class ByProfile(ByActivation):
             return self._read.get(path) or error
 
     async def _shown(self, name: Named) -> wire.Subscription:
-        pauses = Pauses(_BETWEEN_TRIES, self._random.random)
+        pauses, call = Pauses(_BETWEEN_TRIES, self._random.random), wire.get_subscription(*name)
         for _ in range(_TRIES - 1):
             try:
-                return await self._client.call(wire.get_subscription(name.project, name.subscription))
+                return await self._client.call(call)
             except client_errors.ClientError as error:
                 if not error.retriable:
                     raise
             await asyncio.sleep(pauses.next())
-        return await self._client.call(wire.get_subscription(name.project, name.subscription))
+        return await self._client.call(call)
 
 
-def _named(profile: Profile) -> Iterable[Named]:
-    """Return what a profile names; names that cannot be are left out."""
+def _named(profile: _Profile) -> Iterable[Named]:
     for membership in profile.projects:
         for subscription in membership.subscriptions:
             with contextlib.suppress(Invalid):
-                yield named(f"/projects/{membership.project}/subscriptions/{subscription}")
+                yield named(subscription_path(membership.project, subscription))

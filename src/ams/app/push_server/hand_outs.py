@@ -15,15 +15,12 @@ from ams.client import errors as client_errors
 from ams.core.clock import Milliseconds
 from ams.push.upstream import HandOut, NotTaken, Target, Verdict
 
-CLOSE_SECONDS = 2.0
-"""For giving back what is left at the end."""
+CLOSE_SECONDS = 2.0  # for giving back what is left at the end
 
 logger = structlog.get_logger("ams.push_server")
 
 
 class _Place(NamedTuple):
-    """A hand-out of a subscription."""
-
     path: str
     text: str
 
@@ -31,28 +28,31 @@ class _Place(NamedTuple):
 class HttpHandOuts:
     """Keeps the promise of `ams.push.upstream.HandOuts`; `waiting` says when to lease.
 
-    Where it says so and there is nothing, as when others have all messages, `pauses` keep this from asking at speed.
+    Where there is nothing all the same, as when others have all messages, `pauses` keep this from asking at speed.
     """
 
     def __init__(self, client: AsyncClient, waiting: Polling | Waking, pauses: Polling) -> None:
         self._client = client
         self._waiting = waiting
         self._pauses = pauses
-        self._said_due: set[str] = set()
-        """Subscriptions that were said to have messages, and nothing was leased since."""
-        self._unsettled: dict[_Place, set[int]] = {}
-        """What is leased, and not acknowledged, failed or released, as far as is known."""
-        self._under_way: set[asyncio.Task[Any]] = set()
-        """Requests that go on when nobody waits for them any more."""
+        self._said_due: set[str] = set()  # subscriptions said to have messages, of which nothing was leased since
+        self._unsettled: dict[_Place, set[int]] = {}  # offsets not acknowledged, failed or released, as far as is known
+        self._under_way: set[asyncio.Task[Any]] = set()  # requests that go on when nobody waits for them any more
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         """Lease messages that are there now."""
+
+        def give_up(leasing: "asyncio.Task[Sequence[HandOut]]") -> None:
+            if not leasing.cancelled() and leasing.exception() is None:
+                for each in leasing.result():
+                    self.release(target, each)
+
         leasing = asyncio.create_task(self._lease(target, max_messages, max_bytes))
         self._keep(leasing)
         try:
             return await asyncio.shield(leasing)
         except asyncio.CancelledError:  # what it brings would not be known to anybody
-            leasing.add_done_callback(lambda _: self._give_up(target, leasing))
+            leasing.add_done_callback(give_up)
             raise
 
     async def _lease(self, target: Target, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
@@ -68,7 +68,6 @@ class HttpHandOuts:
         return self._hand_outs(target, received[:count])
 
     def _hand_outs(self, target: Target, received: Sequence[Received]) -> Sequence[HandOut]:
-        """Return messages by their hand-out, which is what stands behind the dash of their ids."""
         lots: dict[str, list[Received]] = {}
         for each in received:
             lots.setdefault(each.ack_id.rpartition("-")[2], []).append(each)
@@ -76,12 +75,6 @@ class HttpHandOuts:
         for hand_out in found:
             self._unsettled[_Place(target.path, hand_out.text)] = {each.offset for each in hand_out.messages}
         return found
-
-    def _give_up(self, target: Target, leasing: "asyncio.Task[Sequence[HandOut]]") -> None:
-        if leasing.cancelled() or leasing.exception() is not None:
-            return
-        for each in leasing.result():
-            self.release(target, each)
 
     async def wait(self, target: Target) -> None:
         """Wait until the service says that there is something, or for a while where it has just said so in vain."""
@@ -111,11 +104,8 @@ class HttpHandOuts:
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         """Let messages fail."""
-        reason, attempts, status = verdict
         for ack_id in _ids(target, hand_out):
-            call = wire.dead_letter(
-                *named(target.path), ack_id, reason=reason, attempts=attempts, status=status, wait=math.ceil(wait)
-            )
+            call = wire.dead_letter(*named(target.path), ack_id, **verdict._asdict(), wait=math.ceil(wait))
             with _asking(), self._settling(target, hand_out):
                 await self._client.call(call)
 

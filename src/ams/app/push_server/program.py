@@ -2,34 +2,67 @@
 
 import contextlib
 import random
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
-from ams.app.push_server.condition import OK, STARTING, Condition, PushFigures
-from ams.app.push_server.following import Follower
+from ams.app.push_server.following import OK, STARTING, Condition, Follower
 from ams.app.push_server.hand_outs import HttpHandOuts
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
 from ams.client import AsyncClient
 from ams.core.clock import SystemClock
-from ams.core.observing import metrics_of
+from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http.operations import Operations, answering_operations
 from ams.outgoing.guard import Guard, networks, trust
+from ams.push import report
+from ams.push.report import Tally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
+from ams.web.listener import Listener, connection_counters, connection_gauges
 from ams.web.server import listen, url_of
+from ams.wire.push import WorkerState
 
-DRAIN_SECONDS = 10.0
-"""For deliveries in flight, at a stop (push contract 15, P8)."""
-STOP_SECONDS = DRAIN_SECONDS + 4
-"""How long a stop may take; then the process is ended, whatever hangs."""
+DRAIN_SECONDS = 10.0  # for deliveries in flight, at a stop (push contract 15, P8)
+STOP_SECONDS = DRAIN_SECONDS + 4  # how long a stop may take; then the process is ended, whatever hangs
 
 logger = structlog.get_logger("ams.push_server")
+
+
+@dataclass(slots=True)
+class PushFigures:
+    """Source of the operations port; `states` is None until the workers are there."""
+
+    condition: Condition
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    states: Callable[[], Mapping[str, WorkerState]] | None = None
+    tally: Tally = field(default_factory=lambda: Tally(by_path=True))
+    listeners: list[Listener] = field(default_factory=list)
+    draining: bool = False
+
+    def why_not_ready(self) -> str | None:
+        """Return why this server cannot be asked; None while it can."""
+        if self.supervisor.failure:
+            return self.supervisor.failure
+        if self.draining:
+            return "stopping"
+        return None if self.condition.is_ok else self.condition.text or "starting"
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield what goes up and down."""
+        yield figure("ams_push_service_reachable", "1 while the service answers.", self.condition.is_ok)
+        yield from report.gauges(self.states() if self.states else {}, by_path=True)
+        yield from connection_gauges("ams_push", self.listeners)
+
+    def counters(self) -> Iterator[Figure]:
+        """Yield what only grows while this server runs."""
+        yield from report.counters(self.tally)
+        yield background_failures(self.supervisor.survived)
+        yield from connection_counters("ams_push", self.listeners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +70,14 @@ class Running:
     """A push server that answers."""
 
     address: str
-    """Host and port of gRPC."""
     operations: str
-    """URL of the operations port."""
     workers: Workers
     condition: Condition
 
 
 @contextlib.asynccontextmanager
 async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterator[Running]:
-    """Deliver and answer until the block ends, then stop in order: no calls, deliveries in flight, connections.
-
-    The `supervisor` knows when the block should end by itself.
-    """
+    """Deliver and answer until the block ends, then stop: no calls, deliveries in flight, connections."""
     chance = random.Random()  # noqa: S311  # for pauses
     condition = Condition(OK if settings.skip_subs_load else STARTING)
     figures = PushFigures(condition, supervisor)
@@ -80,7 +108,6 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
-    """Answer on the operations port until the block ends; gives its URL."""
     with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
         operations = Operations(figures.why_not_ready, metrics_of(figures))
         async with answering_operations(sock, operations) as listener:
@@ -89,10 +116,7 @@ async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIter
 
 
 async def serve(settings: PushSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come.
-
-    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
-    """
+    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come. Raises `PartFailed`."""
     supervisor = Supervisor()
     run = await run_until_stopped(
         running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS

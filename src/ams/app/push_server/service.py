@@ -6,6 +6,7 @@ The methods answer with the codes and texts of push contract 3; health is the st
 
 import contextlib
 import functools
+import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
@@ -17,17 +18,42 @@ from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from ams.app.push_server.condition import Condition
-from ams.app.push_server.following import Follower
+from ams.app.push_server.following import Condition, Follower
 from ams.app.push_server.settings import PushSettings
 from ams.app.push_server.targets import Invalid, of_message
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import BadSettings, Unusable
 from ams.push.report import text
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.rpc.channel import authorities, read_file
-from ams.push.rpc.wire import ACTIVATE, DEACTIVATE, HEALTH, SERVICE, STATUS, SUBSCRIPTION_STATUS, Method
+from ams.push.rpc.wire import (
+    ACTIVATE,
+    CHECK,
+    DEACTIVATE,
+    HEALTH,
+    SERVICE,
+    STATUS,
+    SUBSCRIPTION_STATUS,
+    WATCH,
+    Method,
+    authorities,
+    read_file,
+)
 from ams.wire.push import WorkerState
+
+UNAUTHORISED = "UNAUTHORISED"
+UNREADABLE = "The request cannot be read"
+UNABLE = "The push service is currently unable to handle any requests"
+_WHATEVER_THE_CONDITION = frozenset({STATUS.path, WATCH.path})  # they say how the server is, and why
+logger = structlog.get_logger("ams.push_server")
+Context = grpc.aio.ServicerContext[Any, Any]
+STOP_SECONDS = 1.0  # for calls under way, at a stop
+MAX_CONNECTIONS = 256  # one more is closed as it comes: services that drive this server are few
+HANDSHAKE_SECONDS = 10
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+)
 
 
 class AccessList:
@@ -40,7 +66,7 @@ class AccessList:
         self._permits = functools.lru_cache(maxsize=256)(self._judged)
 
     def permits(self, identity: Mapping[str, Iterable[bytes]] | None) -> bool:
-        """Whether a client may ask; `identity` is what the transport knows of the client."""
+        """Return whether a client may ask; `identity` is what the transport knows of the client."""
         pems = list((identity or {}).get("x509_pem_cert", ()))
         return bool(pems) and self._permits(pems[0])
 
@@ -61,76 +87,51 @@ def _normalised(entry: str) -> str:
         raise BadSettings(f"acl: {entry!r}: {error}") from None
 
 
-UNAUTHORISED = "UNAUTHORISED"
-UNREADABLE = "The request cannot be read"
-UNABLE = "The push service is currently unable to handle any requests"
-
-_WHATEVER_THE_CONDITION = frozenset({STATUS.path, f"/{HEALTH}/Watch"})
-"""What says how the server is, and why."""
-
-logger = structlog.get_logger("ams.push_server")
-
-Context = grpc.aio.ServicerContext[Any, Any]
-Read = Callable[[bytes], Any]
-
-
-class Gate(grpc.aio.ServerInterceptor):
-    """Lets calls through, streaming ones too (P22); `access` is None without TLS, when clients have no identity."""
+class Gate:
+    """Puts checks before methods, streaming ones too (P22); `access` is None without TLS: clients have no identity."""
 
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
         self._access = access
         self._condition = condition
 
-    async def intercept_service(
-        self,
-        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Return the handler of a call behind the checks."""
-        handler: Any = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method = handler_call_details.method
-        # Requests are read behind the checks: bytes of clients without access are not parsed.
-        read, write = handler.request_deserializer, handler.response_serializer
-        if handler.unary_stream:
-            stream = self._stream(method, read, handler.unary_stream)
-            return grpc.unary_stream_rpc_method_handler(stream, response_serializer=write)
-        single = self._single(method, read, handler.unary_unary)
-        return grpc.unary_unary_rpc_method_handler(single, response_serializer=write)
+    def handlers(self, service: str, answers: "Mapping[Method[Any, Any], Callable[..., Any]]") -> Any:
+        """Return the methods of a service for a server. Requests are read behind the checks."""
+        methods = {}
+        for method, answer in answers.items():
+            is_stream = inspect.isasyncgenfunction(answer)
+            checked = self._stream(method, answer) if is_stream else self._single(method, answer)
+            kind: Any = grpc.unary_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
+            methods[method.name] = kind(checked, response_serializer=method.answer.SerializeToString)
+        return grpc.method_handlers_generic_handler(service, methods)
 
-    def _single(self, method: str, read: Read, answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    def _single(self, method: Method[Any, Any], answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
         async def checked(request: bytes, context: Context) -> Any:
             began = time.monotonic()
             try:
-                return await answer(await self._admitted(method, read, request, context), context)
+                return await answer(await self._admitted(method, request, context), context)
             finally:
                 took = round((time.monotonic() - began) * 1000, 3)
-                logger.debug("call", method=method, code=str(context.code()), milliseconds=took)
+                logger.debug("call", method=method.path, code=str(context.code()), milliseconds=took)
 
         return checked
 
-    def _stream(self, method: str, read: Read, answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
+    def _stream(self, method: Method[Any, Any], answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
         async def checked(request: bytes, context: Context) -> AsyncIterator[Any]:
-            async for each in answer(await self._admitted(method, read, request, context), context):
+            async for each in answer(await self._admitted(method, request, context), context):
                 yield each
 
         return checked
 
-    async def _admitted(self, method: str, read: Read, request: bytes, context: Context) -> Any:
-        """Return the request of a caller who may ask, read; abort the call otherwise."""
-        await self._check(method, context)
+    async def _admitted(self, method: Method[Any, Any], request: bytes, context: Context) -> Any:
+        if self._access is not None and not self._access.permits(context.auth_context()):
+            logger.warning("call.unauthorised", method=method.path, peer=context.peer())
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED)
+        if not self._condition.is_ok and method.path not in _WHATEVER_THE_CONDITION:
+            await context.abort(grpc.StatusCode.INTERNAL, UNABLE)
         try:
-            return read(request)
+            return method.request.FromString(request)
         except DecodeError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
-
-    async def _check(self, method: str, context: Context) -> None:
-        if self._access is not None and not self._access.permits(context.auth_context()):
-            logger.warning("call.unauthorised", method=method, peer=context.peer())
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED)
-        if not self._condition.is_ok and method not in _WHATEVER_THE_CONDITION:
-            await context.abort(grpc.StatusCode.INTERNAL, UNABLE)
 
 
 class Health:
@@ -138,18 +139,6 @@ class Health:
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
-
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the methods for a server."""
-        codec = {
-            "request_deserializer": health_pb2.HealthCheckRequest.FromString,
-            "response_serializer": health_pb2.HealthCheckResponse.SerializeToString,
-        }
-        methods = {
-            "Check": grpc.unary_unary_rpc_method_handler(self.check, **codec),
-            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **codec),
-        }
-        return grpc.method_handlers_generic_handler(HEALTH, methods)
 
     async def check(self, request: Any, context: Context) -> Any:
         """Answer how it is; while the server cannot work, no call comes so far."""
@@ -178,16 +167,6 @@ class PushService:
     def __init__(self, follower: Follower, condition: Condition) -> None:
         self._follower = follower
         self._condition = condition
-
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the methods for a server."""
-        methods = dict([
-            _handler(ACTIVATE, self.activate),
-            _handler(DEACTIVATE, self.deactivate),
-            _handler(SUBSCRIPTION_STATUS, self.subscription_status),
-            _handler(STATUS, self.status),
-        ])  # fmt: skip
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def activate(
         self, request: pb.ActivateSubscriptionRequest, context: Context
@@ -237,33 +216,20 @@ class PushService:
         return state
 
 
-def _handler(method: Method[Any, Any], answer: Callable[..., Any]) -> "tuple[str, grpc.RpcMethodHandler[Any, Any]]":
-    return method.name, grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=method.request.FromString,
-        response_serializer=method.answer.SerializeToString,
-    )
-
-
-STOP_SECONDS = 1.0
-"""For calls under way, at a stop."""
-
-MAX_CONNECTIONS = 256
-"""One more is closed as it comes: services that drive this server are few."""
-HANDSHAKE_SECONDS = 10
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
-    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
-    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-)
-
-
 @contextlib.asynccontextmanager
 async def listening(settings: PushSettings, follower: Follower, condition: Condition) -> AsyncIterator[str]:
     """Answer calls until the block ends; gives host and port. Raises `BadSettings` and `Unusable` with one line."""
     access = AccessList(settings.acl) if settings.tls_enabled else None
-    server = grpc.aio.server(interceptors=[Gate(access, condition)], options=_OPTIONS)
-    server.add_generic_rpc_handlers((PushService(follower, condition).handlers(), Health(condition).handlers()))
+    gate, service, health = Gate(access, condition), PushService(follower, condition), Health(condition)
+    methods: dict[Method[Any, Any], Callable[..., Any]] = {
+        ACTIVATE: service.activate,
+        DEACTIVATE: service.deactivate,
+        SUBSCRIPTION_STATUS: service.subscription_status,
+        STATUS: service.status,
+    }
+    server = grpc.aio.server(options=_OPTIONS)
+    handlers = gate.handlers(SERVICE, methods), gate.handlers(HEALTH, {CHECK: health.check, WATCH: health.watch})
+    server.add_generic_rpc_handlers(handlers)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     credentials = _credentials(settings)
     try:
@@ -279,44 +245,34 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
 
 
 def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
-    """Return what TLS goes by: 1.2 at least, as the library has it, and a certificate of every client.
+    """Return TLS of 1.2 at least, as the library has it, which wants a certificate of every client.
 
     The files are read again for each connection, so that renewed ones need no restart.
     """
     if not settings.tls_enabled:
         return None
-    files = _Files(settings)
-    fetch: Any = files.changed  # it may return None; its types do not say so
-    return grpc.dynamic_ssl_server_credentials(files.known, fetch, require_client_authentication=True)
 
+    def read() -> tuple[bytes, bytes, bytes]:
+        chain, key = read_file("cert", settings.cert), read_file("key", settings.key)
+        return chain, key, authorities(settings.certificate_authorities_dir)
 
-class _Files:
-    """The certificates as their files hold them."""
+    known = read()
 
-    def __init__(self, settings: PushSettings) -> None:
-        self._settings = settings
-        self._content = self._read()
-
-    @property
-    def known(self) -> grpc.ServerCertificateConfiguration:
-        """What was read last."""
-        chain, key, roots = self._content
+    def shown() -> grpc.ServerCertificateConfiguration:
+        chain, key, roots = known
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 
-    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+    def changed() -> Any:
         """Return what is new; None to go on with what there is, also where a file cannot be used."""
+        nonlocal known
         try:
-            content = self._read()
+            before, known = known, read()
         except BadSettings as error:
             logger.error("certificate.unusable", reason=str(error))
             return None
-        if content == self._content:
+        if known == before:
             return None
-        self._content = content
-        logger.info("certificate.loaded", chain=self._settings.cert)
-        return self.known
+        logger.info("certificate.loaded", chain=settings.cert)
+        return shown()
 
-    def _read(self) -> tuple[bytes, bytes, bytes]:
-        settings = self._settings
-        chain, key = read_file("cert", settings.cert), read_file("key", settings.key)
-        return chain, key, authorities(settings.certificate_authorities_dir)
+    return grpc.dynamic_ssl_server_credentials(shown(), changed, require_client_authentication=True)

@@ -11,13 +11,9 @@ from typing import Any, Self
 
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import MAX_PORT, Mistakes, SettingsTable, Words, setting
-from ams.core.settings_import import known_keys
-
-_UNREADABLE = "Could not read configuration file"
-_UNLOADABLE = "Could not load configuration file"
+from ams.core.settings_import import EVERYWHERE, known_keys
 
 _LEVELS = ("debug", "info", "warning", "error")
-_EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens by default
 _KINDS: Mapping[str, type] = {
     "bind_ip": str, "bind_port": int, "certificate": str, "certificate_key": str, "certificate_authorities_dir": str,
     "ams_token": str, "ams_host": str, "ams_port": int, "verify_ssl": bool, "tls_enabled": bool,
@@ -107,11 +103,22 @@ class PushSettings(SettingsTable):
 
 
 def _of_reference(path: str) -> dict[str, Any]:
-    """Return the settings a file says; missing switches are the secure ones (P9).
-
-    Raises `Unusable` in the reference's words; no value of the file is in them but a level of logs.
-    """
-    given = _read(path)
+    """Return the settings of a file of the reference; missing switches are the secure ones (P9). Raises `Unusable`."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise Unusable(f"Could not read configuration file: {path}: {error.strerror}") from error
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _unloadable(f"{path} is no JSON") from None
+    if not isinstance(read, dict):
+        raise _unloadable(f"{path} is no JSON object")
+    given = known_keys(read, _KINDS, _unloadable)
+    for key, value in given.items():
+        if isinstance(value, int) and not 0 <= value <= MAX_PORT:
+            raise _unloadable(f"{key} is no port")
     tls = given.get("tls_enabled", True)
     for key in _REQUIRED:
         if not given.get(key) and (tls or key not in _OF_TLS):
@@ -121,7 +128,7 @@ def _of_reference(path: str) -> dict[str, Any]:
         raise Unusable(f"Invalid log level {given['log_level']}")
     host = given["ams_host"]
     settings = {
-        "host": given.get("bind_ip") or _EVERYWHERE,
+        "host": given.get("bind_ip") or EVERYWHERE,
         "port": given["bind_port"],
         "cert": given.get("certificate", "") if tls else "",
         "key": given.get("certificate_key", "") if tls else "",
@@ -137,24 +144,5 @@ def _of_reference(path: str) -> dict[str, Any]:
     return settings | {key: given[key] for key in same if key in given}
 
 
-def _read(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError as error:
-        raise Unusable(f"{_UNREADABLE}: {path}: {error.strerror}") from error
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _unloadable(f"{path} is no JSON") from None
-    if not isinstance(given, dict):
-        raise _unloadable(f"{path} is no JSON object")
-    known = known_keys(given, _KINDS, _unloadable)
-    for key, value in known.items():
-        if isinstance(value, int) and not 0 <= value <= MAX_PORT:
-            raise _unloadable(f"{key} is no port")
-    return known
-
-
 def _unloadable(text: str) -> Unusable:
-    return Unusable(f"{_UNLOADABLE}: {text}")
+    return Unusable(f"Could not load configuration file: {text}")

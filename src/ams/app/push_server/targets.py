@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ams.client import wire
-from ams.core.ack_deadline import DEFAULT_ACK_DEADLINE
+from ams.core.ack_ids import DEFAULT_ACK_DEADLINE
 from ams.core.names import is_name
 from ams.core.parallel_options import PARALLEL
 from ams.core.push_config import (
@@ -29,7 +28,6 @@ from ams.push.rpc import push_service_pb2 as pb
 from ams.push.upstream import Target
 
 _PATH = re.compile(r"/projects/([^/]+)/subscriptions/([^/]+)")
-_POLICIES = (LINEAR, SLOWSTART, EXPONENTIAL)
 _TYPES = {pb.HTTP_ENDPOINT: HTTP_ENDPOINT, pb.MATTERMOST: MATTERMOST}
 
 
@@ -52,32 +50,6 @@ def named(path: str) -> Named:
     return Named(found[1], found[2])
 
 
-def of_message(activated: pb.Subscription) -> Target:
-    """Return the target of an activation; raise `Invalid` in the words of push contract 3."""
-    config = activated.push_config
-    kind = _TYPES.get(config.type)
-    if kind is None:
-        raise Invalid(f"Invalid argument, push type {int(config.type)} not yet implemented")
-    made = _checked(
-        PushConfig(
-            kind,
-            endpoint=config.push_endpoint if kind == HTTP_ENDPOINT else "",
-            max_messages=config.max_messages if kind == HTTP_ENDPOINT else 1,
-            header_type=_header_type(kind, config.authorization_header),
-            header_value=config.authorization_header if kind == HTTP_ENDPOINT else "",
-            retry_policy=config.retry_policy.type,
-            retry_period=config.retry_policy.period,
-            verified=True,
-            mattermost_url=config.mattermost_url,
-            mattermost_username=config.mattermost_username,
-            mattermost_channel=config.mattermost_channel,
-            base64_decode=config.base_64_decode,
-        )
-    )
-    named(activated.full_name)
-    return Target(activated.full_name, activated.full_topic, made, DEFAULT_ACK_DEADLINE)
-
-
 class _Header(msgspec.Struct, frozen=True):
     type: str = ""
     value: str = ""
@@ -89,8 +61,6 @@ class _Retry(msgspec.Struct, frozen=True):
 
 
 class _Config(msgspec.Struct, rename="camel"):
-    """A push configuration as answers show it to the worker."""
-
     type: str = ""
     push_endpoint: str = ""
     max_messages: int = 0
@@ -105,11 +75,31 @@ class _Config(msgspec.Struct, rename="camel"):
     max_outstanding: int = 0
 
 
-def of_subscription(shown: wire.Subscription) -> Target | None:
-    """Return the target of a subscription that a service shows, None for one that is not to be pushed.
+def of_message(activated: pb.Subscription) -> Target:
+    """Return the target of an activation; raise `Invalid` in the words of push contract 3."""
+    config = activated.push_config
+    kind = _TYPES.get(config.type)
+    if kind is None:
+        raise Invalid(f"Invalid argument, push type {int(config.type)} not yet implemented")
+    is_http = kind == HTTP_ENDPOINT
+    sent = _Config(
+        type=kind,
+        push_endpoint=config.push_endpoint if is_http else "",
+        max_messages=config.max_messages if is_http else 1,
+        authorization_header=_Header(value=config.authorization_header if is_http else ""),
+        retry_policy=_Retry(config.retry_policy.type, config.retry_policy.period),
+        mattermost_url=config.mattermost_url,
+        mattermost_username=config.mattermost_username,
+        mattermost_channel=config.mattermost_channel,
+        base64_decode=config.base_64_decode,
+    )
+    made = _checked(sent)
+    named(activated.full_name)
+    return Target(activated.full_name, activated.full_topic, made, DEFAULT_ACK_DEADLINE)
 
-    Raises `Invalid`; a type that is unknown is not taken for another one (P4).
-    """
+
+def of_subscription(shown: wire.Subscription) -> Target | None:
+    """Return the target of a subscription, None where nothing is to be pushed. Raises `Invalid` (P4)."""
     config = of_config(shown.push_config)
     if config is None:
         return None
@@ -128,55 +118,46 @@ def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
         return None
     if config.type not in (HTTP_ENDPOINT, MATTERMOST):
         raise Invalid(f"Invalid argument, push type {config.type!r} not yet implemented")
-    return _checked(
-        PushConfig(
-            config.type,
-            endpoint=config.push_endpoint,
-            max_messages=config.max_messages,
-            header_type=_header_type(config.type, config.authorization_header.value),
-            header_value=config.authorization_header.value,
-            retry_policy=config.retry_policy.type or LINEAR,
-            retry_period=config.retry_policy.period,
-            verified=True,
-            mattermost_url=config.mattermost_url,
-            mattermost_username=config.mattermost_username,
-            mattermost_channel=config.mattermost_channel,
-            base64_decode=config.base64_decode,
-            dead_letter_topic=config.dead_letter_topic.rpartition("/")[2],
-            max_delivery_attempts=config.max_delivery_attempts,
-            max_outstanding=config.max_outstanding,
-        )
-    )
+    return _checked(config, LINEAR)
 
 
-def _header_type(kind: str, value: str) -> str:
-    if kind == MATTERMOST:
-        return ""
-    return AUTOGEN if value else DISABLED
-
-
-def _checked(config: PushConfig) -> PushConfig:
-    """Return a configuration that can be delivered, with the service's defaults for what is 0."""
-    if config.type == HTTP_ENDPOINT and not is_https(config.endpoint):
-        raise Invalid(f"Invalid push endpoint, {_why_not_https(config.endpoint)}")
-    if config.type == MATTERMOST and not config.mattermost_url:
+def _checked(sent: _Config, usual_policy: str = "") -> PushConfig:
+    policy = sent.retry_policy.type or usual_policy
+    if sent.type == HTTP_ENDPOINT and not is_https(sent.push_endpoint):
+        raise Invalid(f"Invalid push endpoint, {_why_not_https(sent.push_endpoint)}")
+    if sent.type == MATTERMOST and not sent.mattermost_url:
         raise Invalid("Invalid mattermost url, it is empty")
-    if config.type == MATTERMOST and has_credentials(config.mattermost_url):
+    if sent.type == MATTERMOST and has_credentials(sent.mattermost_url):
         raise Invalid("Invalid mattermost url, it has a user and password in it")
-    if config.retry_policy not in _POLICIES:
-        raise Invalid(f"Invalid argument, worker {config.retry_policy[:100]} not yet implemented")
-    if not 0 <= config.max_messages <= MAX_MESSAGES:
+    if policy not in (LINEAR, SLOWSTART, EXPONENTIAL):
+        raise Invalid(f"Invalid argument, worker {policy[:100]} not yet implemented")
+    if not 0 <= sent.max_messages <= MAX_MESSAGES:
         raise Invalid(f"Invalid argument, max_messages must be between 1 and {MAX_MESSAGES}")
-    period = 0 if config.retry_policy == SLOWSTART else config.retry_period or DEFAULT_PERIOD
-    return replace(config, retry_period=period, max_messages=config.max_messages or 1)
+    header = sent.authorization_header.value
+    return PushConfig(
+        sent.type,
+        endpoint=sent.push_endpoint,
+        max_messages=sent.max_messages or 1,
+        header_type="" if sent.type == MATTERMOST else AUTOGEN if header else DISABLED,
+        header_value=header,
+        retry_policy=policy,
+        retry_period=0 if policy == SLOWSTART else sent.retry_policy.period or DEFAULT_PERIOD,
+        verified=True,
+        mattermost_url=sent.mattermost_url,
+        mattermost_username=sent.mattermost_username,
+        mattermost_channel=sent.mattermost_channel,
+        base64_decode=sent.base64_decode,
+        dead_letter_topic=sent.dead_letter_topic.rpartition("/")[2],
+        max_delivery_attempts=sent.max_delivery_attempts,
+        max_outstanding=sent.max_outstanding,
+    )
 
 
 def _why_not_https(endpoint: str) -> str:
     if has_credentials(endpoint):
         return "it has a user and password in it"
-    shown = endpoint[:300]
     if not endpoint:
         return 'parse "": empty url'
-    if "/" not in endpoint and ":" not in endpoint:
-        return f'parse "{shown}": invalid URI for request'
-    return f'parse "{shown}": not an absolute https URL with a host'
+    is_word = "/" not in endpoint and ":" not in endpoint
+    why = "invalid URI for request" if is_word else "not an absolute https URL with a host"
+    return f'parse "{endpoint[:300]}": {why}'

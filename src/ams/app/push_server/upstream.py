@@ -10,9 +10,9 @@ it is idle, and all together at most `POLLS` times a second.
 """
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Collection, Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import structlog
@@ -26,21 +26,22 @@ from ams.core.messages import Fragment, with_ordering_key
 from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
 from ams.wire.push import Ready, WaitBody
 
-SHARD = 128
-"""Subscriptions that one request waits for."""
-WAIT_SECONDS = 8.0
-"""How long the service is to wait when nothing comes."""
-_GATHER_SECONDS = 0.003
-"""For subscriptions that begin to wait at the same time to come together."""
-_SPARE = 8
-"""Requests beyond the fewest there could be, before small ones are put together."""
+SHARD = 128  # subscriptions that one request waits for
+WAIT_SECONDS = 8.0  # how long the service is to wait when nothing comes
+_GATHER_SECONDS = 0.003  # for subscriptions that begin to wait at the same time to come together
+_SPARE = 8  # requests beyond the fewest there could be, before small ones are put together
 
-POLLS_OF_ONE = Backoff(0.25, 5.0)
-"""Seconds from one look to the next: at first, and when nothing came for long."""
-POLLS = 100.0
-"""A second, of all subscriptions together."""
+POLLS_OF_ONE = Backoff(0.25, 5.0)  # seconds from one look to the next: at first, and when nothing came for long
+POLLS = 100.0  # A second, of all subscriptions together
 
 logger = structlog.get_logger("ams.push_server")
+
+_ready = reader(Ready)
+Waiters = dict[str, "asyncio.Future[bool]"]  # by the identity of the subscription
+_GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
+_ACK_LATE = frozenset({"no ack pending", "wrong ack"})  # of a reference, for a hand-out that it does not know
+_NOT_NEXT = "message is not the next one of the subscription"
+"""How a service words that a message was acknowledged, or the subscription moved, before it was put aside."""
 
 
 class Polling:
@@ -67,36 +68,21 @@ class Polling:
         self._idle.pop(path, None)
 
 
-_ready = reader(Ready)
-
-
-def wait_push(subscriptions: Collection[str], seconds: float) -> Call[Ready]:
-    """Ask which subscriptions, by identity, have something to pull, as soon as one has or after so many seconds."""
-    body = json_body(WaitBody(sorted(subscriptions), round(seconds)))
-    return Call("POST", "/v1/push:wait", _ready, body, repeatable=True)
-
-
 class _Request:
-    """A request under way, and who waits for it."""
-
-    def __init__(self, waiters: "dict[str, asyncio.Future[bool]]") -> None:
+    def __init__(self, waiters: Waiters) -> None:
         self.waiters = waiters
         self.task: asyncio.Task[None] | None = None
 
 
 class Waking:
-    """Says when a pull may bring something: when the service says so; `fallback` looks where it cannot.
-
-    Raises a `ClientError` when the service cannot be asked.
-    """
+    """Says when a pull may bring something, or has `fallback` look. Raises a `ClientError`."""
 
     def __init__(self, client: AsyncClient, fallback: Polling, seconds: float = WAIT_SECONDS) -> None:
         self._client = client
         self._fallback = fallback
         self._seconds = seconds
-        self._knows = True
-        """Whether the service knows the request, as far as is known."""
-        self._new: dict[str, asyncio.Future[bool]] = {}
+        self._knows = True  # whether the service knows the request, as far as is known
+        self._new: Waiters = {}
         self._requests: list[_Request] = []
         self._gathering: asyncio.Task[None] | None = None
 
@@ -106,8 +92,7 @@ class Waking:
             return await self._fallback.until_due(target)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._new[target.id] = future
-        if self._gathering is None or self._gathering.done():
-            self._gathering = asyncio.create_task(self._gather())
+        self._gather_soon()
         return await future
 
     def came(self, path: str) -> None:
@@ -125,9 +110,19 @@ class Waking:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _gather_soon(self) -> None:
+        if self._gathering is None or self._gathering.done():
+            self._gathering = asyncio.create_task(self._gather())
+
     async def _gather(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
-        self._merge()
+        waiters = sum(len(each.waiters) for each in self._requests) + len(self._new)
+        if len(self._requests) > waiters // SHARD + _SPARE:  # the smallest are put together
+            for request in sorted(self._requests, key=lambda each: len(each.waiters))[:_SPARE]:
+                assert request.task is not None
+                request.task.cancel()
+                self._requests.remove(request)
+                self._new = request.waiters | self._new
         waiting = [(key, future) for key, future in self._new.items() if not future.done()]
         self._new = {}
         for begin in range(0, len(waiting), SHARD):
@@ -135,41 +130,27 @@ class Waking:
             self._requests.append(request)
             request.task = asyncio.create_task(self._ask(request))
 
-    def _merge(self) -> None:
-        """Put the smallest requests together when there are many more than there need be."""
-        waiting = sum(len(each.waiters) for each in self._requests) + len(self._new)
-        if len(self._requests) <= waiting // SHARD + _SPARE:
-            return
-        smallest = sorted(self._requests, key=lambda each: len(each.waiters))[:_SPARE]
-        for request in smallest:
-            assert request.task is not None
-            request.task.cancel()
-            self._requests.remove(request)
-            self._new = request.waiters | self._new
-
     async def _ask(self, request: _Request) -> None:
         for key in [key for key, future in request.waiters.items() if future.done()]:
             del request.waiters[key]
+        body = json_body(WaitBody(sorted(request.waiters), round(self._seconds)))
         try:
-            ready = frozenset((await self._client.call(wait_push(request.waiters, self._seconds))).ready)
+            answer = await self._client.call(Call("POST", "/v1/push:wait", _ready, body, repeatable=True))
         except Exception as error:  # also a defect: who waits must not wait for ever
             self._requests.remove(request)
             self._failed(request.waiters, error)
             return
         self._requests.remove(request)
+        ready = frozenset(answer.ready)
         if not ready:
             self._settle(request.waiters, False)
             return
         self._settle({key: future for key, future in request.waiters.items() if key in ready}, True)
-        self._again({key: future for key, future in request.waiters.items() if key not in ready})
+        self._new = {key: future for key, future in request.waiters.items() if key not in ready} | self._new
+        if self._new:
+            self._gather_soon()
 
-    def _again(self, waiters: "dict[str, asyncio.Future[bool]]") -> None:
-        """Let those wait on for whom there was nothing."""
-        self._new = waiters | self._new
-        if waiters and (self._gathering is None or self._gathering.done()):
-            self._gathering = asyncio.create_task(self._gather())
-
-    def _failed(self, waiters: "dict[str, asyncio.Future[bool]]", error: Exception) -> None:
+    def _failed(self, waiters: Waiters, error: Exception) -> None:
         if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
             logger.info("waiting.polled", reason="the service cannot say when there are messages")
             self._knows = False
@@ -179,24 +160,17 @@ class Waking:
             if not future.done():
                 future.set_exception(error)
 
-    def _settle(self, waiters: "dict[str, asyncio.Future[bool]]", due: bool) -> None:
+    def _settle(self, waiters: Waiters, due: bool) -> None:
         for future in waiters.values():
             if not future.done():
                 future.set_result(due)
 
 
 def unknown_route(error: Exception) -> bool:
-    """Whether this is how a service answers what it does not know: 404 or 405, with or without its envelope."""
+    """Return whether this is how a service answers what it does not know: 404 or 405, with or without its envelope."""
     if isinstance(error, client_errors.NotAms):
         return "404" in error.message or "405" in error.message
     return isinstance(error, client_errors.Refused) and error.code in (404, 405)
-
-
-_GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
-_ACK_LATE = frozenset({"no ack pending", "wrong ack"})
-"""How a reference words that it does not know of a hand-out; answered as an error of its own."""
-_NOT_NEXT = "message is not the next one of the subscription"
-"""How a service words that a message was acknowledged, or the subscription moved, before it was put aside."""
 
 
 class _Message(msgspec.Struct, rename="camel"):
@@ -223,15 +197,11 @@ _pull = reader(_Pull)
 
 
 class _Standing:
-    """What is known of a subscription between two calls."""
-
     __slots__ = ("end", "may_have_more")
 
     def __init__(self) -> None:
-        self.end = -1
-        """Offset of the last message of a pull that brought all there was; -1: it brought as many as it might."""
-        self.may_have_more = False
-        """Whether a pull at once is right, without waiting."""
+        self.end = -1  # offset of the last message of a pull that brought all there was, or -1
+        self.may_have_more = False  # whether a pull at once is right, without waiting
 
 
 class HttpUpstream:
@@ -246,12 +216,10 @@ class HttpUpstream:
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         """Return the next messages; nothing after a while in which there were none."""
         standing = self._standings.setdefault(target.path, _Standing())
-        try:
+        with _asking():
             if not standing.may_have_more and not await self._waiting.until_due(target):
                 return ()
             answer = await self._client.call(pull_call(target, max_messages))
-        except client_errors.ClientError as error:
-            self._raise(target, error)
         messages = within(max_bytes, [pulled(each) for each in answer.received_messages])
         standing.may_have_more = bool(messages)
         is_all = len(messages) < max_messages and len(messages) == len(answer.received_messages)
@@ -268,35 +236,23 @@ class HttpUpstream:
             await self._client.call(wire.acknowledge(project, subscription, [ack]))
         except client_errors.ClientError as error:
             place = self._client.endpoint.rpartition("//")[2]
-            self._raise(
-                target,
-                error,
+            raise kind_of(error, is_acknowledgement=True)(
                 f"an error occurred while trying to acknowledge message with ackId {ack} from subscription"
-                f" {target.path} from {place}, ",
-            )
+                f" {target.path} from {place}, {error.message}"
+            ) from error
         self._acknowledged(target, last)
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Let the service put a message into the dead letter topic, and acknowledge it."""
         project, subscription = named(target.path)
         ack = wire.ack_id(project, subscription, message.offset)
-        letter = wire.dead_letter(
-            project, subscription, ack, reason=verdict.reason, attempts=verdict.attempts, status=verdict.status
-        )
-        try:
-            await self._client.call(letter)
-        except client_errors.ClientError as error:
-            self._raise(target, error)
+        with _asking():
+            await self._client.call(wire.dead_letter(project, subscription, ack, **verdict._asdict()))
         self._acknowledged(target, message)
 
     def patience(self, target: Target) -> float | None:
-        """Return the acknowledgement deadline; a service cuts to whole seconds, so 0 leaves nearly one.
-
-        Leases of a parallel subscription are extended, so that any time will do.
-        """
-        if target.is_parallel:
-            return None
-        return float(max(target.ack_deadline_seconds, 1))
+        """Return the acknowledgement deadline, which a service cuts to whole seconds; None where leases go on."""
+        return None if target.is_parallel else float(max(target.ack_deadline_seconds, 1))
 
     def forget(self, target: Target) -> None:
         """Forget where a subscription stands, and that it is waited for."""
@@ -308,21 +264,23 @@ class HttpUpstream:
         if standing is not None and standing.end == last.offset:
             standing.may_have_more = False
 
-    def _raise(self, target: Target, error: client_errors.ClientError, before: str = "") -> NoReturn:
-        kind = kind_of(error, is_acknowledgement=bool(before))
-        raise kind(before + error.message) from error
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except client_errors.ClientError as error:
+        raise kind_of(error)(error.message) from error
 
 
 def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[UpstreamError]:
     """Return what an answer means for a worker: by status first, by text where the status says too little (P21)."""
-    if isinstance(error, client_errors.AckTimeout):
-        return NotTaken
-    if is_acknowledgement and error.message.strip().lower() in _ACK_LATE:
-        return NotTaken
-    if error.message.strip().lower() == _NOT_NEXT:
+    said = error.message.strip().lower()
+    is_late = is_acknowledgement and said in _ACK_LATE
+    if is_late or said == _NOT_NEXT or isinstance(error, client_errors.AckTimeout):
         return NotTaken
     if isinstance(error, client_errors.NotFound):
-        return Gone if error.message.strip().lower() in _GONE else Refused
+        return Gone if said in _GONE else Refused
     if isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused):
         return Refused if isinstance(error, client_errors.Untrusted | client_errors.Unusable) else Away
     return Refused
@@ -338,19 +296,14 @@ def pulled(received: Received) -> Pulled:
     """Return a message as workers know it; its number is before the dash where its id has one."""
     message = received.message
     offset = int(received.ack_id.rpartition(":")[2].partition("-")[0])
-    fragment = with_ordering_key(_fragment(message), received.ordering_key)
-    return Pulled(offset, message.message_id, message.publish_time, fragment)
-
-
-def _fragment(message: _Message) -> Fragment:
-    """Join the parts as they came: neither is decoded. Answers of a reference are indented, bodies are not."""
     attributes, data = bytes(message.attributes), bytes(message.data)
-    if b"\n" in attributes:
+    if b"\n" in attributes:  # answers of a reference are indented, bodies are not
         attributes = msgspec.json.format(attributes, indent=-1)
-    shown = b" " + data if b"\\" in data else data
-    if attributes in (b"{}", b"null"):
-        return Fragment(b'"data":' + shown)
-    return Fragment(b'"attributes":%b,"data":%b' % (attributes, shown))
+    shown = b'"data":' + (b" " + data if b"\\" in data else data)
+    if attributes not in (b"{}", b"null"):
+        shown = b'"attributes":%b,%b' % (attributes, shown)
+    fragment = with_ordering_key(Fragment(shown), received.ordering_key)
+    return Pulled(offset, message.message_id, message.publish_time, fragment)
 
 
 def within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:

@@ -2,9 +2,8 @@
 
 engines     opens what is kept
 identity    which issuers are trusted, how they are asked, and who logs in by their tokens
-nodes       who works on what where several nodes share it, and how they ask each other
 push        what checks endpoints, what delivers, and what the API knows of it
-assembly    builds the service over all that
+assembly    builds the service over all that, and the other nodes that share it
 
 What a start puts in order is here.
 """
@@ -16,10 +15,9 @@ from typing import Protocol
 import structlog
 
 from ams.access.permissions import role_table
-from ams.app.wiring.assembly import Service, assemble
+from ams.app.wiring.assembly import Service, assemble, client_of
 from ams.app.wiring.engines import Engines, ReportWait, open_engines
 from ams.app.wiring.identity import trusted_by
-from ams.app.wiring.nodes import client_of
 from ams.app.wiring.push import reach_of
 from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
@@ -30,8 +28,6 @@ from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
 from ams.service.users import first_admin, push_worker
 from ams.storage.files import Disk
-from ams.storage.folder import Folder
-from ams.storage.registry.registry import Registry
 
 __all__ = ["Service", "service"]
 
@@ -53,11 +49,9 @@ async def service(
     files: Disk | None = None,
     tell: ReportWait = lambda _: None,
 ) -> AsyncIterator[Service]:
-    """Open everything, and close it in order at the end.
+    """Open everything, and close it in order at the end. Raises `Unusable` with one line.
 
-    What is on other machines and does not answer is waited for; `tell` is called with what for. The `supervisor`
-    watches what runs in the background. Raises `Unusable` with one line when a setting, the folder or what is in it
-    cannot be used.
+    A start waits for what is on other machines and does not answer; `tell` is called with what it waits for.
     """
     roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
     to_nodes = client_of(settings)
@@ -69,23 +63,16 @@ async def service(
         await made.stored.measure()
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
-                made.trail,
-                made.failed_logins,
-                made.token_uses.rounds,
-                made.counting.rounds,
-                made.losses.rounds,
-                made.working,
-                made.expiry.rounds,
-                made.watched.rounds,
-                made.stored.rounds,
-                made.cases.history,
-            ]
+                made.trail, made.failed_logins, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
+                made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.cases.history,
+            ]  # fmt: skip
             for work in works:
                 await work.start(supervisor)
                 stack.push_async_callback(work.close)
             await stack.enter_async_context(made.push.running(supervisor))
             await stack.enter_async_context(made.identity.running())
-            await stack.enter_async_context(made.nodes.running())
+            if made.nodes.forwarder is not None:
+                stack.push_async_callback(made.nodes.forwarder.close)
             stack.push_async_callback(made.workers.close)
             yield made
 
@@ -103,20 +90,10 @@ async def put_in_order(settings: Settings, engines: Engines) -> None:
         await projects.sweep()
         await Subscriptions(registry, log, cursors).give_cursors()
     await Retention(registry, log).settle()
-    await _first_start(registry, engines.folder)
-    await _push_worker(settings, registry)
-
-
-async def _first_start(registry: Registry, folder: Folder) -> None:
-    """Make the first administrator, its token in a file only the owner can read."""
+    folder = engines.folder
     if await first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):
         logger.info("first_start", user="admin", token_file=folder.admin_token)
-
-
-async def _push_worker(settings: Settings, registry: Registry) -> None:
-    """See that there is a push worker, and that it is on the access lists it needs."""
-    if not settings.push_enabled:
-        return
-    await push_worker(registry, settings.push_worker_token)
-    if not await Pushing(registry, True, settings.push_worker_token).place_worker():
-        logger.warning("push.no_worker", setting="push_worker_token")
+    if settings.push_enabled:
+        await push_worker(registry, settings.push_worker_token)
+        if not await Pushing(registry, True, settings.push_worker_token).place_worker():
+            logger.warning("push.no_worker", setting="push_worker_token")

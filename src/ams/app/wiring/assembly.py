@@ -1,25 +1,26 @@
-"""Assembly: use cases made of the engines, and the application over them."""
+"""Assembly: use cases made of the engines, the application over them, and how this node stands to others."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from urllib.parse import urlsplit
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
 from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
-from ams.app.wiring.nodes import Nodes, nodes_of
 from ams.app.wiring.push import Push, Reach, push_of
 from ams.core.attempts import Attempts
 from ams.core.clock import Milliseconds
-from ams.core.names import SubscriptionId
+from ams.core.names import SubscriptionId, new_uuid
 from ams.core.quotas import STREAMS, WAITING_PULLS
 from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor, is_change
 from ams.http.console import Console
 from ams.http.fast import FastRoutes, Gate
+from ams.http.forwarding import Forwarder
 from ams.http.lane import Lane
 from ams.http.limits import Bodies, affordable
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
@@ -33,7 +34,7 @@ from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routing import Row
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import networks
+from ams.outgoing.guard import EVERYWHERE, Guard, networks, trust
 from ams.service.counting import Counting, Counts
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer, UnreadAnswers
@@ -42,6 +43,7 @@ from ams.service.history import History
 from ams.service.issuers import Bindings
 from ams.service.live import Live
 from ams.service.metrics import Metrics, Usage
+from ams.service.parallel.ownership import Ownership, Shared
 from ams.service.parallel.settling import LeaseRequests
 from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
@@ -63,14 +65,28 @@ from ams.storage.cursors.acks import CursorStore
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.registry.parallel import Node
 from ams.storage.registry.registry import Registry
 from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
 
+CONNECT_SECONDS = 1.0  # to another node; one that takes longer is as good as gone
+ANSWER_SECONDS = 6.0  # for an answer of another node, beside the wait of a pull: clients give up at ten
+MESSAGE_BYTES = 2048  # of a message in an answer, beside its content: id, time, the id to acknowledge it by
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """This node and the others."""
+
+    ownership: Ownership
+    forwarder: Forwarder | None  # None where there are no others
+    name: str = ""  # of this node, where there are others
+
 
 @dataclass(frozen=True, slots=True)
 class UseCases:
-    """What several surfaces offer."""
+    """Use cases that several surfaces offer."""
 
     topics: Topics
     publisher: Publisher
@@ -93,8 +109,7 @@ class Service:
     settings: Settings
     folder: Folder
     log: Log
-    embedded: EmbeddedLog | None
-    """The log, when it is in the data folder."""
+    embedded: EmbeddedLog | None  # the log, when it is in the data folder
     registry: Registry
     cursors: CursorStore
     deliverer: Deliverer
@@ -116,13 +131,10 @@ class Service:
     expiry: Expiry
     watched: Watched
     stored: StoredBytes
-    streams: QuotaSlots
-    """Of Google's clients."""
+    streams: QuotaSlots  # of Google's clients
     api: App
     lane: Lane
-    """Opens the exchanges of the API's port."""
-    pubsub_calls: Counter[str] = field(default_factory=Counter)
-    """Calls of Google's clients that ended, by code."""
+    pubsub_calls: Counter[str] = field(default_factory=Counter)  # calls of Google's clients that ended, by code
 
     @property
     def away(self) -> str | None:
@@ -131,12 +143,7 @@ class Service:
 
 
 def assemble(
-    settings: Settings,
-    engines: Engines,
-    roles: RoleTable,
-    reach: Reach | None,
-    trusted: Trusted,
-    to_nodes: HttpClient,
+    settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted, to_nodes: HttpClient
 ) -> Service:
     """Make the service; `reach` is None while push is disabled."""
     registry, log, cursors = engines.registry, engines.log, engines.cursors
@@ -200,7 +207,7 @@ def assemble(
     reader = RangeReader(registry, log, settings.max_read_messages)
     watcher = PushWatcher(registry, log, cursors, push.pushing, push.assignment, working)
     cases = UseCases(
-        Topics(registry, log, counting, retention, changed=settle if push.is_driven else None),
+        Topics(registry, log, counting, retention, changed=settle if push.reach and push.reach.driven else None),
         publisher,
         retention,
         Subscriptions(
@@ -234,22 +241,10 @@ def assemble(
 
 
 def routes(
-    settings: Settings,
-    engines: Engines,
-    admission: Admission,
-    gate: Gate,
-    roles: RoleTable,
-    counting: Counting,
-    deliverer: Deliverer,
-    working: Working,
-    cases: UseCases,
-    losses: LossTotal,
-    push: Push,
-    identity: Identity,
-    workers: Pool,
-    expiry: Expiry,
-    nodes: Nodes,
-) -> list[Row]:
+    settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, counting: Counting,
+    deliverer: Deliverer, working: Working, cases: UseCases, losses: LossTotal, push: Push, identity: Identity,
+    workers: Pool, expiry: Expiry, nodes: Nodes,
+) -> list[Row]:  # fmt: skip
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     pushing = push.pushing
@@ -268,11 +263,14 @@ def routes(
         nodes=registry.owners.nodes if nodes.name else None,
     )
     leases = LeaseRequests(deliverer, working.settler)
-    about = About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(
         registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
     )
+    push_server = "internal"  # as `/status` calls it (contract 14.5)
+    if settings.push_server_host:
+        push_server = f"{settings.push_server_host}:{settings.push_server_port}"
+    about = About(admission, registry, settings.proxy_hostname, pushing, push_server)
     rows = [
         *ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)).rows(),
         *UserRoutes(Users(registry, roles.roles), admission).rows(),
@@ -299,6 +297,38 @@ def routes(
     return [*rows, *AuditRoutes(registry.audit, changes).rows()]
 
 
+def client_of(settings: Settings) -> HttpClient:
+    """Return what other nodes are asked by; raise `BadSettings`."""
+    tls = trust(settings.node_ca_file, "node_ca_file") if settings.node_ca_file else None
+    content = settings.max_pull_bytes + settings.max_message_bytes
+    return HttpClient(
+        Guard(EVERYWHERE),
+        tls,
+        seconds=settings.pull_wait + ANSWER_SECONDS,
+        connect_seconds=CONNECT_SECONDS,
+        most_bytes=content + settings.max_pull_messages * MESSAGE_BYTES,
+        at_once=settings.max_connections,
+    )
+
+
+def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: UnreadAnswers) -> Nodes:
+    """Return how this node stands to others; one with a log or a registry of its own has none."""
+    if engines.embedded or settings.registry == "sqlite":
+        return Nodes(Ownership(), None)
+    node = Node(new_uuid(), settings.node_url, _pubsub_of(settings))
+    ownership = Shared(engines.registry.owners, node)
+    return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread), node.name)
+
+
+def _pubsub_of(settings: Settings) -> str:
+    """Return HOST:PORT of this node's Google Pub/Sub, which is on the host of `node_url`; empty when it is unknown."""
+    host = urlsplit(settings.node_url).netloc.rpartition("@")[2]
+    if not host or not settings.pubsub_port:
+        return ""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return f"{name}:{settings.pubsub_port}"
+
+
 def _remedies(settings: Settings, engines: Engines) -> Remedies:
     """Return what the doctor advises: on Kafka, what its own tools can do."""
     if engines.embedded:
@@ -306,8 +336,3 @@ def _remedies(settings: Settings, engines: Engines) -> Remedies:
     guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
     tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
     return shared(lambda log: f"{tool} --delete --topic {log}")
-
-
-def _push_server(settings: Settings) -> str:
-    """Return what `/status` calls the push server (contract 14.5)."""
-    return f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"

@@ -5,14 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable, Unusable
-from ams.core.names import Offset, TopicId, new_uuid, topic_id_text
+from ams.core.names import new_uuid, topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Supervisor
@@ -32,47 +32,43 @@ if TYPE_CHECKING:
     from ams.storage.log.kafka.options import KafkaOptions
 
 T = TypeVar("T")
-ReportWait = Callable[[str], None]
-"""Is called with what a start waits for; an empty text when it does not wait any more."""
-
-BACKOFF = Backoff(0.25, 5.0)
-"""Seconds between two tries of what is on other machines: it comes back by itself, so a start does not give up."""
-
+ReportWait = Callable[[str], None]  # is called with what a start waits for, empty: for nothing any more
+BACKOFF = Backoff(0.25, 5.0)  # seconds between two tries of what is on other machines
 logger = structlog.get_logger("ams")
+
+
+class _Closing(Protocol):
+    async def close(self) -> None: ...
+
+
+E = TypeVar("E", bound=_Closing)
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What keeps things, and the clock it goes by."""
+    """Stores of all that is kept, and their clock."""
 
     clock: Clock
     folder: Folder
-    space: FreeSpace
-    """Free space on the disk of the folder."""
+    space: FreeSpace  # free space on the disk of the folder
     log: Log
     registry: Registry
     cursors: CursorStore
     history: HistoryStore
-    embedded: EmbeddedLog | None
-    """The log, when it is in the data folder: then this process is the only one, and may put things in order."""
+    embedded: EmbeddedLog | None  # the log, when it is in the data folder: then this process is the only one
 
 
 @contextlib.asynccontextmanager
 async def open_engines(
     settings: Settings, clock: Clock, files: Disk, tell: ReportWait, supervisor: Supervisor
 ) -> AsyncIterator[Engines]:
-    """Open what keeps things; raise `Unusable` with one line when something cannot be used.
-
-    What is on other machines and does not answer is waited for; `tell` is called with what for.
-    """
+    """Open what keeps things, and wait for what does not answer: `tell` is called with it. Raises `Unusable`."""
     async with contextlib.AsyncExitStack() as stack:
         yield await _Opening(settings, clock, files, tell, supervisor, stack).engines()
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """Opens engines one after the other; the `stack` closes them."""
-
     settings: Settings
     clock: Clock
     files: Disk
@@ -80,45 +76,44 @@ class _Opening:
     supervisor: Supervisor
     stack: contextlib.AsyncExitStack
 
+    def _keep(self, engine: E) -> E:
+        self.stack.push_async_callback(engine.close)
+        return engine
+
     async def engines(self) -> Engines:
         folder = Folder.take(self.settings.data)
         self.stack.callback(folder.release)
-        embedded = await self._embedded_log(folder) if self.settings.log == "embedded" else None
+        embedded: EmbeddedLog | None = None
+        if self.settings.log == "embedded":
+            opened = await EmbeddedLog.open(
+                folder.log, files=self.files, clock=self.clock, options=log_options(self.settings, folder.path),
+                supervisor=self.supervisor,
+            )  # fmt: skip
+            embedded = self._keep(opened)
         # The disk that fills is the data folder's, and the log has a reserve there for all that write to it.
         space = embedded.space if embedded else FreeSpace(self.files, folder.path, self.settings.min_free_bytes)
         registry = await self._registry(folder, space)
-        if embedded:
-            await _make_missing_logs(embedded, registry)
+        if embedded:  # only a log folder that was lost or set aside leaves topics without a log
+            for topic in await registry.topics.ids() - await embedded.topics():
+                await embedded.create(topic)
+                logger.warning("topic.log_lost", topic=topic_id_text(topic))
         log = embedded or await self._kafka_log(registry)
-        if self.settings.registry == "sqlite":
-            cursors: CursorStore = await self._sqlite_cursors(folder, space, log)
-        else:
-            cursors = await self._shared_cursors(registry)
+        cursors = await self._cursors(folder, space, log, registry)
         history: HistoryStore = (
             FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history(new_uuid())
         )
-        self.stack.push_async_callback(history.close)
-        return Engines(self.clock, folder, space, log, registry, cursors, history, embedded)
-
-    async def _embedded_log(self, folder: Folder) -> EmbeddedLog:
-        options = log_options(self.settings, folder.path)
-        log = await EmbeddedLog.open(
-            folder.log, files=self.files, clock=self.clock, options=options, supervisor=self.supervisor
-        )
-        self.stack.push_async_callback(log.close)
-        return log
+        return Engines(self.clock, folder, space, log, registry, cursors, self._keep(history), embedded)
 
     async def _registry(self, folder: Folder, space: FreeSpace) -> Registry:
         key, url = await self._token_key(folder), self.settings.registry
         if url == "sqlite":
             url = sqlite_url(folder.registry)
+        quotas = Quotas({name: getattr(self.settings, setting) for name, setting in QUOTAS.items()})
         attempt = partial(
             Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, space=space,
-            quotas=quotas_of(self.settings),
+            quotas=quotas,
         )  # fmt: skip
-        registry = await patiently("PostgreSQL", attempt, self.tell)
-        self.stack.push_async_callback(registry.close)
-        return registry
+        return self._keep(await patiently("PostgreSQL", attempt, self.tell))
 
     async def _token_key(self, folder: Folder) -> bytes:
         if self.settings.token_key:
@@ -136,20 +131,19 @@ class _Opening:
             from ams.storage.log.kafka.log import KafkaLog
         except ImportError:
             raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
-        log = await KafkaLog.open(kafka_options(self.settings), registry.idempotency, supervisor=self.supervisor)
-        self.stack.push_async_callback(log.close)
+        options = kafka_options(self.settings)
+        log = self._keep(await KafkaLog.open(options, registry.idempotency, supervisor=self.supervisor))
         await patiently("Kafka", log.topics, self.tell)
         return log
 
-    async def _sqlite_cursors(self, folder: Folder, space: FreeSpace, log: Log) -> SqliteCursors:
-        ends = await patiently("Kafka", partial(_ends, log), self.tell)
-        cursors = await SqliteCursors.open(
-            folder.cursors, ends=ends, clock=self.clock, on_full=space.release_reserve, supervisor=self.supervisor
-        )
-        self.stack.push_async_callback(cursors.close)
-        return cursors
-
-    async def _shared_cursors(self, registry: Registry) -> CursorStore:
+    async def _cursors(self, folder: Folder, space: FreeSpace, log: Log, registry: Registry) -> CursorStore:
+        if self.settings.registry == "sqlite":
+            bounds = await patiently("Kafka", log.all_bounds, self.tell)
+            opened = await SqliteCursors.open(
+                folder.cursors, ends={topic: each.end for topic, each in bounds.items()}, clock=self.clock,
+                on_full=space.release_reserve, supervisor=self.supervisor,
+            )  # fmt: skip
+            return self._keep(opened)
         # Here, not above: its driver is needed with PostgreSQL only.
         from ams.storage.cursors.postgresql import PostgresCursors
 
@@ -157,32 +151,11 @@ class _Opening:
             PostgresCursors.open, self.settings.registry, password=self.settings.registry_password, clock=self.clock,
             exists=registry.topics.exists,
         )  # fmt: skip
-        cursors = await patiently("PostgreSQL", attempt, self.tell)
-        self.stack.push_async_callback(cursors.close)
-        return cursors
-
-
-def quotas_of(settings: Settings) -> Quotas:
-    """Return the quotas of projects."""
-    return Quotas({name: getattr(settings, setting) for name, setting in QUOTAS.items()})
-
-
-async def _make_missing_logs(log: Log, registry: Registry) -> None:
-    """Give topics that lost their log an empty one; only a log folder that was lost or set aside leaves them behind."""
-    for topic in await registry.topics.ids() - await log.topics():
-        await log.create(topic)
-        logger.warning("topic.log_lost", topic=topic_id_text(topic))
-
-
-async def _ends(log: Log) -> dict[TopicId, Offset]:
-    return {topic: bounds.end for topic, bounds in (await log.all_bounds()).items()}
+        return self._keep(await patiently("PostgreSQL", attempt, self.tell))
 
 
 async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: ReportWait) -> T:
-    """Return what `attempt` opens; while it raises `Unavailable`, try again.
-
-    Each reason is logged once: of several brokers another one may be the last to be asked each time.
-    """
+    """Return what `attempt` opens; try again while it raises `Unavailable`. Each reason is logged once."""
     pauses, last = Pauses(BACKOFF), ""
     said: set[str] = set()
     while True:

@@ -27,22 +27,20 @@ from ams.storage.database.invalidation import ISSUERS, Cache
 
 logger = structlog.get_logger("ams.identity")
 
-TOKENS = 50_000
-"""Tokens that are remembered as verified."""
+TOKENS = 50_000  # tokens that are remembered as verified
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """What of identity can be made before anything is opened, so that bad settings stop a start at once."""
+    """Parts of identity that are made before anything is opened, so that bad settings stop a start at once."""
 
-    issuers: tuple[Issuer, ...]
-    """Those of the settings."""
+    issuers: tuple[Issuer, ...]  # those of the settings
     client: HttpClient
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What identity is made of."""
+    """Parts of identity."""
 
     issuers: Issuers
     logins: Logins
@@ -90,7 +88,7 @@ def trusted_by(settings: Settings) -> Trusted:
 def identity_of(
     settings: Settings, trusted: Trusted, engines: Engines, trail: Trail, proxies: Sequence[Network]
 ) -> Identity:
-    """Assemble identity. What issuers said last is in the data folder; a change of theirs forgets what was verified."""
+    """Assemble identity. Keys of issuers are in the data folder; a change of issuers forgets verified tokens."""
     registry, clock, client = engines.registry, engines.clock, trusted.client
     discovery = Discovery(client, clock)
     keys = Keys(client, engines.folder.issuers, clock, discovery)
@@ -106,6 +104,5 @@ def identity_of(
 
 
 def _address(proxies: Sequence[Network]) -> str:
-    """Return where the request at hand comes from."""
     scope = SCOPE.get()
     return client_address(scope, proxies) if scope is not None else ""

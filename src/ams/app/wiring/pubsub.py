@@ -59,14 +59,7 @@ async def pubsub(
     credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None
     try:
         async with answering(
-            settings.host,
-            settings.pubsub_port or 0,
-            services,
-            streams,
-            calls,
-            connections,
-            supervisor,
-            credentials,
+            settings.host, settings.pubsub_port or 0, services, streams, calls, connections, supervisor, credentials
         ) as address:
             yield address
     finally:
@@ -109,8 +102,6 @@ def _calls(settings: Settings, made: Service, certificate: Certificate | None, r
 
 
 def _credentials(certificate: Certificate) -> Any:
-    """Return what the port shows; files that changed are read again with the next connection."""
-
     def read() -> Any:
         with open(certificate.key, "rb") as key, open(certificate.chain, "rb") as chain:
             return grpc.ssl_server_certificate_configuration([(key.read(), chain.read())])

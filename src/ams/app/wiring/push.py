@@ -30,7 +30,7 @@ from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
 from ams.service.push.runner import EngineHandOuts, EnginesUpstream, Moves, PushRunner
 
 if TYPE_CHECKING:
-    from ams.push.rpc.driving import DrivenPushServer
+    from ams.push.rpc.client import DrivenPushServer
 
 
 _USUAL_PORTS = {"http": 80, "https": 443}
@@ -40,31 +40,23 @@ logger = structlog.get_logger("ams.push")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What of push can be made before anything is opened, so that bad settings stop a start at once."""
+    """Parts of push that are made before anything is opened, so that bad settings stop a start at once."""
 
     endpoints: EndpointCheck
     sender: HttpSender
-    driven: "DrivenPushServer | None"
-    """The push server elsewhere that is driven; None without a push_server_host."""
+    driven: "DrivenPushServer | None"  # the push server elsewhere that is driven; None without a push_server_host
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What push is made of."""
+    """Parts of push."""
 
     pushing: Pushing
     assignment: Assignment
     dead_letters: DeadLetters
     identity: PushIdentity
-    runner: PushRunner | None
-    """The workers of this process; None where others deliver, or none does."""
-    reach: Reach | None
-    """None while push is disabled."""
-
-    @property
-    def is_driven(self) -> bool:
-        """Whether a push server elsewhere is driven."""
-        return self.reach is not None and self.reach.driven is not None
+    runner: PushRunner | None  # the workers of this process; None where others deliver, or none does
+    reach: Reach | None  # None while push is disabled
 
     @contextlib.asynccontextmanager
     async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
@@ -72,9 +64,9 @@ class Push:
         async with contextlib.AsyncExitStack() as stack:
             if self.reach is not None:
                 stack.push_async_callback(self.reach.sender.close)
-            if self.reach is not None and self.reach.driven is not None:
-                stack.push_async_callback(self.reach.driven.close)
-                await self.reach.driven.start(self.assignment.targets, supervisor)
+                if self.reach.driven is not None:
+                    stack.push_async_callback(self.reach.driven.close)
+                    await self.reach.driven.start(self.assignment.targets, supervisor)
             if self.runner is not None:
                 stack.push_async_callback(self.runner.close)
                 await self.runner.start(supervisor)
@@ -87,26 +79,12 @@ def reach_of(settings: Settings) -> Reach | None:
     if not settings.push_enabled:
         return None
     trusted = trust(settings.push_ca_file, "push_ca_file")
-    return Reach(
-        EndpointCheck(guard, trusted),
-        HttpSender(guard, trusted, local_http=settings.pubsub_emulator),
-        _driven(settings),
-    )
-
-
-def push_identity(settings: Settings, engines: Engines) -> PushIdentity:
-    """Return who delivers in Google's form."""
-    issuer = issuer_of(settings)
-    if settings.pubsub_port is not None and settings.registry != "sqlite" and not settings.proxy_hostname:
-        logger.warning("push.issuer", issuer=issuer, remedy="set proxy_hostname, or each node is an issuer of its own")
-    return PushIdentity(engines.registry.signing_keys, issuer, engines.clock)
+    sender = HttpSender(guard, trusted, local_http=settings.pubsub_emulator)
+    return Reach(EndpointCheck(guard, trusted), sender, _driven(settings))
 
 
 def issuer_of(settings: Settings) -> str:
-    """Return the URL by which receivers of deliveries know the service: where others find it, by all that is set.
-
-    It is the same after each start; the port must be the one that was taken.
-    """
+    """Return the URL by which receivers of deliveries know the service. `settings.port` is the one that was taken."""
     if settings.proxy_hostname:
         return f"https://{settings.proxy_hostname}"
     scheme, host = "https" if settings.cert or settings.tls_self_signed else "http", settings.host
@@ -127,8 +105,11 @@ def push_of(
     reach: Reach | None,
 ) -> Push:
     """Assemble push; without a reach it is disabled."""
-    registry, cursors, identity = engines.registry, engines.cursors, push_identity(settings, engines)
+    registry, cursors, issuer = engines.registry, engines.cursors, issuer_of(settings)
     is_alone = settings.registry == "sqlite"
+    if settings.pubsub_port is not None and not is_alone and not settings.proxy_hostname:
+        logger.warning("push.issuer", issuer=issuer, remedy="set proxy_hostname, or each node is an issuer of its own")
+    identity = PushIdentity(registry.signing_keys, issuer, engines.clock)
     tally, workers = Tally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
         upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
@@ -144,15 +125,9 @@ def push_of(
     if reach is not None:
         server = reach.driven or Leaseholders(assignment, runner.settle if runner else no_push_server)
         pushing = Pushing(
-            registry,
-            True,
-            settings.push_worker_token,
-            reach.endpoints,
-            server,
-            assignment,
-            not reach.driven,
+            registry, True, settings.push_worker_token, reach.endpoints, server, assignment, not reach.driven,
             settings.pubsub_emulator,
-        )
+        )  # fmt: skip
     return Push(pushing, assignment, dead_letters, identity, runner, reach)
 
 
@@ -161,18 +136,17 @@ def _driven(settings: Settings) -> "DrivenPushServer | None":
         return None
     try:
         # Here, not above: gRPC is needed with a push server only.
-        from ams.push.rpc.channel import PushServerAddress
-        from ams.push.rpc.driving import DrivenPushServer
+        from ams.push.rpc.client import DrivenPushServer
+        from ams.push.rpc.wire import PushServerAddress
     except ImportError:
         raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
-    return DrivenPushServer(
-        PushServerAddress(
-            host=settings.push_server_host,
-            port=settings.push_server_port,
-            tls=settings.push_tls_enabled,
-            verify=settings.verify_push_server,
-            authorities=settings.certificate_authorities_dir,
-            cert=settings.cert,
-            key=settings.key,
-        )
+    place = PushServerAddress(
+        host=settings.push_server_host,
+        port=settings.push_server_port,
+        tls=settings.push_tls_enabled,
+        verify=settings.verify_push_server,
+        authorities=settings.certificate_authorities_dir,
+        cert=settings.cert,
+        key=settings.key,
     )
+    return DrivenPushServer(place)

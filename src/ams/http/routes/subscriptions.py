@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import UNSET
 
-from ams.core.ack_deadline import BAD_ACK_DEADLINE
+from ams.core.ack_ids import BAD_ACK_DEADLINE
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ack_prefix, snapshot_reference, subscription_path, topic_path

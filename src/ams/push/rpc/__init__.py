@@ -1,12 +1,8 @@
-"""The gRPC side of push: the wire of `PushService`, and the service as a client of a push server.
-
-Source: push contract 2 and 3.
+"""The gRPC side of push: the wire of `PushService`, and the service as a client of a push server (push contract 2, 3).
 
 push_service_pb2  messages as `push_service.proto` says them; written by `make proto`
-wire              our values as those messages, and the paths of the methods
-channel           the connection to a push server: TLS and whom it trusts
-client            what the service asks a push server, and how it words the answers
-driving           keeps what a push server delivers as the registry wants it
+wire              our values as those messages, the methods, and the connection with its TLS
+client            asks a push server, words its answers, and keeps what it delivers as the registry wants it
 
 Needs the extra `push`; the service imports it only when a push server is set.
 """

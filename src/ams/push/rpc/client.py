@@ -1,53 +1,53 @@
-"""The service as a client of a push server: every call ends soon, and its outcome is worded for people.
-
-A keeper of `ams.service.push.pushing.PushServer`, without importing it: that is above this package.
-"""
+"""A push server elsewhere: calls that end soon and are worded for people, and deliveries as they are wanted."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import grpc
 import structlog
 from grpc_health.v1 import health_pb2
 
-from ams.core.errors import BadSettings
+from ams.core.backoff import Backoff, Pauses
+from ams.core.errors import AmsError, BadSettings
+from ams.core.supervisor import Rounds, Supervisor
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc import wire
-from ams.push.rpc.channel import PushServerAddress, connect, trust
-from ams.push.rpc.wire import A, Method, Q
+from ams.push.rpc.wire import A, Method, PushServerAddress, Q, connect, trust
 from ams.push.upstream import Target
 
-SECONDS = 3.0
-"""For a call, connecting included (push contract 15, P29)."""
+CALL_SECONDS = 3.0  # for a call, connecting included (push contract 15, P29)
 AWAY = "Push server is currently unavailable"
 _AWAY_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-_CHECK = f"/{wire.HEALTH}/Check"
 
-R = TypeVar("R")
 logger = structlog.get_logger("ams.push_rpc")
+
+WORK = "driving of the push server"
+AT_ONCE = 8  # calls under way at the same time
+ROUND_SECONDS = 60.0  # from one round to the next, a tenth more or less
+_BACKOFF = Backoff(1.0, 10.0)  # seconds between rounds in which it did not answer
 
 
 class Outcome(NamedTuple):
-    """What came of a call."""
+    """Result of a call."""
 
     code: grpc.StatusCode
-    text: str
-    """The answer's text, or the error's as the transport words it."""
+    text: str  # the answer's text, or the error's as the transport words it
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was carried out."""
+        """Return whether it was carried out."""
         return self.code is grpc.StatusCode.OK
 
     @property
     def is_away(self) -> bool:
-        """Whether there was no answer."""
+        """Return whether there was no answer."""
         return self.code in _AWAY_CODES
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the push server has no such subscription."""
+        """Return whether the push server has no such subscription."""
         return self.code is grpc.StatusCode.NOT_FOUND
 
     def worded(self) -> str:
@@ -58,12 +58,9 @@ class Outcome(NamedTuple):
 
 
 class GrpcPushServer:
-    """A push server elsewhere: ours or the reference's. One connection, made when it is first needed.
+    """A push server, ours or the reference's, over one connection. Raises `BadSettings` for certificates' files."""
 
-    Making one raises `BadSettings` when a file of certificates cannot be used.
-    """
-
-    def __init__(self, place: PushServerAddress, seconds: float = SECONDS) -> None:
+    def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
         self._place = place
         self._trust = trust(place)
         self._seconds = seconds
@@ -100,42 +97,22 @@ class GrpcPushServer:
         return (await self.deactivate(path)).worded()
 
     async def health(self, *, details: bool) -> str:
-        """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5).
-
-        What is not healthy is asked for its state, which says why (push contract 15, P34).
-        """
-        checked = await self._check()
+        """Return the health of the server itself (P34); with `details`, as its transport words it (14.5)."""
+        shown = health_pb2.HealthCheckResponse.ServingStatus.Name
+        checked = await self._ask(wire.CHECK, health_pb2.HealthCheckRequest(), lambda answer: str(shown(answer.status)))
         if not checked.is_ok and not checked.is_away:
             checked = await self._ask(wire.STATUS, pb.StatusRequest(), lambda _: "ok")
         return checked.text if checked.is_away and details else checked.worded()
 
-    async def _check(self) -> Outcome:
-        async def call(channel: grpc.aio.Channel) -> str:
-            ask = channel.unary_unary(
-                _CHECK,
-                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-                response_deserializer=health_pb2.HealthCheckResponse.FromString,
-            )
-            answer = await ask(health_pb2.HealthCheckRequest(), timeout=self._seconds)
-            return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
-
-        return await self._outcome(call)
-
     async def _ask(self, method: Method[Q, A], request: Q, text: Callable[[A], str]) -> Outcome:
-        async def call(channel: grpc.aio.Channel) -> str:
-            ask = channel.unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.answer.FromString,
-            )
-            return text(await ask(request, timeout=self._seconds))
-
-        return await self._outcome(call)
-
-    async def _outcome(self, call: Callable[[grpc.aio.Channel], Awaitable[str]]) -> Outcome:
         try:
             async with asyncio.timeout(self._seconds):
-                return Outcome(grpc.StatusCode.OK, await call(await self._connected()))
+                ask = (await self._connected()).unary_unary(
+                    method.path,
+                    request_serializer=method.request.SerializeToString,
+                    response_deserializer=method.answer.FromString,
+                )
+                return Outcome(grpc.StatusCode.OK, text(await ask(request, timeout=self._seconds)))
         except grpc.aio.AioRpcError as error:
             outcome = Outcome(error.code(), error.details() or error.code().name)
         except TimeoutError:
@@ -153,7 +130,7 @@ class GrpcPushServer:
             return self._channel
 
     def _has_changed(self) -> bool:
-        """Whether a new connection may do better: our files were renewed, or the server's certificate, unverified."""
+        """Return whether a new connection may do better, with other files of ours or an unverified server."""
         if not self._place.tls:
             return False
         before = self._trust
@@ -162,3 +139,156 @@ class GrpcPushServer:
         except BadSettings as error:  # they are being written, perhaps; the next call looks again
             logger.warning("push_server.certificates_unusable", reason=str(error))
         return self._trust != before or not self._place.verify
+
+
+class Driving:
+    """Keeps what a push server delivers as `targets` says, after any failure on either side.
+
+    Both are compared at every change and every minute; differences are repaired (push contract 15, P3, P28, P31). What
+    it has and this process did not give it is sent again: it may be of before a change it was not there for.
+    """
+
+    def __init__(
+        self, server: GrpcPushServer, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = ROUND_SECONDS
+    ) -> None:
+        self._server = server
+        self._targets = targets
+        self._seconds = seconds
+        self._given: dict[str, Target] = {}  # what this process made it deliver, and how
+        self.results: dict[str, Outcome] = {}  # of the last call about each subscription
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Lock()
+        self._away: Outcome | None = None  # the answer of this round that it is away: it is asked nothing more
+        self._asked: set[asyncio.Task[bool]] = set()
+        self._pauses = Pauses(_BACKOFF)
+        self._rounds = Rounds(WORK, seconds, self._go_on)
+
+    def changed(self) -> None:
+        """Say that something else is wanted than before; the next round begins at once."""
+        self._rounds.soon()
+
+    async def settle(self, seconds: float) -> None:
+        """Compare and repair now; return when that is done, or after `seconds`."""
+        asked = asyncio.create_task(self.round())
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+        await asyncio.wait({asked}, timeout=seconds)
+        if not asked.done() or not asked.result():
+            self.changed()
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Begin; the first round goes on in the background."""
+        self._rounds.soon()
+        await self._rounds.start(supervisor)
+
+    async def close(self) -> None:
+        """Stop. The push server delivers on."""
+        await self._rounds.close()
+
+    async def _go_on(self) -> None:
+        pause = min(self._pauses.next(), self._seconds)
+        try:
+            if await self.round():
+                self._pauses.reset()
+                pause = self._seconds
+        finally:
+            self._rounds.seconds = pause * random.uniform(0.9, 1.1)  # noqa: S311
+
+    async def round(self) -> bool:
+        """Compare and repair once; return whether everybody answered. Raises nothing."""
+        async with self._turn:
+            try:
+                wanted = {target.path: target for target in await self._targets()}
+            except AmsError as error:
+                logger.warning("push_server.wanted_unknown", reason=error.message)
+                return False
+            except Exception as error:
+                logger.exception("push_server.wanted_unknown", kind=type(error).__name__)
+                return False
+            for path in [path for path in self.results if path not in wanted and path not in self._given]:
+                del self.results[path]
+            gone = [path for path in self._given if path not in wanted]
+            self._away = None
+            outcomes = await asyncio.gather(*map(self._stop, gone), *map(self._bring, wanted.values()))
+            return not any(outcome.is_away for outcome in outcomes)
+
+    async def _stop(self, path: str) -> Outcome:
+        async with self._places:
+            outcome = await self._server.deactivate(path)
+        if outcome.is_ok or outcome.is_unknown:
+            del self._given[path]
+            self.results.pop(path, None)
+        else:
+            self._note(path, outcome)
+        return outcome
+
+    async def _bring(self, target: Target) -> Outcome:
+        try:
+            async with self._places:
+                outcome = await self._brought(target)
+        except Exception as error:  # one target's fault must not keep the others from being driven (P4)
+            logger.exception("push_server.failed", subscription=target.path, kind=type(error).__name__)
+            outcome = Outcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
+        self._note(target.path, outcome)
+        return outcome
+
+    async def _brought(self, target: Target) -> Outcome:
+        """Make the push server deliver this target, and not another one of the same name."""
+        if self._away is not None:
+            return self._away
+        seen = await self._server.look(target.path)
+        if seen.is_away:
+            self._away = seen
+            return seen
+        if seen.is_ok and self._given.get(target.path) == target:
+            return seen
+        if seen.is_ok:
+            stopped = await self._server.deactivate(target.path)
+            if not stopped.is_ok and not stopped.is_unknown:
+                return stopped
+        elif not seen.is_unknown:
+            return seen
+        self._given.pop(target.path, None)
+        outcome = await self._server.activate(target)
+        if outcome.is_ok:
+            self._given[target.path] = target
+            logger.info("push_server.activated", subscription=target.path)
+        return outcome
+
+    def _note(self, path: str, outcome: Outcome) -> None:
+        before = self.results.get(path)
+        self.results[path] = outcome
+        if not outcome.is_ok and (before is None or before.code is not outcome.code):
+            logger.warning("push_server.refused", subscription=path, reason=outcome.worded())
+
+
+class DrivenPushServer(GrpcPushServer):
+    """A push server elsewhere that delivers what is wanted, as long as this runs. Raises as `GrpcPushServer` does."""
+
+    def __init__(self, place: PushServerAddress) -> None:
+        super().__init__(place)
+        self._driving: Driving | None = None
+
+    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
+        """Begin to keep it in step with `targets`, in the background.
+
+        Those whose topic is gone are left out: a push server of another make would pull them for ever (P31). So are
+        parallel ones, whose messages it would acknowledge by the last of them.
+        """
+
+        async def deliverable() -> Sequence[Target]:
+            return [each for each in await targets() if each.topic_id and not each.is_parallel]
+
+        self._driving = Driving(self, deliverable)
+        await self._driving.start(supervisor)
+
+    async def settle(self) -> None:
+        """Bring it in step now, in a few seconds at most; what fails is tried again in the background."""
+        if self._driving is not None:
+            await self._driving.settle(CALL_SECONDS)
+
+    async def close(self) -> None:
+        """Let go of the connection; what the push server delivers goes on."""
+        if self._driving is not None:
+            await self._driving.close()
+        await super().close()

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
-from ams.core.ack_ids import identity_of
+from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.filters import Filter, parse

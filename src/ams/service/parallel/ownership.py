@@ -18,8 +18,7 @@ import structlog
 
 from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGone
 from ams.core.names import SubscriptionId
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.registry.parallel import OWNED_SECONDS, Node, OwnerRecords
 
 RENEW_SECONDS = 2.0

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ams.access.admission import Caller
-from ams.core.ack_deadline import MAX_ACK_DEADLINE
-from ams.core.ack_ids import AckId, AckIds, NeverGiven, slices_of
+from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, slices_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName

@@ -9,7 +9,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import SubscriptionId
 from ams.core.observing import Figure, figure
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.service.parallel.backlog import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN, Backlog
 from ams.service.parallel.opening import Open
 from ams.service.parallel.working import Working

@@ -18,8 +18,7 @@ from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, OwnedElsewhere, TooLarge
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.push.holding import Holding, LeaseReply, Unanswered
 from ams.push.leases import Heartbeat
 from ams.push.report import Tally

@@ -26,8 +26,7 @@ from ams.core.attempts import Attempts
 from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import new_uuid
-from ams.core.rounds import Rounds
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.audit.event import LOGIN, AuditEvent, fitting, read, result_of, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.files import UNLIMITED, FreeSpace

@@ -18,7 +18,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds, RetentionClock
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.core.rounds import Rounds
+from ams.core.supervisor import Rounds
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Owner
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState

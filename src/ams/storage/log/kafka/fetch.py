@@ -20,7 +20,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import Offset
 from ams.core.runs import Run
-from ams.core.turns import Turns
+from ams.core.supervisor import Turns
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka.connection import Connection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.message_cache import PendingRead

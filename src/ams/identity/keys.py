@@ -1,14 +1,11 @@
 """The keys of issuers: fetched when a token needs them, shared by all who wait, kept for when the issuer is away.
 
 A verified token is only as good as its key. So a key set has a generation, which is another one as soon as a key has
-vanished: a cache of verified tokens keeps the generation with each entry, and compares it at each use. That
-comparison also starts a new fetch of the keys, every hour, in the background.
+vanished: a cache of verified tokens compares it at each use. That comparison also starts a new fetch of the keys, every
+hour, in the background. A file with the keys is used only when the issuer cannot be had, so that a start needs none.
 
-The keys are kept in a file as well, so that a start needs no issuer. It is used only when the issuer cannot be had.
-
-Issuers publish a JSON Web Key Set (RFC 7517). PyJWT's own reader of sets drops unusable keys without a word, and takes
-symmetric and private keys. Here these are left out and said: an issuer that publishes one lets all others sign in its
-name.
+Of an issuer's JSON Web Key Set (RFC 7517), PyJWT drops unusable keys without a word, and takes symmetric and private
+keys. Here these are left out and said: an issuer that publishes one lets all others sign in its name.
 """
 
 import asyncio

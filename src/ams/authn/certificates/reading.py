@@ -1,11 +1,9 @@
 """Certificates of clients: their fields, names and subjects, read once and carefully (contract 15, A8 and A19).
 
-A client makes its certificate as it likes, and the library reads a field when it is asked for. Here all are read at one
-place, and a field that cannot be read is one refusal.
+The library reads a field when it is asked for. Here all are read at one place, and a bad field is one refusal.
 
 The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
-as T61String. OpenSSL and Go read that, and CAs of the field have signed it. Such a name is read here, and names are
-compared as text.
+as T61String. OpenSSL and Go read that, and CAs of the field have signed it. So it is read here, and compared as text.
 
 The normal form of a subject loses parts, so that two subjects may have one. `unrepresentable` finds those that could: a
 binding to one of them knows the digest of the whole subject too.

@@ -275,19 +275,19 @@ class Keys:
         """Return the key for a token's signature; raise `TokenRefused`, `later` when the keys cannot be had now."""
         if self._is_too_old(self._of(issuer)):
             if self._may_ask(issuer):
-                await self._fetch(issuer)
+                await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
             if self._is_too_old(self._of(issuer)):
                 raise _not_had(issuer)
         known = self._of(issuer)
         if self._clock.monotonic() >= known.refresh_at:
-            self._refresh(issuer)
+            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
         found = _found(known.keys, kid, algorithm)
         if found is None:
             if not self._may_ask(issuer):
                 raise TokenRefused("The token is signed with a key that is not known yet", later=True)
             # Noted before the request: made-up key ids must not cause a request to the issuer each.
             self._known[_source(issuer)] = replace(known, again_at=self._clock.monotonic() + AGAIN)
-            await self._fetch(issuer)
+            await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
             known = self._of(issuer)
             found = _found(known.keys, kid, algorithm)
         if found is None and known.failure:
@@ -307,7 +307,7 @@ class Keys:
         if now >= known.good_until:
             return NO_GENERATION
         if now >= known.refresh_at:
-            self._refresh(issuer)
+            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
         return known.generation
 
     def state(self, issuer: Issuer) -> KeysState:
@@ -345,15 +345,9 @@ class Keys:
     def _is_too_old(self, known: _SourceState) -> bool:
         return self._clock.monotonic() >= known.good_until
 
-    def _refresh(self, issuer: Issuer) -> None:
-        self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
-
     def _may_ask(self, issuer: Issuer) -> bool:
         """Whether the issuer may be asked for what is lacking, or is being asked already."""
         return self._clock.monotonic() >= self._of(issuer).again_at or _source(issuer) in self._going_on
-
-    async def _fetch(self, issuer: Issuer) -> None:
-        await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
 
     async def _fetched(self, issuer: Issuer) -> None:
         try:

@@ -63,7 +63,7 @@ def _require_name(what: str, name: str) -> None:
 
 
 def existing(found: T | None, gone: str) -> T:
-    """Return what was found; raise `NotFound` with the text `gone` for None."""
+    """Return a record; raise `NotFound` with the text `gone` for None."""
     if found is None:
         raise NotFound(gone)
     return found
@@ -311,7 +311,7 @@ class Bindings:
 
 
 def without_logins(binding: values.Binding) -> values.Binding:
-    """Return what the version of a binding is of: a login changes nothing that was set."""
+    """Return a binding as its version sees it: a login changes nothing that was set."""
     return replace(binding, last_auth=None)
 
 

@@ -144,7 +144,7 @@ class Assembled:
 
 @dataclass(slots=True)
 class Engines:
-    """What the use cases work with."""
+    """Parts that the use cases need."""
 
     store: Store
     records: AuditRecords
@@ -273,7 +273,7 @@ def bearable(settings: AuthnSettings) -> int:
 
 @dataclass(slots=True)
 class AuthnFigures:
-    """What the operations port answers (contract 15, A20); `parts` is None until the service is assembled."""
+    """Answers of the operations port (contract 15, A20); `parts` is None until the service is assembled."""
 
     supervisor: Supervisor = field(default_factory=Supervisor)
     data: DataCheck | None = None

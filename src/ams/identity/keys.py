@@ -53,7 +53,7 @@ _ALGORITHMS = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
-"""What a key may sign by, by its type and curve. Nothing symmetric is among it, and no `none`."""
+"""Algorithms of a key, by its type and curve. Nothing symmetric is among them, and no `none`."""
 
 _Source = tuple[IssuerName, str, str]
 """The issuer, its URL, and the URL of its keys where that is set: with another one the keys are not the same."""

@@ -48,7 +48,7 @@ class _Parts(NamedTuple):
 
 
 def digest(token: str) -> bytes:
-    """Return what a token that was found to be good is remembered by."""
+    """Return the cache key of a token that was found to be good."""
     # BLAKE2b, as strong as SHA-256, has not to be looked up in OpenSSL each time: on the way of every request.
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
@@ -183,7 +183,7 @@ def _parts(token: str) -> _Parts:
 
 
 def _parameters(parts: _Parts) -> Mapping[str, Any]:
-    """Return what the header of a token says, if it may be signed and of a type as it says."""
+    """Return the header of a token, if its type and extensions are accepted."""
     parameters = _object(parts.header, "header")
     if "crit" in parameters or "b64" in parameters:  # extensions that must be understood; RFC 7515, 4.1.11, RFC 7797
         raise TokenRefused("The token has critical parameters that are not understood here")

@@ -172,7 +172,7 @@ class Target:
 
 
 def read_existing(declared: Declared, ask: Ask) -> Existing:
-    """Return what exists of users and projects that are declared, with the fields that are declared."""
+    """Return the existing resources of declared users and projects, with the declared fields."""
     state = _State(declared, ask)
     return Existing(dict(state.everything()), state.caller())
 

@@ -1,4 +1,4 @@
-"""What a check costs, counted before it is done.
+"""The cost of a check, counted before it is done.
 
 Most schemas look at one place of a document a few times. But two references to itself at each level look 2^depth times,
 and so does a chain of names that each mention the next one twice. Such schemas are found before they are used, by
@@ -120,7 +120,7 @@ def matcher(pattern: str, options: jsonschema_rs.RegexOptions = PATTERNS) -> jso
 
 @dataclass(slots=True)
 class _Around:
-    """What a schema says of one place: the weight of what it does, and the schemas of what lies below it."""
+    """The weight of a schema at one place, and the schemas of the places below."""
 
     weight: int = 0
     members: list[Group] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Effort:
         self._visits = 0
 
     def at(self, depth: int) -> int:
-        """Return what is done at a place, with all above it, that lies at most `depth` levels down."""
+        """Return the work at a place at most `depth` levels down, with all above it."""
         try:
             return self._sum(self._references.root, depth)
         except RecursionError:
@@ -255,7 +255,7 @@ class Extent(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What is done at a place, with all above it."""
+    """Work at a place, with all above it."""
 
     looks: int
     names: int  # names looked up in an object
@@ -266,7 +266,7 @@ class Weights(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is done with a document."""
+    """Work for a document."""
 
     weights: Weights
     quoted: int  # bytes of the largest value of the schema that stands in a violation

@@ -44,7 +44,7 @@ class Malformed(Exception):
 
 
 class Preface:
-    """What a proxy sends before the handshake: the address of the client it forwards."""
+    """Bytes of a proxy before the handshake: the address of the client it forwards."""
 
     def __init__(self) -> None:
         self._held = b""

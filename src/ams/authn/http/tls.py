@@ -87,7 +87,7 @@ class _AskingConnection:
         self.context = None
 
     def presented(self) -> Presented | None:
-        """Return what the client showed, None if nothing; raises `ValueError` for what cannot be read."""
+        """Return the client's certificates, None without; raises `ValueError` if they cannot be read."""
         shown = self._connection.get_peer_certificate()
         if shown is None:
             return None

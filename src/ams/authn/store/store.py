@@ -58,7 +58,7 @@ _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; re
 
 
 class Store:
-    """What the certificate service keeps. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+    """All records of the service. Its calls raise `RegistryUnavailable` when the database cannot answer."""
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
         self.database = database

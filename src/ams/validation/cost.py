@@ -53,8 +53,6 @@ _UNUSUAL_NUMBER = re.compile(rb"[0-9](?:[eE][-+]?[0-9]{3}|[0-9]{100})")
 _UNUSUAL = 400  # work for each byte of a document that has one, and is large or of a schema that divides
 _FAR = 20  # how often usual numbers are divided in the time that one takes that is very small or very large
 _READING = 4  # characters for one unit of work
-
-
 UNIT_SECONDS = 1e-8  # about, of a unit of work
 
 
@@ -194,21 +192,15 @@ class Effort:
         self._visits += sum(map(len, members)) + sum(map(len, items))
         around.members += members
         around.items += items
-        for each in _same_place(schema):
+        same_place = [each for key in _SAME_PLACE_LISTS for each in _list(schema.get(key))]
+        same_place += [schema.get(key) for key in _SAME_PLACE]
+        for each in [*same_place, *_values(schema.get("dependencies"))]:
             self._gather(each, around, above)
 
 
 def looks_of(schema: dict[str, Any]) -> int:
     """Return how often a part of a schema looks at a place by itself."""
     return 1 + len(_list(schema.get("enum")))
-
-
-def _same_place(schema: dict[str, Any]) -> Iterator[Any]:
-    for key in _SAME_PLACE_LISTS:
-        yield from _list(schema.get(key))
-    for key in _SAME_PLACE:
-        yield schema.get(key)
-    yield from _values(schema.get("dependencies"))
 
 
 def _members(schema: dict[str, Any]) -> list[Group]:

@@ -196,9 +196,7 @@ class HostCheck:
     """Compares the names of an address with those of a certificate."""
 
     def __init__(
-        self,
-        names: SystemNames | None = None,
-        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
+        self, names: SystemNames | None = None, addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None
     ) -> None:
         self._names = names or SystemNames()
         self._addresses = addresses or Lookups()

@@ -184,7 +184,7 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.subject
     except ValueError:
-        return _read_name(_names_of(certificate)[1])
+        return _name(_names_of(certificate)[1])
 
 
 def issuer_of(certificate: x509.Certificate) -> x509.Name:
@@ -192,7 +192,7 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.issuer
     except ValueError:
-        return _read_name(_names_of(certificate)[0])
+        return _name(_names_of(certificate)[0])
 
 
 def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
@@ -201,7 +201,7 @@ def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
         return crl.issuer
     except ValueError:
         fields = [each for each in _members(_content(crl.tbs_certlist_bytes, _SEQUENCE)) if each[0] != _INTEGER]
-        return _read_name(fields[1][1])
+        return _name(fields[1][1])
 
 
 def comparable(name: x509.Name) -> ComparableName:
@@ -220,7 +220,7 @@ def _names_of(certificate: x509.Certificate) -> tuple[bytes, bytes]:
     return issuer, subject
 
 
-def _read_name(name: bytes) -> x509.Name:
+def _name(name: bytes) -> x509.Name:
     parts = []
     for tag, part in _members(name):
         if tag != _SET:

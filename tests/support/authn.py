@@ -144,15 +144,10 @@ async def open_service(
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock)
     handlers = Handlers(
-        gate=Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users),
-        store=store,
-        service_types=ServiceTypes(store, settings or AuthnSettings()),
-        auth_methods=AuthMethods(store),
-        bindings=Bindings(store),
-        keys=Keys(store),
-        login=LoginOf(store),
-        audit=audit,
-    )
+        gate=Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users), store=store, audit=audit,
+        service_types=ServiceTypes(store, settings or AuthnSettings()), auth_methods=AuthMethods(store),
+        bindings=Bindings(store), keys=Keys(store), login=LoginOf(store),
+    )  # fmt: skip
     app = AuthnApp(handlers, trail, clock, **more)
 
     async def with_peer(scope: Any, receive: Any, send: Any) -> None:

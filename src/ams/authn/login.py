@@ -182,8 +182,7 @@ class Login:
 
     async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
         return existing(
-            await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509),
-            values.BINDING_GONE,
+            await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509), values.BINDING_GONE
         )
 
     async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:

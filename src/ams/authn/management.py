@@ -32,12 +32,13 @@ _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 _SHA256 = re.compile(r"([0-9a-f]{64})?")
+_BINDING_FIELDS = ("name", "service_uuid", "host", "auth_identifier", "unique_key", "auth_type")
 
 
-def _require_fields(what: str, fields: Iterable[tuple[str, object]]) -> None:
+def _require_fields(what: str, of: object, *names: str) -> None:
     """Raise `Unprocessable` for the first field that says nothing: absent, null, empty text, or 0."""
-    for name, value in fields:
-        if value in (None, "", 0):
+    for name in names:
+        if getattr(of, name) in (None, "", 0):
             raise _empty(what, name)
 
 
@@ -63,7 +64,7 @@ def _require_name(what: str, name: str) -> None:
 
 
 def existing(found: T | None, gone: str) -> T:
-    """Return what was found; raise `NotFound` with the text `gone` for None."""
+    """Return a record; raise `NotFound` with the text `gone` for None."""
     if found is None:
         raise NotFound(gone)
     return found
@@ -137,8 +138,7 @@ class ServiceTypes:
             raise NotFound(values.SERVICE_TYPE_GONE)
 
     def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
-        names = ("name", "hosts", "auth_types", "auth_method", "type")
-        _require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
+        _require_fields(SERVICE_TYPE, fields, "name", "hosts", "auth_types", "auth_method", "type")
         if not fields.hosts:
             raise _empty(SERVICE_TYPE, "hosts")
         require_supported("auth_method", fields.auth_method or "", self._settings.supported_auth_methods)
@@ -171,7 +171,7 @@ class AuthMethods:
 
     async def create(self, service_type: values.ServiceType, fields: AuthMethodFields) -> values.AuthMethod:
         """Make an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
-        _require_fields(AUTH_METHOD, [("port", fields.port), ("host", fields.host)])
+        _require_fields(AUTH_METHOD, fields, "port", "host")
         require_host_of(service_type, fields.host or "")
         made = values.AuthMethod(
             uuid=new_uuid(),
@@ -199,7 +199,7 @@ class AuthMethods:
                 access_key=_kept(fields.access_key, present.access_key),
                 headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
             )
-            _require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
+            _require_fields(AUTH_METHOD, changed, "service_uuid", "port", "host")
             require_host_of(existing(types(changed.service_uuid), values.SERVICE_TYPE_GONE), changed.host)
             return _checked_method(changed)
 
@@ -280,7 +280,7 @@ class Bindings:
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
         made = values.Binding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
-        _require_binding_fields(made)
+        _require_fields(BINDING, made, *_BINDING_FIELDS)
         made = _checked_binding(made, await self._store.service_types.find_by_uuid(made.service_uuid))
         _require_name(BINDING, name)
         await self._store.bindings.create(made)
@@ -296,7 +296,7 @@ class Bindings:
             changed = _with(present, fields)
             if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
                 changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know none
-            _require_binding_fields(changed)
+            _require_fields(BINDING, changed, *_BINDING_FIELDS)
             changed = _checked_binding(changed, types(changed.service_uuid))
             if changed.name != present.name:
                 _require_name(BINDING, changed.name)
@@ -311,13 +311,8 @@ class Bindings:
 
 
 def without_logins(binding: values.Binding) -> values.Binding:
-    """Return what the version of a binding is of: a login changes nothing that was set."""
+    """Return a binding as its version sees it: a login changes nothing that was set."""
     return replace(binding, last_auth=None)
-
-
-def _require_binding_fields(binding: values.Binding) -> None:
-    names = ("name", "service_uuid", "host", "auth_identifier", "unique_key", "auth_type")
-    _require_fields(BINDING, [(name, getattr(binding, name)) for name in names])
 
 
 def _checked_binding(binding: values.Binding, service_type: values.ServiceType | None) -> values.Binding:
@@ -341,10 +336,10 @@ class Keys:
 
     async def create(self, name: str, scope: str | None) -> tuple[values.Key, str]:
         """Make a key; return it and its secret, which is shown this once. Raises `Unprocessable`, `AlreadyExists`."""
-        _require_fields(KEY, [("name", name), ("scope", scope)])
-        require_supported("scope", scope or "", (values.READ, values.WRITE))
-        _require_name(KEY, name)
         made, secret = values.Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
+        _require_fields(KEY, made, "name", "scope")
+        require_supported("scope", made.scope, (values.READ, values.WRITE))
+        _require_name(KEY, name)
         await self._store.keys.create(made, secret)
         return made, secret
 

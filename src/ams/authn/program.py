@@ -89,11 +89,6 @@ class AuthnFolder:
         return self.place(".db")
 
     @property
-    def has_database(self) -> bool:
-        """Whether something was stored here already."""
-        return os.path.exists(self.database)
-
-    @property
     def key(self) -> str:
         """The path of the management key."""
         return self.place(".key")
@@ -120,9 +115,11 @@ class AuthnFolder:
             raise Unusable(f"{self.key} is empty; remove it, and the next start makes a new management key")
         return key
 
-    def seal_key(self, given: str, *, create: bool) -> bytes:
-        """Return the key of stored secrets; with `create`, one is made when there is none."""
-        return parse_key(given) if given else key_file(self.place(".seal"), create=create)
+    def seal_key(self, given: str, *, for_postgresql: bool) -> bytes:
+        """Return the key of stored secrets, made when there is none; a database here must have its own already."""
+        if given:
+            return parse_key(given)
+        return key_file(self.place(".seal"), create=for_postgresql or not os.path.exists(self.database))
 
     def release(self) -> None:
         """Release the lock."""
@@ -145,7 +142,7 @@ class Assembled:
 
 @dataclass(slots=True)
 class Engines:
-    """What the use cases work with."""
+    """Parts that the use cases need."""
 
     store: Store
     records: AuditRecords
@@ -228,9 +225,9 @@ def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certific
 async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Store:
     if settings.registry != "sqlite":
         # Another service may have written the tables: the store says whether the key made here is theirs.
-        key = folder.seal_key(settings.secrets_key, create=True)
+        key = folder.seal_key(settings.secrets_key, for_postgresql=True)
         return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock)
-    key = folder.seal_key(settings.secrets_key, create=not folder.has_database)
+    key = folder.seal_key(settings.secrets_key, for_postgresql=False)
     return await Store.open(sqlite_url(folder.database), key, clock=clock)
 
 
@@ -274,7 +271,7 @@ def bearable(settings: AuthnSettings) -> int:
 
 @dataclass(slots=True)
 class AuthnFigures:
-    """What the operations port answers (contract 15, A20); `parts` is None until the service is assembled."""
+    """Answers of the operations port (contract 15, A20); `parts` is None until the service is assembled."""
 
     supervisor: Supervisor = field(default_factory=Supervisor)
     data: DataCheck | None = None

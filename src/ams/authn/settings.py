@@ -119,7 +119,7 @@ class AuthnSettings(SettingsTable):
 
     @classmethod
     def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
-        """Return what a file says: TOML, or the JSON of the reference if it is named so."""
+        """Return the settings of a file: TOML, or the JSON of the reference if it is named so."""
         if not path.endswith(".json"):
             return super().from_file(path, warn)
         found = settings_import.from_file(path)

@@ -1,14 +1,11 @@
 """The keys of issuers: fetched when a token needs them, shared by all who wait, kept for when the issuer is away.
 
 A verified token is only as good as its key. So a key set has a generation, which is another one as soon as a key has
-vanished: a cache of verified tokens keeps the generation with each entry, and compares it at each use. That
-comparison also starts a new fetch of the keys, every hour, in the background.
+vanished: a cache of verified tokens compares it at each use. That comparison also starts a new fetch of the keys, every
+hour, in the background. A file with the keys is used only when the issuer cannot be had, so that a start needs none.
 
-The keys are kept in a file as well, so that a start needs no issuer. It is used only when the issuer cannot be had.
-
-Issuers publish a JSON Web Key Set (RFC 7517). PyJWT's own reader of sets drops unusable keys without a word, and takes
-symmetric and private keys. Here these are left out and said: an issuer that publishes one lets all others sign in its
-name.
+Of an issuer's JSON Web Key Set (RFC 7517), PyJWT drops unusable keys without a word, and takes symmetric and private
+keys. Here these are left out and said: an issuer that publishes one lets all others sign in its name.
 """
 
 import asyncio
@@ -56,7 +53,7 @@ _ALGORITHMS = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
-"""What a key may sign by, by its type and curve. Nothing symmetric is among it, and no `none`."""
+"""Algorithms of a key, by its type and curve. Nothing symmetric is among them, and no `none`."""
 
 _Source = tuple[IssuerName, str, str]
 """The issuer, its URL, and the URL of its keys where that is set: with another one the keys are not the same."""
@@ -278,19 +275,19 @@ class Keys:
         """Return the key for a token's signature; raise `TokenRefused`, `later` when the keys cannot be had now."""
         if self._is_too_old(self._of(issuer)):
             if self._may_ask(issuer):
-                await self._fetch(issuer)
+                await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
             if self._is_too_old(self._of(issuer)):
                 raise _not_had(issuer)
         known = self._of(issuer)
         if self._clock.monotonic() >= known.refresh_at:
-            self._refresh(issuer)
+            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
         found = _found(known.keys, kid, algorithm)
         if found is None:
             if not self._may_ask(issuer):
                 raise TokenRefused("The token is signed with a key that is not known yet", later=True)
             # Noted before the request: made-up key ids must not cause a request to the issuer each.
             self._known[_source(issuer)] = replace(known, again_at=self._clock.monotonic() + AGAIN)
-            await self._fetch(issuer)
+            await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
             known = self._of(issuer)
             found = _found(known.keys, kid, algorithm)
         if found is None and known.failure:
@@ -310,7 +307,7 @@ class Keys:
         if now >= known.good_until:
             return NO_GENERATION
         if now >= known.refresh_at:
-            self._refresh(issuer)
+            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
         return known.generation
 
     def state(self, issuer: Issuer) -> KeysState:
@@ -348,15 +345,9 @@ class Keys:
     def _is_too_old(self, known: _SourceState) -> bool:
         return self._clock.monotonic() >= known.good_until
 
-    def _refresh(self, issuer: Issuer) -> None:
-        self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
-
     def _may_ask(self, issuer: Issuer) -> bool:
         """Whether the issuer may be asked for what is lacking, or is being asked already."""
         return self._clock.monotonic() >= self._of(issuer).again_at or _source(issuer) in self._going_on
-
-    async def _fetch(self, issuer: Issuer) -> None:
-        await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
 
     async def _fetched(self, issuer: Issuer) -> None:
         try:

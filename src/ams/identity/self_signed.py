@@ -23,7 +23,7 @@ from ams.identity import tokens
 ALGORITHM = "RS256"
 LONGEST_SECONDS = 3600  # from when a token is made until it expires
 AUDIENCES = frozenset({"https://pubsub.googleapis.com/", "https://pubsub.googleapis.com"})
-"""What `aud` says, whatever endpoint the library was told."""
+"""Values of `aud`, whatever endpoint the library was told."""
 SCOPES = frozenset({"https://www.googleapis.com/auth/pubsub", "https://www.googleapis.com/auth/cloud-platform"})
 """One of these is in `scope` where there is no `aud`."""
 
@@ -49,7 +49,7 @@ def named_key(token: str) -> NamedKey | None:
 
 
 def expiry(token: str, key: PublicKey, email: str, *, now: Milliseconds, leeway: float) -> Milliseconds:
-    """Return until when a token is good that the program called `email` signed with `key`; raise `TokenRefused`."""
+    """Return the end of a token that the program called `email` signed with `key`; raise `TokenRefused`."""
     if tokens.header(token).issuer_url != email:
         raise TokenRefused("The token's iss is not the client_email of its key")
     loaded = load_pem_public_key(key.pem.encode())

@@ -39,24 +39,16 @@ class Header(NamedTuple):
     issuer_url: str
 
 
-class _Parts(NamedTuple):
-    """The three texts of a JWT in compact form (RFC 7515, 7.1)."""
-
-    header: str
-    payload: str
-    signature: str
-
-
 def digest(token: str) -> bytes:
-    """Return what a token that was found to be good is remembered by."""
+    """Return the cache key of a token that was found to be good."""
     # BLAKE2b, as strong as SHA-256, has not to be looked up in OpenSSL each time: on the way of every request.
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def header(token: str) -> Header:
     """Read what is needed to find the key of a token; raise `TokenRefused` for what no key would make good."""
-    parts = _parts(token)
-    parameters, said = _parameters(parts), _object(parts.payload, "payload")
+    head, payload, _ = _parts(token)
+    parameters, said = _parameters(head), _object(payload, "payload")
     issuer_url = said.get("iss")
     if not isinstance(issuer_url, str) or not _is_plain(issuer_url, LONGEST_URL):
         raise TokenRefused("The token does not say who issued it")
@@ -68,14 +60,14 @@ def header(token: str) -> Header:
 
 def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, leeway: float) -> Mapping[str, Any]:
     """Return the claims of a token that `issuer` signed with `key`; raise `TokenRefused`. `leeway` is in seconds."""
-    parts = _parts(token)
-    algorithm = _algorithm(_parameters(parts))
+    head, payload, signature = _parts(token)
+    algorithm = _algorithm(_parameters(head))
     if key.algorithm_name != algorithm:
         raise TokenRefused(f"The token's key is not one for {algorithm}")
     # Before the payload is read: forged tokens must cost little.
-    if not _is_signed(parts, key):
+    if not _is_signed(f"{head}.{payload}", signature, key):
         raise TokenRefused("The token's signature is wrong")
-    said = _object(parts.payload, "payload")
+    said = _object(payload, "payload")
     check(said, issuer, now=now, leeway=leeway)
     if "exp" not in said:
         raise TokenRefused("The token does not say when it expires")
@@ -156,35 +148,36 @@ def _algorithm(parameters: Mapping[str, Any]) -> str:
     return algorithm
 
 
-def _is_signed(parts: _Parts, key: jwt.PyJWK) -> bool:
+def _is_signed(content: str, encoded_signature: str, key: jwt.PyJWK) -> bool:
     """Whether a token is signed with a key, by the one algorithm the key is for.
 
     PyJWT's own reader of tokens is passed by: it looks at each character of one by itself, for milliseconds.
     """
-    algorithm, signature = key.Algorithm, _bytes(parts.signature, "signature")
+    algorithm, signature = key.Algorithm, _bytes(encoded_signature, "signature")
     try:
         prepared = algorithm.prepare_key(key.key)
         if algorithm.check_key_length(prepared):
             raise jwt.InvalidKeyError
-        return bool(algorithm.verify(f"{parts.header}.{parts.payload}".encode(), prepared, signature))
+        return bool(algorithm.verify(content.encode(), prepared, signature))
     except jwt.InvalidKeyError:
         raise TokenRefused(f"The token's key is too short, or not one for {key.algorithm_name}") from None
     except (jwt.PyJWTError, ValueError, TypeError):
         return False
 
 
-def _parts(token: str) -> _Parts:
+def _parts(token: str) -> tuple[str, str, str]:
+    """Return header, payload and signature of a JWT in compact form (RFC 7515, 7.1)."""
     if len(token) > LONGEST:
         raise TokenRefused(f"The token is longer than {LONGEST} characters")
     parts = token.split(".")
     if len(parts) != 3:
         raise TokenRefused("The token is no JWT")
-    return _Parts(*parts)
+    return parts[0], parts[1], parts[2]
 
 
-def _parameters(parts: _Parts) -> Mapping[str, Any]:
-    """Return what the header of a token says, if it may be signed and of a type as it says."""
-    parameters = _object(parts.header, "header")
+def _parameters(head: str) -> Mapping[str, Any]:
+    """Return the header of a token, if its type and extensions are accepted."""
+    parameters = _object(head, "header")
     if "crit" in parameters or "b64" in parameters:  # extensions that must be understood; RFC 7515, 4.1.11, RFC 7797
         raise TokenRefused("The token has critical parameters that are not understood here")
     kind = parameters.get("typ", "JWT")

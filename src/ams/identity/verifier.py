@@ -176,7 +176,7 @@ def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> Sequence[str
 
 
 def _text(said: Mapping[str, Any], name: str) -> str:
-    """Return what a claim says of a person, for people to read; empty where it says nothing."""
+    """Return a claim about a person, for people to read; empty without one."""
     value = said.get(name)
     if not isinstance(value, str):
         return ""

@@ -15,7 +15,7 @@ class Shared(Generic[Key, Result]):
         self._going_on: dict[Key, asyncio.Task[Result]] = {}
 
     async def result(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Return what the task for `key` returns, or raise what it raises; `begin` it if there is none."""
+        """Return the result of the task for `key`, or raise its error; `begin` it if there is none."""
         return await asyncio.shield(self.start(key, begin))
 
     def start(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> "asyncio.Task[Result]":

@@ -42,7 +42,7 @@ class Outcome:
 
 
 class Overtaken(Exception):
-    """What was to be made is there, or what was to be removed is gone."""
+    """A resource to be made is there already, or one to be removed is gone."""
 
 
 def both(ams: Ask, certificates: Ask) -> Ask:
@@ -291,7 +291,7 @@ class CarryingOut:
         assert self.tokens is not None
         with self.tokens.file(said[TOKEN_FILE]) as keep:
             if step.change is Change.ALTER:
-                # That the name is taken is the last thing the service looks for: what is wrong with the token it says
+                # The service looks last whether the name is taken: what is wrong with the token it says
                 # now, while the one that is in use is still good.
                 with suppress(errors.Conflict):
                     keep(self._send(call).token)

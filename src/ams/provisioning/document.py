@@ -120,11 +120,6 @@ def _endpoint(value: Value) -> str:
     return text
 
 
-def _token_fields(value: Value, folder: str) -> Fields:
-    readers = {TOKEN_FILE: lambda said: os.path.join(folder, said.text()), "expires_on": _end_time, "rights": _rights}
-    return _fields(value, readers, "a token says the {} that gets it when it is made", (TOKEN_FILE,))
-
-
 def _rights(value: Value) -> tuple[str, ...] | str:
     if value.is_null:
         return ALL
@@ -236,12 +231,12 @@ def _one_of(*choices: str) -> Read:
 
 _retention = _text_as(retention_seconds)
 _subject = _text_as(normalised)
-_end_time = _text_as(utc_text, optional=True)
 
 USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
     "service_roles": _names,
 }
+_TOKEN: Readers = {"expires_on": _text_as(utc_text, optional=True), "rights": _rights}
 PROJECT: Readers = {
     "description": _some_text,
     "retention": _retention,
@@ -336,11 +331,11 @@ class _Reading:
             self._add(key, value, _fields(value, readers, "an issuer says its {}", ("url",)))
         for name, value in _section(said, "projects"):
             self._project(name, value, folder)
-        for name, value in _authn_section(said, "service_types"):
+        for name, value in _section(said, "service_types", authn.is_name, authn.NAME_RULE):
             self._service_type(name, value, folder)
         if "bindings" in said:
             self._sections.add(("", Kind.BINDING))
-        for name, value in _authn_section(said, "bindings"):
+        for name, value in _section(said, "bindings", authn.is_name, authn.NAME_RULE):
             self._binding(name, value)
 
     def _user(self, name: str, value: Value, folder: str) -> None:
@@ -350,7 +345,9 @@ class _Reading:
             readers = {"issuer": Value.text, "subject": Value.text}
             self._add(key, each, _fields(each, readers, "a binding of a user says its {}", tuple(readers)))
         for key, each in self._resources(said, "tokens", name, Kind.TOKEN):
-            found = _token_fields(each, folder)
+            file_name = {TOKEN_FILE: lambda where: os.path.join(folder, where.text())}
+            missing = "a token says the {} that gets it when it is made"
+            found = _fields(each, {**file_name, **_TOKEN}, missing, (TOKEN_FILE,))
             self._add(key, each, found)
             path = os.path.realpath(found[TOKEN_FILE])
             if path in self._token_files:
@@ -437,8 +434,3 @@ def _section(
         if not is_one(name):
             raise bad(value.place, f"{name!r} is no name: {rule}")
     return list(found.items())
-
-
-def _authn_section(said: Mapping[str, Value], section: str) -> list[tuple[str, Value]]:
-    """Do the same for names of the certificate service (15, A7)."""
-    return _section(said, section, authn.is_name, authn.NAME_RULE)

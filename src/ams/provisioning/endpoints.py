@@ -147,7 +147,7 @@ def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled |
     if not dn:
         return LeftOut(endpoint, Reason.FAILED, f"HOSTDN {endpoint.dn[:200]!r} has no attribute that counts")
     name = _user_name(endpoint)
-    topic = _endpoint_topic(endpoint) if own_topics else _type_topic(endpoint.service_type)
+    topic = _endpoint_topic(endpoint) if own_topics else _dashed(endpoint.service_type)
     for kind, text in (("user", name), ("topic", topic)):
         if not is_name(text):
             return LeftOut(endpoint, Reason.FAILED, f"{text[:300]!r} cannot be the name of a {kind}")
@@ -157,10 +157,6 @@ def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled |
 
 def _user_name(endpoint: Endpoint) -> str:
     return _dashed(SEPARATOR.join((endpoint.service_type, endpoint.host, endpoint.site)))
-
-
-def _type_topic(service_type: str) -> str:
-    return _dashed(service_type)
 
 
 def _endpoint_topic(endpoint: Endpoint) -> str:
@@ -344,7 +340,7 @@ def _in_use(dns: Collection[str], existing: Existing, serving: Mapping[str, str]
 def _entries(
     service_type: str, found: Judged, existing: Existing, serving: Mapping[str, str], gone: Iterable[str]
 ) -> list[tuple[str, str]]:
-    topic = _type_topic(service_type)
+    topic = _dashed(service_type)
     staying = found.names | _in_use(found.dns, existing, serving) | set(gone)
     on_list = existing.of(Kind.PUBLISHERS).get(topic, {"users": ()})["users"]
     return [(topic, name) for name in sorted(on_list) if is_of_endpoint(name) and name not in staying]

@@ -99,7 +99,7 @@ class Feed:
         self._clients: dict[str | None, httpx.Client] = {}
         self._pages: dict[str, list[Endpoint]] = {}
         self._sites: dict[str, Site] | None = None
-        self._failed_sites: dict[str, ServiceFailed] = {}
+        self._asked_sites: dict[str, Site | ServiceFailed | None] = {}
 
     def __enter__(self) -> "Feed":
         return self
@@ -118,25 +118,20 @@ class Feed:
 
     def site(self, name: str) -> Site | None:
         """Return a site, None for one that is not listed; raise `ServiceFailed` or `ServiceTimeout`."""
-        if SITE in self._sites_at:
-            return self._asked_site(name)
-        if self._sites is None:
-            self._sites = {each.name: each for each in self._items(self._sites_at, read_sites)}
-        return self._sites.get(name)
-
-    def _asked_site(self, name: str) -> Site | None:
-        if self._sites is None:
-            self._sites = {}
-        if name in self._failed_sites:
-            raise self._failed_sites[name]
-        if name not in self._sites:
+        if SITE not in self._sites_at:
+            if self._sites is None:
+                self._sites = {each.name: each for each in self._items(self._sites_at, read_sites)}
+            return self._sites.get(name)
+        if name not in self._asked_sites:
             try:
                 found = list(self._items(self._sites_at.replace(SITE, quote(name, safe="")), read_sites))
+                self._asked_sites[name] = next((each for each in found if each.name == name), None)
             except ServiceFailed as error:
-                self._failed_sites[name] = error
-                raise
-            self._sites[name] = next((each for each in found if each.name == name), Site(name=""))
-        return self._sites[name] if self._sites[name].name else None
+                self._asked_sites[name] = error
+        answer = self._asked_sites[name]
+        if isinstance(answer, ServiceFailed):
+            raise answer
+        return answer
 
     def _items(self, address: str, read: Callable[[bytes], Page[T]]) -> Iterator[T]:
         seen: set[str] = set()

@@ -172,7 +172,7 @@ class Target:
 
 
 def read_existing(declared: Declared, ask: Ask) -> Existing:
-    """Return what exists of users and projects that are declared, with the fields that are declared."""
+    """Return the existing resources of declared users and projects, with the declared fields."""
     state = _State(declared, ask)
     return Existing(dict(state.everything()), state.caller())
 
@@ -249,7 +249,9 @@ class _State:
                     yield identity, {"issuer": binding.issuer, "subject": binding.subject}
         if (user.name, Kind.TOKEN) in self._kinds:
             for token in self._ask(wire.list_tokens(user.name)).tokens:
-                said = {"expires_on": token.expires_on, "rights": _rights(token.rights)}
+                rights = {f"{each.action}={each.resource}" for each in token.rights or ()}
+                reduced = ALL if token.rights is None else tuple(sorted(rights))
+                said = {"expires_on": token.expires_on, "rights": reduced}
                 yield Key(Kind.TOKEN, user.name, token.name), said | ({KEY_ID: token.key_id} if token.key_id else {})
 
     def _project(self, name: str) -> Iterator[tuple[Key, Fields]]:
@@ -371,10 +373,6 @@ def existing_issuer(found: wire.Issuer) -> Fields:
     rules = {f"{rule.project}={role}={rule.entitlement}" for rule in found.roles for role in rule.roles}
     alike = _shown(found, (name for name in (*ISSUER, "source") if name != "roles"))
     return {**alike, "roles": tuple(sorted(rules)), "client_secret": bool(found.client_secret)}
-
-
-def _rights(given: Iterable[wire.Right] | None) -> tuple[str, ...] | str:
-    return ALL if given is None else tuple(sorted({f"{each.action}={each.resource}" for each in given}))
 
 
 def _shown(found: object, names: Iterable[str]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ _LIST_OF = {Kind.PUBLISHERS: Kind.TOPIC, Kind.CONSUMERS: Kind.SUBSCRIPTION}
 
 
 def cells(step: Step) -> tuple[str, str, str]:
-    """Return what a step does, to what, and the rest of it, for people."""
+    """Return the verb of a step, its object and the rest, for people."""
     kind, name, said = step.key.kind, step.key.name, step.fields
     does = _VERBS[kind][list(Change).index(step.change)]
     if kind is Kind.MEMBER:

@@ -1,13 +1,11 @@
 """Payloads in Avro: one bare binary datum of the schema, or Avro's JSON encoding (contract 15.3, O12).
 
-A binary datum has no header, and nothing after it. It is walked through, never built: its bytes are not trusted. A
-reader that builds it can be made to build a list of a billion nulls by five bytes, and a value inside a value by each
-byte.
+A binary datum has no header, and nothing after it. It is walked through, never built: a reader that builds it can be
+made to build a list of a billion nulls by five bytes, and a value inside a value by each byte.
 
-For payloads in JSON, the schema is translated to JSON Schema, so that one engine checks in its bounds. The reader of
-fastavro is no check: it takes a text where a number belongs, members that no field has, and several documents for one.
-The translation takes only the output of Avro's own encoders: every field is there, a value of a union that is not null
-is `{"TYPE": VALUE}`, and bytes are texts of the characters 0 to 255.
+For payloads in JSON, the schema is translated to JSON Schema, so that one engine checks in its bounds; fastavro's
+reader takes too much. Only the output of Avro's own encoders is valid: every field is there, a value of a union that is
+not null is `{"TYPE": VALUE}`, and bytes are texts of the characters 0 to 255.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What a check costs, counted before it is done.
+"""The cost of a check, counted before it is done.
 
 Most schemas look at one place of a document a few times. But two references to itself at each level look 2^depth times,
 and so does a chain of names that each mention the next one twice. Such schemas are found before they are used, by
@@ -53,8 +53,6 @@ _UNUSUAL_NUMBER = re.compile(rb"[0-9](?:[eE][-+]?[0-9]{3}|[0-9]{100})")
 _UNUSUAL = 400  # work for each byte of a document that has one, and is large or of a schema that divides
 _FAR = 20  # how often usual numbers are divided in the time that one takes that is very small or very large
 _READING = 4  # characters for one unit of work
-
-
 UNIT_SECONDS = 1e-8  # about, of a unit of work
 
 
@@ -120,7 +118,7 @@ def matcher(pattern: str, options: jsonschema_rs.RegexOptions = PATTERNS) -> jso
 
 @dataclass(slots=True)
 class _Around:
-    """What a schema says of one place: the weight of what it does, and the schemas of what lies below it."""
+    """The weight of a schema at one place, and the schemas of the places below."""
 
     weight: int = 0
     members: list[Group] = field(default_factory=list)
@@ -140,7 +138,7 @@ class Effort:
         self._visits = 0
 
     def at(self, depth: int) -> int:
-        """Return what is done at a place, with all above it, that lies at most `depth` levels down."""
+        """Return the work at a place at most `depth` levels down, with all above it."""
         try:
             return self._sum(self._references.root, depth)
         except RecursionError:
@@ -194,21 +192,15 @@ class Effort:
         self._visits += sum(map(len, members)) + sum(map(len, items))
         around.members += members
         around.items += items
-        for each in _same_place(schema):
+        same_place = [each for key in _SAME_PLACE_LISTS for each in _list(schema.get(key))]
+        same_place += [schema.get(key) for key in _SAME_PLACE]
+        for each in [*same_place, *_values(schema.get("dependencies"))]:
             self._gather(each, around, above)
 
 
 def looks_of(schema: dict[str, Any]) -> int:
     """Return how often a part of a schema looks at a place by itself."""
     return 1 + len(_list(schema.get("enum")))
-
-
-def _same_place(schema: dict[str, Any]) -> Iterator[Any]:
-    for key in _SAME_PLACE_LISTS:
-        yield from _list(schema.get(key))
-    for key in _SAME_PLACE:
-        yield schema.get(key)
-    yield from _values(schema.get("dependencies"))
 
 
 def _members(schema: dict[str, Any]) -> list[Group]:
@@ -255,7 +247,7 @@ class Extent(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What is done at a place, with all above it."""
+    """Work at a place, with all above it."""
 
     looks: int
     names: int  # names looked up in an object
@@ -266,7 +258,7 @@ class Weights(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is done with a document."""
+    """Work for a document."""
 
     weights: Weights
     quoted: int  # bytes of the largest value of the schema that stands in a violation

@@ -45,7 +45,7 @@ _UNCHECKED: Mapping[type[jsonschema_rs.Validator], tuple[str, ...]] = {
 }  # fmt: skip
 """Formats that a draft did not know yet, and the engine so lets pass: they are asserted as later drafts say."""
 _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
-"""What draft 4 wrote as two keywords, the first of them true or false, and later drafts as one."""
+"""Limits of two keywords in draft 4, the first of them true or false, and of one in later drafts."""
 
 _FORMATS = {
     name: _LATER({"format": name}, validate_formats=True, offline=True).is_valid

@@ -1,4 +1,4 @@
-"""What is wrong with a message, in the words of contract 15.3."""
+"""Errors of a message, in the words of contract 15.3."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ def violations_text(head: str, violations: Sequence[Violation]) -> str:
 
 
 def violations_of(error: ValidationError) -> list[Violation]:
-    """Return what the engine found in one place; only members that may not be there are several."""
+    """Return the errors of one place; only members that may not be there are several."""
     field = quoted(".".join(str(step) for step in error.instance_path)) or ROOT
     if isinstance(error.kind, Kind.AdditionalProperties):
         return [

@@ -233,11 +233,8 @@ class Pool:
     def _give_back(self, worker: Worker) -> None:
         if worker in self._workers:
             worker.forget()
-            self._rest(worker)
+            self._idle[worker] = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._let_go, worker)
             self._changed.set()
-
-    def _rest(self, worker: Worker) -> None:
-        self._idle[worker] = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._let_go, worker)
 
     def _let_go(self, worker: Worker) -> None:
         if len(self._workers) > 1 and self._strike(worker):
@@ -262,8 +259,9 @@ class Pool:
             self._not_before = asyncio.get_running_loop().time() + _AGAIN_SECONDS
             logger.warning("worker.not_begun", reason=str(error) or type(error).__name__)
             return
-        self._workers[worker] = asyncio.get_running_loop().create_task(self._watch(worker))
-        self._rest(worker)
+        loop = asyncio.get_running_loop()
+        self._workers[worker] = loop.create_task(self._watch(worker))
+        self._idle[worker] = loop.call_later(_IDLE_SECONDS, self._let_go, worker)
 
     def _begun(self, starting: "asyncio.Task[None]") -> None:
         self._starting.discard(starting)

@@ -1,10 +1,8 @@
 """Checks: whether a certificate is to be believed now; all of contract 9, with what section 15 wants instead.
 
-The order is: fields that can be read, dates, proxy certificates, chain, usage, host, revocation. A certificate that
-passed is remembered for a minute, so that a client who logs in again costs a look into a table.
-
-The host check compares names of the client's address with those of the certificate (contract 9.2; 15, A12). A name
-counts only if it leads back to the address: the owner of an address says which names it has.
+The order is: fields that can be read, dates, proxy certificates, chain, usage, host, revocation. The host check
+compares names of the client's address with those of the certificate (15, A12). A name counts only if it leads back to
+the address: the owner of an address says which names it has.
 """
 
 import asyncio
@@ -23,15 +21,7 @@ from cryptography.x509.oid import NameOID
 from ams.authn.certificates.crls import FetchedLists, RevocationList
 from ams.authn.certificates.reading import KINDS, Facts, Refusal, read_leaf
 from ams.authn.certificates.revocation import Responders, Revocation
-from ams.authn.certificates.trust import (
-    Trust,
-    TrustFolder,
-    check_dates,
-    check_no_proxy,
-    check_strength,
-    check_usage,
-    verified_chain,
-)
+from ams.authn.certificates.trust import Trust, TrustFolder, check_dates, checked_chain, verified_chain
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import UNREADABLE, Presented
 from ams.core.cache import LruCache
@@ -167,17 +157,12 @@ class CertificateChecks:
         return min(end, await self._revocation.check(chain, trust))
 
     def _chain(self, leaf: Facts, presented: Presented, trust: Trust, now: Milliseconds) -> list[Facts]:
-        """Return the chain of a certificate that may be used; in development that alone if it has none."""
-        if self._settings.trust_unknown_cas:
-            try:
-                return verified_chain(leaf, presented.chain, trust, now)
-            except CertificateRefused:
-                return [leaf]
-        check_no_proxy(leaf)
-        chain = verified_chain(leaf, presented.chain, trust, now)
-        check_strength(chain)
-        check_usage(chain)
-        return chain
+        if not self._settings.trust_unknown_cas:
+            return checked_chain(leaf, presented.chain, trust, now)
+        try:
+            return verified_chain(leaf, presented.chain, trust, now)
+        except CertificateRefused:  # any client, in development
+            return [leaf]
 
 
 def _system_names(address: str) -> Sequence[str]:
@@ -211,9 +196,7 @@ class HostCheck:
     """Compares the names of an address with those of a certificate."""
 
     def __init__(
-        self,
-        names: SystemNames | None = None,
-        addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
+        self, names: SystemNames | None = None, addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None
     ) -> None:
         self._names = names or SystemNames()
         self._addresses = addresses or Lookups()

@@ -66,7 +66,7 @@ def unreachable(url: str) -> Doubt:
 
 
 def unparsable(url: str) -> Doubt:
-    """What was fetched is no list (contract 9.3)."""
+    """The answer is no list (contract 9.3)."""
     return Doubt(url, Unavailable("Unable to parse CRL Data"))
 
 
@@ -163,7 +163,7 @@ class RevocationList:
         return reason is not x509.ReasonFlags.remove_from_crl
 
     def ends_at(self, now: Milliseconds) -> Milliseconds:
-        """Return until when it may be believed if it is current."""
+        """Return the end of a current list."""
         return self.next_update if self.next_update is not None else Milliseconds(now + WITHOUT_END)
 
     def _verified(self, ca: x509.Certificate) -> bool:
@@ -221,7 +221,7 @@ class FetchedLists:
         self.changes = 0  # how often a list was replaced by another
 
     async def get(self, url: str, issuer: Facts) -> Found:
-        """Return what is known of a URL, fetched if need be."""
+        """Return the state of a URL, fetched if need be."""
         key = (url, issuer.certificate.fingerprint(hashes.SHA256()))
         found = self._known.get(key)
         now = self._clock.wall()

@@ -1,11 +1,9 @@
 """Certificates of clients: their fields, names and subjects, read once and carefully (contract 15, A8 and A19).
 
-A client makes its certificate as it likes, and the library reads a field when it is asked for. Here all are read at one
-place, and a field that cannot be read is one refusal.
+The library reads a field when it is asked for. Here all are read at one place, and a bad field is one refusal.
 
 The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
-as T61String. OpenSSL and Go read that, and CAs of the field have signed it. Such a name is read here, and names are
-compared as text.
+as T61String. OpenSSL and Go read that, and CAs of the field have signed it. So it is read here, and compared as text.
 
 The normal form of a subject loses parts, so that two subjects may have one. `unrepresentable` finds those that could: a
 binding to one of them knows the digest of the whole subject too.
@@ -186,7 +184,7 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.subject
     except ValueError:
-        return _read_name(_names_of(certificate)[1])
+        return _name(_names_of(certificate)[1])
 
 
 def issuer_of(certificate: x509.Certificate) -> x509.Name:
@@ -194,7 +192,7 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.issuer
     except ValueError:
-        return _read_name(_names_of(certificate)[0])
+        return _name(_names_of(certificate)[0])
 
 
 def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
@@ -203,7 +201,7 @@ def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
         return crl.issuer
     except ValueError:
         fields = [each for each in _members(_content(crl.tbs_certlist_bytes, _SEQUENCE)) if each[0] != _INTEGER]
-        return _read_name(fields[1][1])
+        return _name(fields[1][1])
 
 
 def comparable(name: x509.Name) -> ComparableName:
@@ -222,7 +220,7 @@ def _names_of(certificate: x509.Certificate) -> tuple[bytes, bytes]:
     return issuer, subject
 
 
-def _read_name(name: bytes) -> x509.Name:
+def _name(name: bytes) -> x509.Name:
     parts = []
     for tag, part in _members(name):
         if tag != _SET:

@@ -1,16 +1,14 @@
-"""Trust: the folder of authorities, chains that end there, and what a certificate must be to log in by it.
+"""Trust: the folder of authorities, chains that end there, and the properties of a certificate that may log in.
 
-The folder is kept as IGTF's packages and fetch-crl do, and read again on change. `*.pem`, `*.crt` and hashed names
-(`*.0` to `*.9`) hold certificates, several in a file if need be; `*.r0` to `*.r9` hold lists of withdrawn certificates,
-PEM or DER, and a `*.pem` may hold some too. A broken file is logged and left out; the others count all the same.
+The folder is kept as IGTF's packages and fetch-crl do. `*.pem`, `*.crt` and hashed names (`*.0` to `*.9`) hold
+certificates, several in a file if need be; `*.r0` to `*.r9` hold lists of withdrawn certificates, PEM or DER, and a
+`*.pem` may hold some too. A broken file is logged and left out; the others count all the same.
 
-Chains are found and verified by OpenSSL. It does not look at how certificates are signed, nor how long their keys are:
-it leaves that to the handshake, which takes any certificate. Certificates below an authority are looked at here. An
-authority is believed for being in the folder, however it is signed.
+Chains are found and verified by OpenSSL, which looks neither at signature algorithms nor at the length of keys: that is
+done here for all certificates below an authority. An authority is believed for being in the folder.
 
-A certificate that says what it may be used for must be for clients, and none may be a CA's. Proxy certificates, which
-users of grids sign for themselves for jobs, log in nowhere: a thief has one without a password, and none of the lists
-of withdrawn certificates knows them.
+Proxy certificates, which users of grids sign for themselves for jobs, log in nowhere: a thief has one without a
+password, and none of the lists of withdrawn certificates knows them.
 """
 
 import asyncio
@@ -205,6 +203,15 @@ def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
     return Trust(authorities, lists, generation, tuple(crypto.X509.from_cryptography(each) for each in authorities))
 
 
+def checked_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust, now: Milliseconds) -> list[Facts]:
+    """Return the verified chain of a certificate that may log in; raise `Refusal`."""
+    _check_no_proxy(leaf)
+    chain = verified_chain(leaf, others, trust, now)
+    _check_strength(chain)
+    _check_usage(chain)
+    return chain
+
+
 def check_dates(leaf: Facts, now: Milliseconds) -> None:
     """Raise `Refusal` outside of a certificate's time, in the contract's order (9.2)."""
     if now > leaf.not_after + 999:  # its last second is whole
@@ -266,7 +273,7 @@ def _refusal(error: crypto.X509StoreContextError) -> Refusal:
     return Refusal("chain", f"Your certificate is of a CA whose own {state}: {name}")
 
 
-def check_strength(chain: Sequence[Facts]) -> None:
+def _check_strength(chain: Sequence[Facts]) -> None:
     """Raise `Refusal` when a certificate of a chain, its authority apart, could have been forged."""
     for depth, each in enumerate(chain[:-1]):
         weakness = _weakness(each.certificate)
@@ -291,7 +298,7 @@ def _weakness(certificate: x509.Certificate) -> str:
     return ""
 
 
-def check_usage(chain: Sequence[Facts]) -> None:
+def _check_usage(chain: Sequence[Facts]) -> None:
     """Raise `Refusal` for a certificate that is not for clients, or is of a CA that is not (contract 9.1)."""
     leaf = chain[0]
     if leaf.is_ca:
@@ -312,8 +319,7 @@ def _is_for_clients(certificate: Facts) -> bool:
     return extended is None or not _FOR_CLIENTS.isdisjoint(extended)
 
 
-def check_no_proxy(leaf: Facts) -> None:
-    """Raise `Refusal` for a proxy certificate."""
+def _check_no_proxy(leaf: Facts) -> None:
     if any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions) or _is_old_proxy(leaf):
         raise Refusal(
             "proxy",

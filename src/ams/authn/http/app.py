@@ -45,14 +45,10 @@ class _Request:
     row: Row
     names: dict[str, str]
     scope: dict[str, Any]
+    headers: Sequence[Header]
     receive: Receive
     peer: Peer
     caller: Caller | None = None
-
-    @property
-    def headers(self) -> Sequence[Header]:
-        headers: Sequence[Header] = self.scope["headers"]
-        return headers
 
 
 class AuthnApp:
@@ -106,7 +102,7 @@ class AuthnApp:
             refused = refusal(error)
             return refused.code, refused.body, refused.headers
         peer: Peer = scope.get(PEER) or Peer((scope.get("client") or ("",))[0])
-        request = _Request(row, names, scope, receive, peer)
+        request = _Request(row, names, scope, scope["headers"], receive, peer)
         made, failure = await self._outcome(request)
         if _is_audited(request, made.code):
             await self._record(request, made, failure.message if failure else "")

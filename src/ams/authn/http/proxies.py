@@ -4,9 +4,8 @@ A proxy that passes TLS through says the client's address before the handshake, 
 both its versions: `Preface`. One that ends TLS itself says in headers which certificate a client has shown to it:
 `Relaying`. Never both.
 
-Such a header is worth what the connection is worth that it comes by: it is believed only on one that was made with a
-certificate that passes all checks, and whose subject is listed. On such a connection the proxy's own certificate is
-that of no client, and without the header there is none.
+A header is believed only on a connection with a certificate that passes all checks, and whose subject is listed. Such a
+proxy's own certificate is that of no client, and without the header there is none.
 """
 
 import base64
@@ -45,7 +44,7 @@ class Malformed(Exception):
 
 
 class Preface:
-    """What a proxy sends before the handshake: the address of the client it forwards."""
+    """Bytes of a proxy before the handshake: the address of the client it forwards."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -70,7 +69,16 @@ class Preface:
             return None
         words = line.decode("latin-1").split(" ")
         if words[1] != "UNKNOWN":
-            self.client = _client_of(words)
+            if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
+                raise Malformed("a line of the PROXY protocol that is not understood")
+            try:  # PROXY TCP4 source destination port port
+                source, port = ipaddress.ip_address(words[2]), int(words[4])
+                ipaddress.ip_address(words[3])
+            except ValueError:
+                raise Malformed("a line of the PROXY protocol without addresses") from None
+            if source.version != int(words[1][3]) or not 0 <= port <= 65535:
+                raise Malformed("a line of the PROXY protocol whose addresses are of another kind")
+            self.client = str(source), port
         return rest
 
     def _read_binary(self, held: bytes) -> bytes | None:
@@ -88,20 +96,6 @@ class Preface:
             port: int = struct.unpack_from("!H", block, 2 * size)[0]
             self.client = str(ipaddress.ip_address(block[:size])), port
         return held[16 + length :]
-
-
-def _client_of(words: list[str]) -> tuple[str, int]:
-    # PROXY TCP4 source destination port port
-    if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
-        raise Malformed("a line of the PROXY protocol that is not understood")
-    try:
-        source, port = ipaddress.ip_address(words[2]), int(words[4])
-        ipaddress.ip_address(words[3])
-    except ValueError:
-        raise Malformed("a line of the PROXY protocol without addresses") from None
-    if source.version != int(words[1][3]) or not 0 <= port <= 65535:
-        raise Malformed("a line of the PROXY protocol whose addresses are of another kind")
-    return str(source), port
 
 
 class Relaying:

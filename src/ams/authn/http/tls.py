@@ -1,14 +1,13 @@
 """The port of the certificate service: TLS that asks every client for a certificate, and the peer of a connection.
 
-Python's own `ssl` can only ask for a certificate by refusing each that it does not trust, and a refused handshake tells
-a client nothing. The contract wants an answer in words (9.3), so any certificate passes the handshake here, and none
-is believed for that: `ams.authn.certificates` judges it, request by request. The handshake proves only that the client
-holds the key of the certificate it shows.
+Python's `ssl` can only ask for a certificate by refusing each that it does not trust, and a refused handshake tells a
+client nothing. The contract wants an answer in words (9.3), so any certificate passes here, and proves only that the
+client holds its key: `ams.authn.certificates` judges it, request by request.
 
 A client's certificate and its chain have 100 KiB together: OpenSSL's own limit, which no call of pyOpenSSL reaches.
 Beyond it the handshake fails, and the client sees a connection that ended.
 
-The loop's machinery takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours gives it a connection of pyOpenSSL.
+The event loop takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours gives it a connection of pyOpenSSL.
 """
 
 import asyncio
@@ -88,7 +87,7 @@ class _AskingConnection:
         self.context = None
 
     def presented(self) -> Presented | None:
-        """Return what the client showed, None if nothing; raises `ValueError` for what cannot be read."""
+        """Return the client's certificates, None without; raises `ValueError` if they cannot be read."""
         shown = self._connection.get_peer_certificate()
         if shown is None:
             return None

@@ -1,4 +1,4 @@
-"""What the certificate service keeps, on SQLite or PostgreSQL: tables, and the records in them."""
+"""The tables of the certificate service, on SQLite or PostgreSQL, and the records in them."""
 
 from ams.authn.store.store import Store
 

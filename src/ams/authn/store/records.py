@@ -287,16 +287,12 @@ class AuthMethodRecords:
     def _row(self, of: values.AuthMethod) -> dict[str, object]:
         kept = msgspec.json.encode(_Kept(of.access_key, dict(of.headers))).decode()
         same = _same(values.AuthMethod, of, but=("access_key", "headers", *_ORIGIN))
-        return {**same, "sealed": self._secrets.seal(kept, _owner(of.uuid))}
+        return {**same, "sealed": self._secrets.seal(kept, f"auth method {of.uuid}")}
 
     def _auth_method(self, row: sa.Row[Any]) -> values.AuthMethod:
-        kept = msgspec.json.decode(self._secrets.open(row.sealed, _owner(row.uuid)), type=_Kept)
+        kept = msgspec.json.decode(self._secrets.open(row.sealed, f"auth method {row.uuid}"), type=_Kept)
         same = _same(values.AuthMethod, row, but=("access_key", "headers"))
         return values.AuthMethod(**same, access_key=kept.access_key, headers=kept.headers)
-
-
-def _owner(uuid: str) -> str:
-    return f"auth method {uuid}"
 
 
 def _require_kind(connection: sa.Connection, wanted: values.AuthMethod) -> None:

@@ -1,9 +1,9 @@
 """The store: one database, a part for each kind of record; and the keys of the management interface."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from ams.authn.store.records import AuthMethodRecords, BindingRecords, ServiceTypeRecords
 from ams.authn.store.tables import AUTHN, keys, sealing
@@ -25,12 +25,13 @@ class KeyRecords:
         """Return the key with this secret, None when there is none."""
         query = select(keys).where(keys.c.digest == self._secrets.digest(secret))
         row = await self._database.read(lambda connection: connection.execute(query).first())
-        return _key(row) if row else None
+        return Key(name=row.name, scope=row.scope, created_on=row.created_on) if row else None
 
     async def all(self) -> Sequence[Key]:
         """Return all keys, oldest first."""
         query = select(keys).order_by(keys.c.number)
-        return [_key(row) for row in await self._database.read(lambda connection: connection.execute(query).all())]
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return [Key(name=row.name, scope=row.scope, created_on=row.created_on) for row in rows]
 
     async def create(self, made: Key, secret: str) -> None:
         """Add a key; raise `AlreadyExists` when the name is taken."""
@@ -51,16 +52,12 @@ class KeyRecords:
         return await self._database.write(lambda connection: connection.execute(gone).rowcount) > 0
 
 
-def _key(row: Row[Any]) -> Key:
-    return Key(name=row.name, scope=row.scope, created_on=row.created_on)
-
-
 CACHE_SIZE = 50_000  # entries of each kind kept in memory for logins
 _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
 
 
 class Store:
-    """What the certificate service keeps. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+    """All records of the service. Its calls raise `RegistryUnavailable` when the database cannot answer."""
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
         self.database = database
